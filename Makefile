@@ -1,0 +1,36 @@
+# `make demo` and `make test` work from a fresh clone with Python 3.11+ and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Never in a folder that git tracks; tests and the demo keep their own state elsewhere.
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: demo test lint proto proto-check clean
+demo: $(STAMP)
+	$(BIN)/holdfast demo
+
+test: $(STAMP) lint
+	$(BIN)/python -m pytest -q
+
+lint: $(STAMP) proto-check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+proto: $(STAMP)
+	$(BIN)/python proto/generate.py
+
+proto-check: $(STAMP)
+	$(BIN)/python proto/generate.py --check
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Holdfast needs Python 3.11 or newer; set PYTHON=...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c constraints.txt torch
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[torch,local,dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) *.egg-info build dist

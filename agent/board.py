@@ -1,0 +1,90 @@
+"""The board: one page of shared memory per member, where a rank shows its progress without a system call.
+
+The agent creates the file, the rank writes, anyone on the node reads. Each field is one aligned 8-byte
+word, so a reader sees the old value or the new one, never half of one. Standard library only."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BOARD_BYTES = 4096
+_WORD = struct.Struct("=q")
+_FIELDS = (
+    "generation",  # the generation it is in
+    "step",  # the step it is in
+    "completed",  # steps completed (its state is clean with this many)
+    "phase",  # code of PHASES
+    "step_started_ns",  # CLOCK_MONOTONIC
+    "completed_ns",  # CLOCK_MONOTONIC of the last completion
+    "resumed_generation",  # the newest generation in which it completed a step ...
+    "resumed_ns",  # ... and when, for the first such step
+)
+PHASES = ("none", "between", "forward", "optimizer", "tail", "snapshot", "forming", "barrier", "finished")
+"""What a rank is doing: `between` steps; `forward` is forward, backward and all-reduce; `tail` is after the
+optimizer."""
+
+
+class Board:
+    """One member's page. Fields read and write as integers: `board.step = 7`."""
+
+    generation: int
+    step: int
+    completed: int
+    phase: int
+    step_started_ns: int
+    completed_ns: int
+    resumed_generation: int
+    resumed_ns: int
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        object.__setattr__(self, "_memory", memory)
+
+    @classmethod
+    def create(cls, path: Path) -> Board:
+        """A new page at `path`, mode 0600, all fields -1."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, BOARD_BYTES)
+            board = cls(mmap.mmap(descriptor, BOARD_BYTES))
+        finally:
+            os.close(descriptor)
+        for name in _FIELDS:
+            setattr(board, name, -1)
+        return board
+
+    @classmethod
+    def open(cls, path: Path, writable: bool = False) -> Board:
+        """The page that another process created. Raises OSError or ValueError when there is none."""
+        descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+        try:
+            access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+            return cls(mmap.mmap(descriptor, BOARD_BYTES, access=access))
+        finally:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Unmap the page; the file stays."""
+        self._memory.close()  # type: ignore[attr-defined]
+
+
+def _word(index: int) -> property:
+    offset = index * _WORD.size
+
+    def read(board: Board) -> int:
+        value: int = _WORD.unpack_from(board._memory, offset)[0]  # type: ignore[attr-defined]
+        return value
+
+    def write(board: Board, value: int) -> None:
+        _WORD.pack_into(board._memory, offset, value)  # type: ignore[attr-defined]
+
+    return property(read, write)
+
+
+for _index, _name in enumerate(_FIELDS):
+    setattr(Board, _name, _word(_index))

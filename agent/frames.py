@@ -1,0 +1,57 @@
+"""The framing of both Unix sockets of a node: a 4-byte big-endian length, then one JSON object.
+
+Standard library only: the launcher and the ranks import it."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+FRAME_BYTES_MAX = 1 << 20
+_LENGTH = struct.Struct(">I")
+
+Message = dict[str, Any]
+
+
+class FrameError(ValueError):
+    """The peer sent what is no frame of ours. The connection is of no further use."""
+
+
+def encode(message: Message) -> bytes:
+    """One message as bytes. Raises FrameError when it is larger than FRAME_BYTES_MAX."""
+    body = json.dumps(message, separators=(",", ":")).encode()
+    if len(body) > FRAME_BYTES_MAX:
+        raise FrameError(f"a message of {len(body)} bytes is over the limit of {FRAME_BYTES_MAX}")
+    return _LENGTH.pack(len(body)) + body
+
+
+class Decoder:
+    """Bytes in, messages out. Feed it whatever arrived; it keeps the rest for later."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Message]:
+        """All messages now complete. Raises FrameError on an oversized frame or on what is no JSON object."""
+        self._buffer += data
+        messages = []
+        while len(self._buffer) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer)
+            if length > FRAME_BYTES_MAX:
+                raise FrameError(f"a frame of {length} bytes is over the limit of {FRAME_BYTES_MAX}")
+            if len(self._buffer) < _LENGTH.size + length:
+                break
+            messages.append(_parse(bytes(self._buffer[_LENGTH.size : _LENGTH.size + length])))
+            del self._buffer[: _LENGTH.size + length]
+        return messages
+
+
+def _parse(body: bytes) -> Message:
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise FrameError(f"a frame is no JSON: {error}") from error
+    if not isinstance(message, dict):
+        raise FrameError("a frame is no JSON object")
+    return message

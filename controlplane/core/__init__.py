@@ -1,0 +1,1 @@
+"""The pure decision core: events in, effects out; no clock, no chance, no I/O."""

@@ -1,0 +1,214 @@
+"""What the core asks its shell to do. Orders to agents may be repeated: agents treat them as levels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controlplane.core.model import NO_RANK, Role
+
+if TYPE_CHECKING:
+    from controlplane.core.model import (
+        CheckpointRecord,
+        Generation,
+        Incident,
+        JobSpec,
+        JobState,
+        Plan,
+        Verdict,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Put these records into etcd in one transaction that compares the leader's term.
+
+    The answer is Stored or StoreFailed with the same ticket. None means: not touched."""
+
+    ticket: int
+    term: int
+    job: str = ""
+    spec: JobSpec | None = None
+    state: JobState | None = None
+    generation: Generation | None = None
+    checkpoint: CheckpointRecord | None = None
+    node: str = ""  # a node's record: its state and why
+    node_state: str = ""
+    node_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """The node's hello is accepted. Orders follow."""
+
+    node: str
+    incarnation: int
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The node's hello is refused, with the reason and the mend; its stream ends."""
+
+    node: str
+    incarnation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Have a member on this node: a warm interpreter, running the script unless `warm_only`."""
+
+    node: str
+    member: str
+    spec: JobSpec
+    role: Role
+    warm_only: bool = False  # a spare of a job whose script is not known to use the SDK
+    rank: int = NO_RANK
+    local_rank: int = NO_RANK
+    generation: Generation | None = None  # names world size, nodes and master for the environment
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """The generation is broken: its members on this node stop, keep their state and come to READY."""
+
+    node: str
+    job: str
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """etcd holds this generation: its members on this node build groups, restore, and go on."""
+
+    node: str
+    generation: Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """SIGKILL this member if it lives."""
+
+    node: str
+    job: str
+    member: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """The job is over on this node: FINISHED members may exit, others are ended after a moment."""
+
+    node: str
+    job: str
+    ok: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Snapshot `step` is READY on all ranks: older slots of the job may be overwritten."""
+
+    node: str
+    job: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Make this member's snapshot durable as checkpoint `checkpoint` (chunks, then manifest content)."""
+
+    node: str
+    member: str
+    spec: JobSpec
+    checkpoint: str
+    step: int
+    generation: int
+    kind: str
+    base: str
+    versions: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """etcd holds the record: make the manifest visible, put-if-absent."""
+
+    node: str
+    spec: JobSpec
+    record: CheckpointRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Fetch and verify a checkpoint into the arena of `member`."""
+
+    node: str
+    member: str
+    spec: JobSpec
+    record: CheckpointRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """For journal, metrics and people: a verdict and its plan."""
+
+    verdict: Verdict
+    plan: Plan
+    incident: int
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentChanged:
+    """For journal, metrics and people: an incident reached a phase, or closed."""
+
+    incident: Incident
+
+
+@dataclass(frozen=True, slots=True)
+class JobChanged:
+    """For journal, metrics and people: a job's phase changed, and why."""
+
+    state: JobState
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointChanged:
+    """For journal, metrics and people: committed, failed, skipped or found bad, with the reason."""
+
+    job: str
+    checkpoint: str
+    outcome: str  # started, committed, failed, skipped, bad
+    reason: str
+    record: CheckpointRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """For the journal: a decision that is none of the above (a stale message dropped, a node suspected)."""
+
+    kind: str
+    subject: str
+    reason: str
+
+
+Effect = (
+    Store
+    | Admit
+    | Refuse
+    | Launch
+    | Interrupt
+    | Form
+    | Kill
+    | Complete
+    | Release
+    | Persist
+    | Publish
+    | Load
+    | Judged
+    | IncidentChanged
+    | JobChanged
+    | CheckpointChanged
+    | Note
+)

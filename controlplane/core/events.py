@@ -1,0 +1,226 @@
+"""What can happen to the core. Every event is a frozen record; results of effects are events too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controlplane.core.model import (
+    CheckpointRecord,
+    Failure,
+    Generation,
+    JobSpec,
+    JobState,
+    MemberStatus,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """This process leads now, with fencing token `term`, and has read these records from etcd.
+
+    Nodes named here get a grace period to report before anything is judged."""
+
+    term: int
+    nodes: tuple[str, ...] = ()
+    specs: tuple[JobSpec, ...] = ()
+    states: tuple[JobState, ...] = ()
+    generations: tuple[Generation, ...] = ()
+    checkpoints: tuple[CheckpointRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJoined:
+    """An agent said hello on a new stream. `incarnation` grows with every agent process of a node."""
+
+    node: str
+    incarnation: int
+    launcher: str  # incarnation of the node's launcher: same launcher, same rank processes
+    address: str  # host that peers use to reach this node's ranks
+    slots: int  # ranks it can hold
+    port: int  # a free port offered for a plain script's rendezvous
+    members: tuple[MemberStatus, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBeat:
+    """A heartbeat: the agent's whole view of its members, so that a lost report does no harm.
+
+    `seq` grows with every report and beat of one incarnation; older ones are dropped."""
+
+    node: str
+    incarnation: int
+    seq: int
+    port: int
+    members: tuple[MemberStatus, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MemberReport:
+    """One member changed. The same content as in a beat, sent at once."""
+
+    node: str
+    incarnation: int
+    seq: int
+    status: MemberStatus
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBroken:
+    """An agent's stream broke: suspicion, not yet a verdict."""
+
+    node: str
+    incarnation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReport:
+    """A device became unhealthy, or healthy again."""
+
+    node: str
+    incarnation: int
+    device: str
+    healthy: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStarted:
+    """A member reached its first committed step in a generation (the end of an incident for it).
+
+    Phases are durations in s on the member's own clock: form (groups built), restore (state in
+    place), first_step (first step completed)."""
+
+    node: str
+    incarnation: int
+    member: str
+    job: str
+    generation: int
+    step: int
+    form_s: float
+    restore_s: float
+    first_step_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotReady:
+    """A member's slot is READY with the state of `step` completed steps."""
+
+    node: str
+    incarnation: int
+    member: str
+    job: str
+    generation: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Persisted:
+    """A snapshot's chunks and its manifest's content are durable; the manifest is not yet visible."""
+
+    node: str
+    incarnation: int
+    record: CheckpointRecord
+
+
+@dataclass(frozen=True, slots=True)
+class PersistFailed:
+    """A snapshot could not be made durable."""
+
+    node: str
+    incarnation: int
+    job: str
+    checkpoint: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A checkpoint's manifest is visible on storage (or could not be made so: reason not "")."""
+
+    node: str
+    incarnation: int
+    job: str
+    checkpoint: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A checkpoint was fetched and verified into the arena of `member` (or not: reason not "")."""
+
+    node: str
+    incarnation: int
+    job: str
+    checkpoint: str
+    member: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OrderFailed:
+    """An agent refused or could not carry out an order about a member."""
+
+    node: str
+    incarnation: int
+    job: str
+    member: str
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubmitted:
+    """A user submitted a job. A job of the same name that is not at its end goes on as it is."""
+
+    spec: JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class JobStopRequested:
+    """A user asks for a job to end."""
+
+    job: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """etcd holds what the effect with this ticket asked for."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFailed:
+    """etcd does not hold it (unreachable, or this leader is fenced: `fenced`)."""
+
+    ticket: int
+    reason: str
+    fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed: look at the deadlines."""
+
+
+Event = (
+    Elected
+    | NodeJoined
+    | NodeBeat
+    | MemberReport
+    | NodeBroken
+    | DeviceReport
+    | MemberStarted
+    | SnapshotReady
+    | Persisted
+    | PersistFailed
+    | Published
+    | Loaded
+    | OrderFailed
+    | JobSubmitted
+    | JobStopRequested
+    | Stored
+    | StoreFailed
+    | Tick
+)

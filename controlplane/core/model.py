@@ -1,0 +1,259 @@
+"""The words of the house as frozen records: what the core knows and what it decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+NO_STEP = -1
+"""Means: no state held, no step known."""
+
+NO_RANK = -1
+"""Means: not part of a generation (a spare, or a member not yet placed)."""
+
+
+class MemberPhase(StrEnum):
+    """Where one member (one rank process, one life) stands, as its agent reports it."""
+
+    LAUNCHED = "launched"  # ordered by the coordinator; the agent has not confirmed it yet
+    WARM = "warm"  # an interpreter that has imported torch and waits for a script
+    STARTING = "starting"  # runs the script; the SDK has not spoken (a plain script stays here)
+    READY = "ready"  # the SDK waits at the barrier for a generation; `held_step` says with what state
+    FORMING = "forming"  # was told of a generation: builds groups, restores state
+    RUNNING = "running"  # trains in `generation`
+    FINISHED = "finished"  # its train() returned; it waits for the others
+    RAISED = "raised"  # the script raised; the process is about to end
+    EXITED = "exited"  # the process is gone
+
+
+class JobPhase(StrEnum):
+    """Where a job stands."""
+
+    PENDING = "pending"  # waits for nodes
+    LAUNCHING = "launching"  # members are starting; no process group yet
+    RUNNING = "running"
+    STOPPING = "stopping"  # a generation is broken: survivors stop, replacements start
+    LOADING = "loading"  # a checkpoint is being fetched and verified
+    STORING = "storing"  # the next generation is on its way into etcd
+    FORMING = "forming"  # members were told; groups and state are being built
+    PARKED = "parked"  # cannot go on by itself now; `reason` says what is missing
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+class Role(StrEnum):
+    """What a launched process is for."""
+
+    RANK = "rank"
+    SPARE = "spare"
+
+
+class Scope(StrEnum):
+    """The extent of a failure."""
+
+    RANK = "rank"
+    DEVICE = "device"
+    NODE = "node"
+    JOB = "job"  # every rank at once
+
+
+class Cause(StrEnum):
+    """Why something was judged dead or broken."""
+
+    SIGNALED = "signaled"  # killed by a signal (SIGKILL, SIGSEGV, the OOM killer)
+    EXITED = "exited"  # ended by itself with a code other than 0, or too early with 0
+    RAISED = "raised"  # an exception left the user's script
+    SILENT = "silent"  # no beat within the process timeout (stopped, wedged, or its gate broken)
+    STUCK = "stuck"  # did not stop, form or restore within its deadline
+    DEVICE = "device"  # a device sensor said so
+    NODE_LOST = "node_lost"  # the agent's stream broke and did not return in time
+    NODE_RESTARTED = "node_restarted"  # the node came back without its members
+    LAUNCH_FAILED = "launch_failed"  # the process could not be started at all
+
+
+class Strategy(StrEnum):
+    """How a job gets past a failure."""
+
+    SPARE = "spare"  # a warm spare takes the dead rank, survivors re-form in place
+    RESPAWN = "respawn"  # a new process is started in the same place, survivors wait for it
+    RELAUNCH = "relaunch"  # every rank is started again (scripts that know nothing of Holdfast)
+    AWAIT_NODE = "await_node"  # a node's ranks wait for a node with room; survivors hold their state
+    REFORM = "reform"  # nobody died: the same members re-form (a broken connection)
+    STOP = "stop"  # going on would loop or is not allowed: the job ends with the reason
+
+
+class Tier(StrEnum):
+    """Where the state of a generation's first step comes from, nearest first."""
+
+    FRESH = "fresh"  # nothing to restore: step 0 as the script built it
+    DONOR = "donor"  # a living rank
+    MEMORY = "memory"  # a snapshot in an agent's shared memory
+    CHECKPOINT = "checkpoint"  # a committed checkpoint on storage
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """What a user asked for. Counts are per job unless named otherwise; storage "" means none."""
+
+    job: str
+    argv: tuple[str, ...]  # script and its arguments
+    cwd: str
+    env: tuple[tuple[str, str], ...] = ()
+    nnodes_min: int = 1
+    nnodes_max: int = 1
+    nproc_per_node: int = 1
+    spares_per_node: int = 0
+    max_restarts: int = 3  # times the same exception at the same step is tried again
+    storage: str = ""  # fsspec URL
+    snapshot_every: int = 10  # steps between copies into the agent's memory
+    checkpoint_every: int = 100  # steps between durable checkpoints, a multiple of snapshot_every
+    full_every: int = 1000  # steps between checkpoints that open a new base
+    module: bool = False  # argv[0] is a module name (python -m)
+    no_python: bool = False  # argv[0] is a program
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is known of the end of one member, as evidence for a verdict."""
+
+    cause: Cause
+    message: str  # one line for people
+    exit_code: int | None = None
+    signal: int | None = None
+    step: int = NO_STEP  # the step it was in
+    exception: str = ""  # type name, when the script raised
+    traceback: str = ""
+    age_s: float = 0.0  # how long before the report the injury is believed to have happened
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStatus:
+    """One member as its agent sees it now. Level-triggered: the newest status replaces the last."""
+
+    member: str
+    job: str
+    phase: MemberPhase
+    elastic: bool = False  # the SDK has spoken
+    role: Role = Role.RANK
+    generation: int = 0
+    rank: int = NO_RANK
+    step: int = NO_STEP  # the step it is in
+    held_step: int = NO_STEP  # READY, FINISHED: its state is clean with this many steps completed
+    pid: int = 0
+    store: str = ""  # host:port of the TCPStore that this member serves to its peers
+    state_bytes: int = 0  # size of its tracked state, 0 until known
+    snapshot_step: int = NO_STEP  # newest READY slot of its arena; outlives the process
+    snapshot_generation: int = 0
+    failure: Failure | None = None  # RAISED, EXITED
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One seat of a generation."""
+
+    rank: int
+    member: str
+    node: str
+    local_rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where a generation's first step gets its state. `step` steps are complete."""
+
+    tier: Tier
+    step: int
+    rank: int = NO_RANK  # the rank that has, or reads, the state and gives it to the others
+    member: str = ""  # MEMORY: whose arena holds the snapshot (on the node of `rank`)
+    checkpoint: str = ""  # CHECKPOINT: its id
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One formed set of process groups. The number only grows within a job."""
+
+    job: str
+    number: int
+    term: int
+    seats: tuple[Placement, ...]  # by rank; world size is their number
+    store: str  # host:port of the TCPStore to meet at; "" until known
+    master: str  # host:port for torchrun's environment (a plain script's own store)
+    resume: Resume
+    reason: str
+    restarts: int = 0  # failures survived so far
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks it has."""
+        return len(self.seats)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A judged failure: its extent, whom it hit, why, and on what evidence."""
+
+    job: str
+    scope: Scope
+    cause: Cause
+    nodes: tuple[str, ...]
+    members: tuple[str, ...]
+    ranks: tuple[int, ...]
+    step: int
+    evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is done about a verdict, and why."""
+
+    job: str
+    strategy: Strategy
+    drop: tuple[str, ...]  # members that leave
+    add: tuple[str, ...]  # members that take their ranks, as far as known yet
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """One failure from injury to first committed step. Phases in s: detect, decide, fence, reform,
+    restore, first_step; only those reached so far."""
+
+    id: int
+    job: str
+    verdict: Verdict
+    plan: Plan
+    generation_before: int
+    generation_after: int = 0
+    lost_steps: int = 0  # completed somewhere before the failure, and done again
+    outcome: str = "open"  # open, recovered, failed, superseded
+    phases_s: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """A checkpoint that etcd holds. `published` when its manifest is on storage as well."""
+
+    job: str
+    id: str  # "<step>-<generation>"
+    step: int
+    generation: int
+    kind: str  # full, incremental
+    base: str  # id of the full checkpoint that opened its base
+    manifest_digest: str  # blake3 of the manifest's bytes, hex
+    bytes_total: int
+    bytes_written: int
+    versions: tuple[tuple[int, int], ...]  # version vector: (rank, step)
+    published: bool = False
+    bad: str = ""  # why it is not to be used, "" when good
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """A job as etcd keeps it, for the next leader."""
+
+    job: str
+    phase: JobPhase
+    reason: str
+    incidents: int = 0
+    failures_seen: tuple[tuple[str, int], ...] = field(default=())  # (exception@step, times)

@@ -1,0 +1,626 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class EnvVar(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: str
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+class JobSpec(_message.Message):
+    __slots__ = ("job", "argv", "cwd", "env", "nnodes_min", "nnodes_max", "nproc_per_node", "spares_per_node", "max_restarts", "storage", "snapshot_every", "checkpoint_every", "full_every", "module", "no_python")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ARGV_FIELD_NUMBER: _ClassVar[int]
+    CWD_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    NNODES_MIN_FIELD_NUMBER: _ClassVar[int]
+    NNODES_MAX_FIELD_NUMBER: _ClassVar[int]
+    NPROC_PER_NODE_FIELD_NUMBER: _ClassVar[int]
+    SPARES_PER_NODE_FIELD_NUMBER: _ClassVar[int]
+    MAX_RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_EVERY_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_EVERY_FIELD_NUMBER: _ClassVar[int]
+    FULL_EVERY_FIELD_NUMBER: _ClassVar[int]
+    MODULE_FIELD_NUMBER: _ClassVar[int]
+    NO_PYTHON_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    argv: _containers.RepeatedScalarFieldContainer[str]
+    cwd: str
+    env: _containers.RepeatedCompositeFieldContainer[EnvVar]
+    nnodes_min: int
+    nnodes_max: int
+    nproc_per_node: int
+    spares_per_node: int
+    max_restarts: int
+    storage: str
+    snapshot_every: int
+    checkpoint_every: int
+    full_every: int
+    module: bool
+    no_python: bool
+    def __init__(self, job: _Optional[str] = ..., argv: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., nnodes_min: _Optional[int] = ..., nnodes_max: _Optional[int] = ..., nproc_per_node: _Optional[int] = ..., spares_per_node: _Optional[int] = ..., max_restarts: _Optional[int] = ..., storage: _Optional[str] = ..., snapshot_every: _Optional[int] = ..., checkpoint_every: _Optional[int] = ..., full_every: _Optional[int] = ..., module: bool = ..., no_python: bool = ...) -> None: ...
+
+class Failure(_message.Message):
+    __slots__ = ("cause", "message", "exit_code", "signal", "step", "exception", "traceback", "age_s")
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    EXCEPTION_FIELD_NUMBER: _ClassVar[int]
+    TRACEBACK_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    cause: str
+    message: str
+    exit_code: int
+    signal: int
+    step: int
+    exception: str
+    traceback: str
+    age_s: float
+    def __init__(self, cause: _Optional[str] = ..., message: _Optional[str] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., step: _Optional[int] = ..., exception: _Optional[str] = ..., traceback: _Optional[str] = ..., age_s: _Optional[float] = ...) -> None: ...
+
+class MemberStatus(_message.Message):
+    __slots__ = ("member", "job", "phase", "elastic", "role", "generation", "rank", "step", "held_step", "pid", "store", "state_bytes", "snapshot_step", "snapshot_generation", "failure")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    ELASTIC_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    HELD_STEP_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    STATE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_STEP_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    member: str
+    job: str
+    phase: str
+    elastic: bool
+    role: str
+    generation: int
+    rank: int
+    step: int
+    held_step: int
+    pid: int
+    store: str
+    state_bytes: int
+    snapshot_step: int
+    snapshot_generation: int
+    failure: Failure
+    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., phase: _Optional[str] = ..., elastic: bool = ..., role: _Optional[str] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., held_step: _Optional[int] = ..., pid: _Optional[int] = ..., store: _Optional[str] = ..., state_bytes: _Optional[int] = ..., snapshot_step: _Optional[int] = ..., snapshot_generation: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+
+class Placement(_message.Message):
+    __slots__ = ("rank", "member", "node", "local_rank")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_RANK_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    member: str
+    node: str
+    local_rank: int
+    def __init__(self, rank: _Optional[int] = ..., member: _Optional[str] = ..., node: _Optional[str] = ..., local_rank: _Optional[int] = ...) -> None: ...
+
+class Resume(_message.Message):
+    __slots__ = ("tier", "step", "rank", "member", "checkpoint", "reason")
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    tier: str
+    step: int
+    rank: int
+    member: str
+    checkpoint: str
+    reason: str
+    def __init__(self, tier: _Optional[str] = ..., step: _Optional[int] = ..., rank: _Optional[int] = ..., member: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Generation(_message.Message):
+    __slots__ = ("job", "number", "term", "seats", "store", "master", "resume", "reason", "restarts")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    SEATS_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    MASTER_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    number: int
+    term: int
+    seats: _containers.RepeatedCompositeFieldContainer[Placement]
+    store: str
+    master: str
+    resume: Resume
+    reason: str
+    restarts: int
+    def __init__(self, job: _Optional[str] = ..., number: _Optional[int] = ..., term: _Optional[int] = ..., seats: _Optional[_Iterable[_Union[Placement, _Mapping]]] = ..., store: _Optional[str] = ..., master: _Optional[str] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., reason: _Optional[str] = ..., restarts: _Optional[int] = ...) -> None: ...
+
+class RankStep(_message.Message):
+    __slots__ = ("rank", "step")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    step: int
+    def __init__(self, rank: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
+
+class CheckpointRecord(_message.Message):
+    __slots__ = ("job", "id", "step", "generation", "kind", "base", "manifest_digest", "bytes_total", "bytes_written", "versions", "published", "bad")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    BYTES_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    BYTES_WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_FIELD_NUMBER: _ClassVar[int]
+    BAD_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    id: str
+    step: int
+    generation: int
+    kind: str
+    base: str
+    manifest_digest: str
+    bytes_total: int
+    bytes_written: int
+    versions: _containers.RepeatedCompositeFieldContainer[RankStep]
+    published: bool
+    bad: str
+    def __init__(self, job: _Optional[str] = ..., id: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., kind: _Optional[str] = ..., base: _Optional[str] = ..., manifest_digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., bytes_written: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[RankStep, _Mapping]]] = ..., published: bool = ..., bad: _Optional[str] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("protocol_version", "cluster", "node", "incarnation", "launcher", "address", "slots", "port", "members", "term_seen", "holdfast_version")
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    LAUNCHER_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    TERM_SEEN_FIELD_NUMBER: _ClassVar[int]
+    HOLDFAST_VERSION_FIELD_NUMBER: _ClassVar[int]
+    protocol_version: int
+    cluster: str
+    node: str
+    incarnation: int
+    launcher: str
+    address: str
+    slots: int
+    port: int
+    members: _containers.RepeatedCompositeFieldContainer[MemberStatus]
+    term_seen: int
+    holdfast_version: str
+    def __init__(self, protocol_version: _Optional[int] = ..., cluster: _Optional[str] = ..., node: _Optional[str] = ..., incarnation: _Optional[int] = ..., launcher: _Optional[str] = ..., address: _Optional[str] = ..., slots: _Optional[int] = ..., port: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., term_seen: _Optional[int] = ..., holdfast_version: _Optional[str] = ...) -> None: ...
+
+class Beat(_message.Message):
+    __slots__ = ("seq", "port", "members")
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    seq: int
+    port: int
+    members: _containers.RepeatedCompositeFieldContainer[MemberStatus]
+    def __init__(self, seq: _Optional[int] = ..., port: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ...) -> None: ...
+
+class Report(_message.Message):
+    __slots__ = ("seq", "status")
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    seq: int
+    status: MemberStatus
+    def __init__(self, seq: _Optional[int] = ..., status: _Optional[_Union[MemberStatus, _Mapping]] = ...) -> None: ...
+
+class Started(_message.Message):
+    __slots__ = ("member", "job", "generation", "step", "form_s", "restore_s", "first_step_s")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    FORM_S_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_S_FIELD_NUMBER: _ClassVar[int]
+    FIRST_STEP_S_FIELD_NUMBER: _ClassVar[int]
+    member: str
+    job: str
+    generation: int
+    step: int
+    form_s: float
+    restore_s: float
+    first_step_s: float
+    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., form_s: _Optional[float] = ..., restore_s: _Optional[float] = ..., first_step_s: _Optional[float] = ...) -> None: ...
+
+class SnapshotReady(_message.Message):
+    __slots__ = ("member", "job", "generation", "step")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    member: str
+    job: str
+    generation: int
+    step: int
+    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
+
+class Persisted(_message.Message):
+    __slots__ = ("record",)
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    record: CheckpointRecord
+    def __init__(self, record: _Optional[_Union[CheckpointRecord, _Mapping]] = ...) -> None: ...
+
+class PersistFailed(_message.Message):
+    __slots__ = ("job", "checkpoint", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    checkpoint: str
+    reason: str
+    def __init__(self, job: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Published(_message.Message):
+    __slots__ = ("job", "checkpoint", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    checkpoint: str
+    reason: str
+    def __init__(self, job: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Loaded(_message.Message):
+    __slots__ = ("job", "checkpoint", "member", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    checkpoint: str
+    member: str
+    reason: str
+    def __init__(self, job: _Optional[str] = ..., checkpoint: _Optional[str] = ..., member: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class OrderFailed(_message.Message):
+    __slots__ = ("job", "member", "failure")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    member: str
+    failure: Failure
+    def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+
+class Device(_message.Message):
+    __slots__ = ("device", "healthy", "reason")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    HEALTHY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    device: str
+    healthy: bool
+    reason: str
+    def __init__(self, device: _Optional[str] = ..., healthy: bool = ..., reason: _Optional[str] = ...) -> None: ...
+
+class AgentMessage(_message.Message):
+    __slots__ = ("hello", "beat", "report", "started", "snapshot_ready", "persisted", "persist_failed", "published", "loaded", "order_failed", "device")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    BEAT_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_READY_FIELD_NUMBER: _ClassVar[int]
+    PERSISTED_FIELD_NUMBER: _ClassVar[int]
+    PERSIST_FAILED_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_FIELD_NUMBER: _ClassVar[int]
+    LOADED_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FAILED_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    beat: Beat
+    report: Report
+    started: Started
+    snapshot_ready: SnapshotReady
+    persisted: Persisted
+    persist_failed: PersistFailed
+    published: Published
+    loaded: Loaded
+    order_failed: OrderFailed
+    device: Device
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., snapshot_ready: _Optional[_Union[SnapshotReady, _Mapping]] = ..., persisted: _Optional[_Union[Persisted, _Mapping]] = ..., persist_failed: _Optional[_Union[PersistFailed, _Mapping]] = ..., published: _Optional[_Union[Published, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("cluster", "beat_interval_s")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    BEAT_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    beat_interval_s: float
+    def __init__(self, cluster: _Optional[str] = ..., beat_interval_s: _Optional[float] = ...) -> None: ...
+
+class Refused(_message.Message):
+    __slots__ = ("reason", "retry", "leader")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    retry: bool
+    leader: str
+    def __init__(self, reason: _Optional[str] = ..., retry: bool = ..., leader: _Optional[str] = ...) -> None: ...
+
+class Launch(_message.Message):
+    __slots__ = ("member", "spec", "role", "warm_only", "rank", "local_rank", "generation")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    WARM_ONLY_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_RANK_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    member: str
+    spec: JobSpec
+    role: str
+    warm_only: bool
+    rank: int
+    local_rank: int
+    generation: Generation
+    def __init__(self, member: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., role: _Optional[str] = ..., warm_only: bool = ..., rank: _Optional[int] = ..., local_rank: _Optional[int] = ..., generation: _Optional[_Union[Generation, _Mapping]] = ...) -> None: ...
+
+class Interrupt(_message.Message):
+    __slots__ = ("job", "generation", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    generation: int
+    reason: str
+    def __init__(self, job: _Optional[str] = ..., generation: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Form(_message.Message):
+    __slots__ = ("generation",)
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    generation: Generation
+    def __init__(self, generation: _Optional[_Union[Generation, _Mapping]] = ...) -> None: ...
+
+class Kill(_message.Message):
+    __slots__ = ("job", "member", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    member: str
+    reason: str
+    def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Complete(_message.Message):
+    __slots__ = ("job", "ok", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    OK_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    ok: bool
+    reason: str
+    def __init__(self, job: _Optional[str] = ..., ok: bool = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Release(_message.Message):
+    __slots__ = ("job", "step")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    step: int
+    def __init__(self, job: _Optional[str] = ..., step: _Optional[int] = ...) -> None: ...
+
+class Persist(_message.Message):
+    __slots__ = ("member", "spec", "checkpoint", "step", "generation", "kind", "base", "versions")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    member: str
+    spec: JobSpec
+    checkpoint: str
+    step: int
+    generation: int
+    kind: str
+    base: str
+    versions: _containers.RepeatedCompositeFieldContainer[RankStep]
+    def __init__(self, member: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., checkpoint: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., kind: _Optional[str] = ..., base: _Optional[str] = ..., versions: _Optional[_Iterable[_Union[RankStep, _Mapping]]] = ...) -> None: ...
+
+class Publish(_message.Message):
+    __slots__ = ("spec", "record")
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    spec: JobSpec
+    record: CheckpointRecord
+    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., record: _Optional[_Union[CheckpointRecord, _Mapping]] = ...) -> None: ...
+
+class Load(_message.Message):
+    __slots__ = ("member", "spec", "record")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    member: str
+    spec: JobSpec
+    record: CheckpointRecord
+    def __init__(self, member: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., record: _Optional[_Union[CheckpointRecord, _Mapping]] = ...) -> None: ...
+
+class CoordinatorMessage(_message.Message):
+    __slots__ = ("term", "welcome", "refused", "launch", "interrupt", "form", "kill", "complete", "release", "persist", "publish", "load")
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    LAUNCH_FIELD_NUMBER: _ClassVar[int]
+    INTERRUPT_FIELD_NUMBER: _ClassVar[int]
+    FORM_FIELD_NUMBER: _ClassVar[int]
+    KILL_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    PERSIST_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    term: int
+    welcome: Welcome
+    refused: Refused
+    launch: Launch
+    interrupt: Interrupt
+    form: Form
+    kill: Kill
+    complete: Complete
+    release: Release
+    persist: Persist
+    publish: Publish
+    load: Load
+    def __init__(self, term: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., form: _Optional[_Union[Form, _Mapping]] = ..., kill: _Optional[_Union[Kill, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., persist: _Optional[_Union[Persist, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ...) -> None: ...
+
+class SubmitRequest(_message.Message):
+    __slots__ = ("spec",)
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    spec: JobSpec
+    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ...) -> None: ...
+
+class SubmitReply(_message.Message):
+    __slots__ = ("job", "resumed", "phase")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    resumed: bool
+    phase: str
+    def __init__(self, job: _Optional[str] = ..., resumed: bool = ..., phase: _Optional[str] = ...) -> None: ...
+
+class StopRequest(_message.Message):
+    __slots__ = ("job", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    reason: str
+    def __init__(self, job: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class StopReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class JobRow(_message.Message):
+    __slots__ = ("job", "phase", "reason", "generation", "world_size", "step", "restarts", "incidents", "last_checkpoint", "argv")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    INCIDENTS_FIELD_NUMBER: _ClassVar[int]
+    LAST_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    ARGV_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    phase: str
+    reason: str
+    generation: int
+    world_size: int
+    step: int
+    restarts: int
+    incidents: int
+    last_checkpoint: str
+    argv: str
+    def __init__(self, job: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., generation: _Optional[int] = ..., world_size: _Optional[int] = ..., step: _Optional[int] = ..., restarts: _Optional[int] = ..., incidents: _Optional[int] = ..., last_checkpoint: _Optional[str] = ..., argv: _Optional[str] = ...) -> None: ...
+
+class NodeRow(_message.Message):
+    __slots__ = ("node", "state", "address", "incarnation", "slots", "members", "last_heard_s", "reason")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    LAST_HEARD_S_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    state: str
+    address: str
+    incarnation: int
+    slots: int
+    members: int
+    last_heard_s: float
+    reason: str
+    def __init__(self, node: _Optional[str] = ..., state: _Optional[str] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., slots: _Optional[int] = ..., members: _Optional[int] = ..., last_heard_s: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class RankRow(_message.Message):
+    __slots__ = ("job", "rank", "member", "node", "phase", "role", "generation", "step", "pid")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    rank: int
+    member: str
+    node: str
+    phase: str
+    role: str
+    generation: int
+    step: int
+    pid: int
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., member: _Optional[str] = ..., node: _Optional[str] = ..., phase: _Optional[str] = ..., role: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., pid: _Optional[int] = ...) -> None: ...
+
+class StatusReply(_message.Message):
+    __slots__ = ("cluster", "term", "leader", "jobs", "nodes", "ranks", "checkpoints")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    term: int
+    leader: str
+    jobs: _containers.RepeatedCompositeFieldContainer[JobRow]
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeRow]
+    ranks: _containers.RepeatedCompositeFieldContainer[RankRow]
+    checkpoints: _containers.RepeatedCompositeFieldContainer[CheckpointRecord]
+    def __init__(self, cluster: _Optional[str] = ..., term: _Optional[int] = ..., leader: _Optional[str] = ..., jobs: _Optional[_Iterable[_Union[JobRow, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[NodeRow, _Mapping]]] = ..., ranks: _Optional[_Iterable[_Union[RankRow, _Mapping]]] = ..., checkpoints: _Optional[_Iterable[_Union[CheckpointRecord, _Mapping]]] = ...) -> None: ...
+
+class EventsRequest(_message.Message):
+    __slots__ = ("follow", "after", "job")
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    follow: bool
+    after: int
+    job: str
+    def __init__(self, follow: bool = ..., after: _Optional[int] = ..., job: _Optional[str] = ...) -> None: ...
+
+class EventLine(_message.Message):
+    __slots__ = ("sequence", "json")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    json: str
+    def __init__(self, sequence: _Optional[int] = ..., json: _Optional[str] = ...) -> None: ...
