@@ -1,0 +1,139 @@
+"""The settings of both daemons: frozen dataclasses, every field with its unit, default and reason.
+
+The command line makes its flags from these (`heartbeat_s` becomes `--heartbeat-s`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from typing import Any
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+"""What names of clusters, nodes and jobs look like."""
+
+
+class SettingsError(ValueError):
+    """A setting that cannot be. The message names it and says how to mend it."""
+
+
+def setting(default: Any, about: str, *, unit: str = "", minimum: float | None = None) -> Any:
+    """A dataclass field that the command line can show: its reason, unit and smallest value."""
+    return dataclasses.field(default=default, metadata={"about": about, "unit": unit, "minimum": minimum})
+
+
+def check(settings: Any) -> None:
+    """Raise SettingsError when a field is below its minimum."""
+    for spec in dataclasses.fields(settings):
+        minimum, value = spec.metadata.get("minimum"), getattr(settings, spec.name)
+        if minimum is not None and value < minimum:
+            flag = "--" + spec.name.replace("_", "-")
+            raise SettingsError(
+                f"{flag} {value} is too small: give {minimum} or more ({spec.metadata['about']})"
+            )
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raise SettingsError when `name` cannot name a cluster, a node or a job."""
+    if not NAME.fullmatch(name):
+        raise SettingsError(
+            f"{kind} name {name!r} will not do: letters, digits, '.', '_' and '-', 63 at most, "
+            "the first a letter or a digit"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdSettings:
+    """How to reach etcd."""
+
+    etcd: str = setting("127.0.0.1:2379", "etcd endpoints, host:port, comma separated")
+    etcd_ca: str = setting("", "PEM file of the authority that signed etcd's certificate; empty: no TLS")
+    etcd_cert: str = setting("", "PEM file of our client certificate")
+    etcd_key: str = setting("", "PEM file of its key")
+    etcd_user: str = setting("", "etcd user")
+    etcd_password_file: str = setting("", "file that holds the etcd password")
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSettings(EtcdSettings):
+    """One coordinator process."""
+
+    cluster: str = setting("default", "name of the cluster; agents must name the same")
+    listen: str = setting("127.0.0.1:7070", "host:port for agents and tools; port 0 takes a free one")
+    advertise: str = setting("", "host:port that others reach it at; empty: the listen address")
+    metrics: str = setting("127.0.0.1:0", "host:port of /metrics; port 0 takes a free one, empty: none")
+    journal: str = setting("", "JSON lines file of every event, effect and decision; empty: none")
+    address_file: str = setting("", "file to write the bound addresses to, as JSON, once serving")
+    lease_ttl_s: float = setting(
+        10.0, "a leader that etcd has not heard of for so long is replaced", unit="s", minimum=2
+    )
+    node_timeout_s: float = setting(30.0, "a node silent for so long is lost", unit="s", minimum=1)
+    stop_timeout_s: float = setting(
+        30.0, "a survivor that does not stop within this is killed", unit="s", minimum=1
+    )
+    form_timeout_s: float = setting(
+        60.0, "a member that does not form and restore within this is killed", unit="s", minimum=1
+    )
+    retry_s: float = setting(
+        1.0, "an order whose effect is not seen is repeated after this", unit="s", minimum=0.1
+    )
+    broken_grace_s: float = setting(
+        6.0, "a broken collective without a dead member re-forms after this", unit="s", minimum=0
+    )
+    join_grace_s: float = setting(
+        10.0, "with the minimum of nodes there, wait so long for more", unit="s", minimum=0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """One agent process, beside one node."""
+
+    cluster: str = setting("default", "name of the cluster; the coordinator must name the same")
+    coordinator: str = setting("127.0.0.1:7070", "coordinators, host:port, comma separated")
+    node: str = setting("", "name of this node; empty: the host name")
+    address: str = setting(
+        "",
+        "host or IP that other nodes' ranks reach this node at; empty: found by the route to the coordinator",
+    )
+    slots: int = setting(0, "ranks this node can hold; 0: one per device, else one per core", minimum=0)
+    run_dir: str = setting("", "folder for sockets, logs and pid files; empty: /tmp/holdfast-<uid>")
+    shm_dir: str = setting("/dev/shm", "folder in memory for snapshots and boards")
+    metrics: str = setting("127.0.0.1:0", "host:port of /metrics; port 0 takes a free one, empty: none")
+    address_file: str = setting("", "file to write the bound addresses to, as JSON, once running")
+    beat_interval_s: float = setting(1.0, "how often ranks and the agent beat", unit="s", minimum=0.05)
+    process_timeout_s: float = setting(5.0, "a rank silent for so long is dead", unit="s", minimum=0.2)
+    device_timeout_s: float = setting(
+        10.0, "a device that its sensor calls bad, or cannot read, for so long is bad", unit="s", minimum=0.2
+    )
+    orphan_timeout_s: float = setting(
+        60.0, "a launcher without an agent for so long ends its ranks", unit="s", minimum=1
+    )
+    show_output: bool = setting(True, "copy the ranks' output to standard output, prefixed")
+    ledger: str = setting("", "folder where ranks write which samples each step consumed; empty: none")
+
+
+def check_coordinator(settings: CoordinatorSettings) -> None:
+    """Raise SettingsError on values that cannot be, alone or together."""
+    check(settings)
+    check_name("cluster", settings.cluster)
+    _ordered(settings, "stop_timeout_s", "form_timeout_s")
+    _ordered(settings, "lease_ttl_s", "node_timeout_s")
+    _ordered(settings, "retry_s", "stop_timeout_s")
+
+
+def check_agent(settings: AgentSettings) -> None:
+    """Raise SettingsError on values that cannot be, alone or together."""
+    check(settings)
+    check_name("cluster", settings.cluster)
+    if settings.node:
+        check_name("node", settings.node)
+    _ordered(settings, "beat_interval_s", "process_timeout_s")
+
+
+def _ordered(settings: Any, low: str, high: str) -> None:
+    if getattr(settings, low) >= getattr(settings, high):
+        flags = [f"--{name.replace('_', '-')} {getattr(settings, name)}" for name in (low, high)]
+        raise SettingsError(
+            f"{flags[0]} must be less than {flags[1]}: timeouts that race each other kill jobs"
+        )
