@@ -1,0 +1,96 @@
+"""Records as JSON, for etcd and the journal: strict about types, tolerant of keys it does not know."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from controlplane.wire.shape import Shape, WireError, shapes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FORMAT_VERSION = 1
+"""Raised by a change that an older reader must not misread."""
+
+R = TypeVar("R")
+
+
+def plain(value: Any) -> Any:
+    """A record as what JSON knows: dicts, lists, strings, numbers, null."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    if dataclasses.is_dataclass(value):
+        return {shape.name: plain(getattr(value, shape.name)) for shape in shapes_of(type(value))}
+    return value
+
+
+def pack(record: Any) -> bytes:
+    """A record as the bytes that etcd keeps."""
+    document = {"v": FORMAT_VERSION, **plain(record)}
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def unpack(record: type[R], data: bytes | str) -> R:
+    """The record that `pack` made. Raises WireError, naming what is wrong."""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"a {record.__name__} that is no JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise WireError(f"a {record.__name__} that is no JSON object")
+    version = document.get("v")
+    if version != FORMAT_VERSION:
+        raise WireError(f"a {record.__name__} of format {version!r}; this Holdfast reads {FORMAT_VERSION}")
+    return restore(record, document)
+
+
+def restore(record: type[R], document: Mapping[str, Any]) -> R:
+    """The record that `plain` took apart. Raises WireError, naming the field."""
+    values = {}
+    for shape in shapes_of(record):
+        where = f"{record.__name__}.{shape.name}"
+        if shape.name in document:
+            values[shape.name] = _field(shape, document[shape.name], where)
+        elif shape.required:
+            raise WireError(f"{where} is missing")
+    return record(**values)
+
+
+def _field(shape: Shape, value: Any, where: str) -> Any:
+    if value is None and shape.optional:
+        return None
+    if not shape.many:
+        return _one(shape, value, where)
+    if not isinstance(value, list):
+        raise WireError(f"{where}: {value!r} is no list")
+    return tuple(_one(shape, item, where) for item in value)
+
+
+def _one(shape: Shape, value: Any, where: str) -> Any:
+    if shape.is_pair:
+        if not isinstance(value, list) or len(value) != len(shape.kind):
+            raise WireError(f"{where}: {value!r} is no pair")
+        return tuple(_scalar(kind, item, where) for kind, item in zip(shape.kind, value, strict=True))
+    if shape.is_record:
+        if not isinstance(value, dict):
+            raise WireError(f"{where}: {value!r} is no object")
+        return restore(shape.kind, value)
+    if shape.is_enum:
+        try:
+            return shape.kind(value)
+        except ValueError as error:
+            raise WireError(f"{where}: {value!r} is none of {', '.join(shape.kind)}") from error
+    return _scalar(shape.kind, value, where)
+
+
+def _scalar(kind: type, value: Any, where: str) -> Any:
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise WireError(f"{where}: {value!r} is no {kind.__name__}")
+    return value
