@@ -1,0 +1,101 @@
+"""Files of shared memory: allocated to the last page or refused with the mend. Standard library only."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PAGE_BYTES = 4096
+_MADV_POPULATE_WRITE = 23  # Linux 5.14; the mmap module has no name for it
+_LOCK_TIMEOUT_S = 2.0  # locks are held for microseconds: longer means the holder is stopped
+_LOCK_POLL_S = 0.0005
+
+
+class ArenaError(RuntimeError):
+    """An arena that cannot be made or is not one. The message names the file and the mend."""
+
+
+def align(size: int, to: int) -> int:
+    """`size` rounded up to a multiple of `to`, in bytes."""
+    return -(-size // to) * to
+
+
+def allocate(draft: Path, size: int) -> tuple[int, mmap.mmap]:
+    """A new file of `size` bytes, mode 0600, every page of it in memory and mapped: (descriptor, memory).
+
+    Raises ArenaError with what is needed, what is free and the mend; then there is no file."""
+    try:
+        draft.unlink(missing_ok=True)
+        descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ArenaError(_refusal(draft, size, error)) from error
+    try:
+        if _free_bytes(draft.parent) < size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.posix_fallocate(descriptor, 0, size)
+        memory = mmap.mmap(descriptor, size)
+    except OSError as error:
+        os.close(descriptor)
+        draft.unlink()
+        raise ArenaError(_refusal(draft, size, error)) from error
+    populate(memory)
+    return descriptor, memory
+
+
+def populate(memory: mmap.mmap) -> None:
+    """Map every page for writing now, so that no copy pays for it later."""
+    try:
+        memory.madvise(_MADV_POPULATE_WRITE)
+    except OSError:  # an older kernel: writing one byte of each page does the same, slower
+        for offset in range(0, len(memory), PAGE_BYTES):
+            memory[offset] = memory[offset]
+
+
+@contextmanager
+def locked(descriptor: int, path: Path) -> Iterator[None]:
+    """Hold the lock on a file for a moment. Raises ArenaError when its holder does not go on."""
+    deadline = time.monotonic() + _LOCK_TIMEOUT_S
+    while not _try_lock(descriptor):
+        if time.monotonic() > deadline:
+            raise ArenaError(f"{path} is locked by a process that does not go on")
+        time.sleep(_LOCK_POLL_S)
+    try:
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _free_bytes(folder: Path) -> int:
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
+
+
+def _refusal(draft: Path, needed: int, error: OSError) -> str:
+    folder = draft.parent
+    if not folder.is_dir():
+        return f"no arena at {draft}: {folder} is no folder; name another with --shm-dir"
+    message = f"no arena of {needed} bytes at {draft}: {error.strerror or error}"
+    if error.errno not in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG):
+        return message
+    return (
+        f"{message}; needed {needed} bytes, free {_free_bytes(folder)} bytes in {folder}. Mount a larger one "
+        "(docker run --shm-size=..., on Kubernetes an emptyDir with medium: Memory at /dev/shm) or name "
+        "another folder with --shm-dir"
+    )
