@@ -68,6 +68,7 @@ class Cause(StrEnum):
     DEVICE = "device"  # a device sensor said so
     NODE_LOST = "node_lost"  # the agent's stream broke and did not return in time
     NODE_RESTARTED = "node_restarted"  # the node came back without its members
+    BROKEN = "broken"  # a collective failed here: suspicion of a peer, not of this member
     LAUNCH_FAILED = "launch_failed"  # the process could not be started at all
 
 
