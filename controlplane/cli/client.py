@@ -1,0 +1,102 @@
+"""Questions and orders to a coordinator over gRPC, with errors that people can mend."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+
+from controlplane.cli.errors import CliError, UnreachableError, UsageError
+from controlplane.wire import control_pb2 as pb
+from controlplane.wire.control_pb2_grpc import AdminStub
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from types import TracebackType
+
+_AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+_OPTIONS = (("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", 64 << 20))
+
+
+class Admin:
+    """One of several coordinators, whichever answers. Use as an async context."""
+
+    def __init__(self, coordinators: str, timeout_s: float = 5.0) -> None:
+        self._addresses = [address.strip() for address in coordinators.split(",") if address.strip()]
+        for address in self._addresses:
+            _check_address(address)
+        if not self._addresses:
+            raise UsageError("--coordinator is empty: give host:port")
+        self._timeout_s = timeout_s
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    async def __aenter__(self) -> Admin:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for channel in self._channels.values():
+            await channel.close()
+
+    async def status(self) -> pb.StatusReply:
+        """What the coordinator sees. Raises UnreachableError, CliError."""
+        reply: pb.StatusReply = await self._ask("Status", pb.StatusRequest())
+        return reply
+
+    async def submit(self, spec: pb.JobSpec) -> pb.SubmitReply:
+        """Give it a job. Raises UnreachableError, CliError with its reason to refuse."""
+        reply: pb.SubmitReply = await self._ask("Submit", pb.SubmitRequest(spec=spec))
+        return reply
+
+    async def stop(self, job: str, reason: str) -> None:
+        """End a job. Raises UnreachableError, CliError."""
+        await self._ask("Stop", pb.StopRequest(job=job, reason=reason))
+
+    async def events(self, follow: bool, after: int = 0, job: str = "") -> AsyncIterator[pb.EventLine]:
+        """The journal from line `after` on. Raises UnreachableError when the stream breaks."""
+        address, problem = self._addresses[0], "no coordinator was asked"
+        for address in self._addresses:
+            call = self._stub(address).Events(pb.EventsRequest(follow=follow, after=after, job=job))
+            try:
+                async for line in call:
+                    after = line.sequence
+                    yield line
+                return
+            except grpc.aio.AioRpcError as error:
+                problem = f"{address}: {_told(error)}"
+                if error.code() not in (*_AWAY, grpc.StatusCode.FAILED_PRECONDITION):
+                    raise CliError(_told(error)) from error
+        raise UnreachableError(f"coordinator {problem}")
+
+    async def _ask(self, method: str, request: Any) -> Any:
+        problems = []
+        for address in self._addresses:
+            call = getattr(self._stub(address), method)
+            try:
+                return await call(request, timeout=self._timeout_s)
+            except grpc.aio.AioRpcError as error:
+                if error.code() not in (*_AWAY, grpc.StatusCode.FAILED_PRECONDITION):
+                    raise CliError(_told(error)) from error
+                problems.append(f"{address}: {_told(error)}")
+        raise UnreachableError(
+            f"no coordinator answers ({'; '.join(problems)}): is one running there? Name it with "
+            "--coordinator host:port, or start one with `holdfast coordinator`"
+        )
+
+    def _stub(self, address: str) -> Any:
+        if address not in self._channels:
+            self._channels[address] = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        return AdminStub(self._channels[address])  # type: ignore[no-untyped-call]
+
+
+def _check_address(address: str) -> None:
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        raise UsageError(f"--coordinator {address!r} is no host:port, as in 127.0.0.1:7070")
+
+
+def _told(error: grpc.aio.AioRpcError) -> str:
+    details = error.details() or error.code().name.lower()
+    return "connection refused" if "Connection refused" in details else details

@@ -1,0 +1,45 @@
+"""What the command line ends with: exit codes, and errors that people can mend."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+OK = 0
+FAILED = 1
+"""The job failed, or what was asked for is not there."""
+USAGE = 2
+"""A flag, a value or a setting that cannot be."""
+UNREACHABLE = 3
+"""No coordinator answers."""
+INTERRUPTED = 130
+"""Ctrl-C."""
+TERMINATED = 143
+"""SIGTERM or SIGHUP."""
+
+
+class CliError(Exception):
+    """An operating error: one message that names the thing and the mend, and the exit code."""
+
+    code = FAILED
+
+
+class UsageError(CliError):
+    """A flag, a value or a setting that cannot be."""
+
+    code = USAGE
+
+
+class UnreachableError(CliError):
+    """No coordinator answers."""
+
+    code = UNREACHABLE
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean X?` for the nearest known name, or nothing when none is near."""
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.55)
+    return f"; did you mean {found[0]}?" if found else ""

@@ -1,0 +1,101 @@
+"""Flags made from the settings' dataclasses, and settings made from flags."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+import typing
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from controlplane.cli.errors import UsageError
+from controlplane.settings import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Settings = TypeVar("Settings")
+
+
+def add_settings(parser: argparse._ActionsContainer, kind: type, only_unit: str | None = None) -> None:
+    """One flag per field of `kind`; with `only_unit` only fields of that unit. Absent flags stay absent."""
+    types = typing.get_type_hints(kind)
+    for spec in dataclasses.fields(kind):
+        if only_unit is not None and spec.metadata["unit"] != only_unit:
+            continue
+        options: dict[str, Any] = {"default": argparse.SUPPRESS, "help": _help(spec)}
+        if types[spec.name] is bool:
+            options["action"] = argparse.BooleanOptionalAction
+        else:
+            options |= {"type": _reader(types[spec.name]), "metavar": _metavar(spec, types[spec.name])}
+        parser.add_argument(flag(spec.name), **options)
+
+
+def read_settings(
+    kind: type[Settings], values: argparse.Namespace, check: Callable[[Settings], None]
+) -> Settings:
+    """The settings that these flags say. Raises UsageError when they cannot be."""
+    settings = kind(**given(kind, values))
+    try:
+        check(settings)
+    except SettingsError as error:
+        raise UsageError(str(error)) from error
+    return settings
+
+
+def given(kind: type, values: argparse.Namespace) -> dict[str, Any]:
+    """The fields of `kind` that were given as flags."""
+    return {
+        spec.name: getattr(values, spec.name)
+        for spec in dataclasses.fields(kind)
+        if hasattr(values, spec.name)
+    }
+
+
+def as_flags(kind: type, settings: dict[str, Any]) -> list[str]:
+    """The command line that says these settings of `kind`."""
+    words = []
+    for spec in dataclasses.fields(kind):
+        if spec.name in settings:
+            words += _words(spec.name, settings[spec.name])
+    return words
+
+
+def flag(name: str) -> str:
+    """The flag of a field: `heartbeat_s` is `--heartbeat-s`."""
+    return "--" + name.replace("_", "-")
+
+
+def _words(name: str, value: object) -> list[str]:
+    if isinstance(value, bool):
+        return [flag(name) if value else flag("no_" + name)]
+    return [f"{flag(name)}={value}"]
+
+
+def _help(spec: dataclasses.Field[Any]) -> str:
+    about = spec.metadata["about"].replace("%", "%%")
+    if spec.default in ("", None):
+        return str(about)
+    unit = f" {spec.metadata['unit']}" if spec.metadata["unit"] else ""
+    return f"{about} (default: {spec.default}{unit})"
+
+
+def _metavar(spec: dataclasses.Field[Any], kind: type) -> str:
+    if spec.metadata["unit"]:
+        return "SECONDS" if spec.metadata["unit"] == "s" else str(spec.metadata["unit"]).upper()
+    return {str: "TEXT", int: "N", float: "X"}[kind]
+
+
+def _reader(kind: type) -> Callable[[str], Any]:
+    words = {int: "whole number", float: "number", str: "text"}
+
+    def read(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r} is no {words[kind]}") from error
+        if isinstance(value, float) and not math.isfinite(value):
+            raise argparse.ArgumentTypeError(f"{text!r} is no {words[kind]}")
+        return value
+
+    return read

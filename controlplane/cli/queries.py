@@ -1,0 +1,115 @@
+"""`holdfast status`, `holdfast get` and `holdfast stop`: questions and orders to a coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from controlplane.cli.client import Admin
+from controlplane.cli.errors import OK, CliError, nearest
+from controlplane.cli.parser import Parser, one_of
+from controlplane.cli.tables import JOBS, NODES, RANKS, TABLES, as_json, plain
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from controlplane.wire import control_pb2 as pb
+
+
+def add_coordinator(parser: Parser) -> None:
+    """The flag that says whom to ask."""
+    parser.add_argument(
+        "--coordinator",
+        default="127.0.0.1:7070",
+        metavar="HOST:PORT",
+        help="coordinators, comma separated",
+    )
+
+
+def get(argv: Sequence[str]) -> int:
+    """Show one table. Exit code 1 when --job names a job that is not there."""
+    parser = Parser("get", "Show one table.")
+    parser.add_argument("what", type=one_of(*TABLES), metavar="|".join(TABLES))
+    parser.add_argument("-o", "--output", type=one_of("table", "json"), default="table", metavar="table|json")
+    parser.add_argument("--job", default="", help="of this job only")
+    add_coordinator(parser)
+    values = parser.read(argv)
+    return asyncio.run(_get(values))
+
+
+async def _get(values: argparse.Namespace) -> int:
+    async with Admin(values.coordinator) as admin:
+        status = await admin.status()
+    if values.job:
+        _only(status, values.job)
+    table = TABLES[values.what]
+    if values.output == "json":
+        print(json.dumps(as_json(table, status), indent=2))
+    else:
+        print(plain(table.headings(), table.rows(status)))
+    return OK
+
+
+def _only(status: pb.StatusReply, job: str) -> None:
+    """Keep what belongs to this job. Raises CliError when there is none of the name."""
+    known = [row.job for row in status.jobs]
+    if job not in known:
+        raise CliError(f"no job named {job}{nearest(job, known)} (see `holdfast get jobs`)")
+    for field in ("jobs", "ranks", "checkpoints"):
+        rows = getattr(status, field)
+        kept = [row for row in rows if row.job == job]
+        del rows[:]
+        rows.extend(kept)
+
+
+def status(argv: Sequence[str]) -> int:
+    """Show jobs, nodes and ranks, once or again and again."""
+    parser = Parser("status", "Show jobs, nodes and ranks.")
+    parser.add_argument("--watch", action="store_true", help="show it again each second, until Ctrl-C")
+    add_coordinator(parser)
+    return asyncio.run(_status(parser.read(argv)))
+
+
+async def _status(values: argparse.Namespace) -> int:
+    async with Admin(values.coordinator) as admin:
+        print(overview(await admin.status()))
+        while values.watch:
+            await asyncio.sleep(1)
+            text = overview(await admin.status())
+            # Home, then clear: only where a terminal reads it.
+            print(("\x1b[H\x1b[2J" if sys.stdout.isatty() else "\n") + text, flush=True)
+    return OK
+
+
+def overview(reply: pb.StatusReply) -> str:
+    """A whole answer as text."""
+    parts = [f"cluster {reply.cluster}, led by {reply.leader or 'nobody'}, term {reply.term}"]
+    for name, table in (("jobs", JOBS), ("nodes", NODES), ("ranks", RANKS)):
+        rows = table.rows(reply)
+        parts.append(plain(table.headings(), rows) if rows else f"no {name}")
+    return "\n\n".join(parts)
+
+
+def stop(argv: Sequence[str]) -> int:
+    """End a job. Exit code 1 when there is none of that name."""
+    parser = Parser("stop", "End a job: its ranks are ended, its checkpoints stay.")
+    parser.add_argument("job", help="name of the job")
+    parser.add_argument(
+        "--reason", default="asked for with `holdfast stop`", help="what the journal shall say"
+    )
+    add_coordinator(parser)
+    return asyncio.run(_stop(parser.read(argv)))
+
+
+async def _stop(values: argparse.Namespace) -> int:
+    async with Admin(values.coordinator) as admin:
+        _only(await admin.status(), values.job)
+        await admin.stop(values.job, values.reason)
+    print(f"job {values.job} is being stopped")
+    return OK
+
+
+COMMANDS = {"get": get, "status": status, "stop": stop}

@@ -1,0 +1,136 @@
+"""What a coordinator answered, as rows: for a table, for JSON. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from controlplane.wire import control_pb2 as pb
+
+NOTHING = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """How one kind of thing is shown: the field of a status reply, and its columns."""
+
+    field: str
+    columns: tuple[tuple[str, Callable[[Any], str]], ...]
+
+    def headings(self) -> list[str]:
+        """The names of the columns."""
+        return [name for name, _ in self.columns]
+
+    def rows(self, status: pb.StatusReply) -> list[list[str]]:
+        """One list of texts per thing."""
+        return [[show(row) for _, show in self.columns] for row in getattr(status, self.field)]
+
+
+def as_json(table: Table, status: pb.StatusReply) -> list[dict[str, Any]]:
+    """One object per thing, with the field names of the wire; numbers are numbers."""
+    return [_plain(row) for row in getattr(status, table.field)]
+
+
+def _plain(message: Any) -> dict[str, Any]:
+    values = {}
+    for spec in message.DESCRIPTOR.fields:
+        value = getattr(message, spec.name)
+        repeated = not isinstance(value, str | int | float | bytes | bool) and hasattr(value, "__len__")
+        values[spec.name] = [_plain(item) for item in value] if repeated else value
+    return values
+
+
+def duration(seconds: float) -> str:
+    """A time span for people: `320 ms`, `4.2 s`, `3 min 12 s`, `2 h 5 min`."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def size(count: float) -> str:
+    """A number of bytes for people, in powers of 1,024: `14.9 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def _number(value: int) -> str:
+    return str(value) if value >= 0 else NOTHING
+
+
+def _text(value: str) -> str:
+    return value or NOTHING
+
+
+JOBS = Table(
+    "jobs",
+    (
+        ("JOB", lambda row: row.job),
+        ("PHASE", lambda row: row.phase),
+        ("STEP", lambda row: _number(row.step)),
+        ("RANKS", lambda row: str(row.world_size)),
+        ("GENERATION", lambda row: str(row.generation)),
+        ("INCIDENTS", lambda row: str(row.incidents)),
+        ("CHECKPOINT", lambda row: _text(row.last_checkpoint)),
+        ("REASON", lambda row: _text(row.reason)),
+    ),
+)
+NODES = Table(
+    "nodes",
+    (
+        ("NODE", lambda row: row.node),
+        ("STATE", lambda row: row.state),
+        ("ADDRESS", lambda row: _text(row.address)),
+        ("SLOTS", lambda row: str(row.slots)),
+        ("PROCESSES", lambda row: str(row.members)),
+        ("HEARD", lambda row: f"{duration(row.last_heard_s)} ago"),
+        ("REASON", lambda row: _text(row.reason)),
+    ),
+)
+RANKS = Table(
+    "ranks",
+    (
+        ("JOB", lambda row: row.job),
+        ("RANK", lambda row: _number(row.rank)),
+        ("ROLE", lambda row: row.role),
+        ("PHASE", lambda row: row.phase),
+        ("STEP", lambda row: _number(row.step)),
+        ("NODE", lambda row: row.node),
+        ("PID", lambda row: str(row.pid) if row.pid else NOTHING),
+        ("MEMBER", lambda row: row.member),
+        ("GENERATION", lambda row: str(row.generation)),
+    ),
+)
+CHECKPOINTS = Table(
+    "checkpoints",
+    (
+        ("JOB", lambda row: row.job),
+        ("ID", lambda row: row.id),
+        ("STEP", lambda row: _number(row.step)),
+        ("KIND", lambda row: row.kind),
+        ("SIZE", lambda row: size(row.bytes_total)),
+        ("WRITTEN", lambda row: size(row.bytes_written)),
+        ("STATE", lambda row: row.bad or ("published" if row.published else "committed")),
+    ),
+)
+TABLES = {"jobs": JOBS, "nodes": NODES, "ranks": RANKS, "checkpoints": CHECKPOINTS}
+
+
+def plain(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rows under headings, columns aligned; reads well in a pipe too."""
+    everything = [list(headings), *map(list, rows)]
+    widths = [max(len(row[column]) for row in everything) for column in range(len(headings))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in everything
+    ]
+    return "\n".join(line.rstrip() for line in lines)
