@@ -1,0 +1,327 @@
+"""The launcher: starts, signals and reaps the processes of one node, as its agent says.
+
+`python -m agent.launcher --run-dir FOLDER`. It outlives a killed agent, and a new agent adopts what runs;
+its members do not outlive it. Standard library and our framing only: it runs in the trainer's container."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import socket
+import stat
+import struct
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.frames import Decoder, FrameError, Message, encode
+from agent.launching import linux
+from agent.launching.lives import Life
+from agent.launching.zygote import Zygote
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+VERSION = 1
+SOCKET_NAME = "launcher.sock"
+PID_NAME = "launcher.pid"
+_CHUNK_BYTES = 64 << 10
+_STRAYS_MAX = 1000
+log = logging.getLogger("holdfast.launcher")
+
+
+class Launcher:
+    """One node's processes, and the one agent that speaks for them."""
+
+    def __init__(self, run_dir: Path, orphan_timeout_s: float) -> None:
+        self._run_dir, self._orphan_timeout_s = run_dir, orphan_timeout_s
+        self.id = f"{uuid.uuid4().hex[:12]}-{os.getpid()}"
+        self._lives: dict[str, Life] = {}
+        self._by_pid: dict[int, Life] = {}
+        self._strays: dict[int, tuple[int | None, int | None, int]] = {}
+        self._zygote = Zygote(self._on_zygote)
+        self._agent: asyncio.StreamWriter | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._orphaned: asyncio.TimerHandle | None = None
+        self._done = asyncio.Event()
+        self._ops: dict[str, Callable[[Message], Awaitable[None]]] = {
+            "attach": self._attach,
+            "spawn": self._spawn,
+            "run": self._run,
+            "signal": self._signal,
+            "forget": self._forget,
+            "end": self._end,
+        }
+
+    async def serve(self) -> None:
+        """Serve until told to end, or orphaned for too long; then every member is killed."""
+        loop = asyncio.get_running_loop()
+        linux.become_subreaper()
+        loop.add_signal_handler(signal.SIGCHLD, self._reap)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._done.set)
+        path = self._run_dir / SOCKET_NAME
+        path.unlink(missing_ok=True)
+        server = await asyncio.start_unix_server(self._on_connection, sock=_listener(path))
+        self._zygote.start()
+        self._start_orphan_clock()
+        log.info("launcher %s serves %s", self.id, path)
+        await self._done.wait()
+        path.unlink(missing_ok=True)
+        server.close()
+        await self._kill_all()
+
+    async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            await self._converse(reader, writer)
+        except (FrameError, ConnectionError, PermissionError) as error:
+            log.warning("a connection ends: %s", error)
+        finally:
+            self._connections.discard(task)
+            if self._agent is writer:
+                self._agent = None
+                self._start_orphan_clock()
+            writer.close()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        _check_peer(writer)
+        decoder = Decoder()
+        while data := await reader.read(_CHUNK_BYTES):
+            for message in decoder.feed(data):
+                if message.get("op") == "attach":
+                    self._adopt(writer)
+                if self._agent is not writer:
+                    raise FrameError("the agent must attach first, and a newer one has its place")
+                await self._handle(message)
+
+    def _adopt(self, writer: asyncio.StreamWriter) -> None:
+        if self._agent is not None and self._agent is not writer:
+            self._agent.close()
+        self._agent = writer
+        if self._orphaned is not None:
+            self._orphaned.cancel()
+
+    async def _handle(self, message: Message) -> None:
+        handler = self._ops.get(str(message.get("op")))
+        if handler is None:
+            log.warning("an unknown op is dropped: %.80r", message.get("op"))
+            return
+        try:
+            await handler(message)
+        except (ValueError, TypeError, KeyError, OSError) as error:
+            log.warning("op %s failed: %r", message["op"], error)
+            self._say({"op": "failed", "member": str(message.get("member", "")), "message": _said(error)})
+
+    def _say(self, message: Message) -> None:
+        if self._agent is not None:
+            self._agent.write(encode(message))
+
+    async def _attach(self, message: Message) -> None:
+        if message.get("version") != VERSION:
+            raise ValueError(f"this launcher speaks version {VERSION}, the agent {message.get('version')!r}")
+        members = [life.describe() for life in self._lives.values() if life.end is None]
+        self._say({"op": "hello", "version": VERSION, "launcher": self.id, "members": members})
+        for life in self._lives.values():
+            if life.end is not None:
+                self._say(life.end)
+
+    async def _spawn(self, message: Message) -> None:
+        member = message["member"]
+        known = self._lives.get(member)
+        if known is not None:
+            self._say(known.end or {"op": known.state, "member": member, "pid": known.pid})
+            return
+        life = Life(member, self._on_member)
+        request = await life.open(message["log"])
+        self._lives[member] = life
+        self._zygote.fork(request)
+
+    async def _run(self, message: Message) -> None:
+        life = self._lives[message["member"]]
+        life.run(message)
+        if life.end is not None or life.state == "running":
+            self._say(life.end or {"op": "running", "member": life.member, "pid": life.pid})
+
+    async def _signal(self, message: Message) -> None:
+        life = self._lives[message["member"]]
+        number = signal.Signals(message["signal"])
+        if not life.signal(number) and life.pid == 0 and number == signal.SIGKILL:
+            self._zygote.forget(life.member)  # not forked yet: closing its socket ends it if it will be
+            self._say(life.ended(None, signal.SIGKILL, time.monotonic_ns()))
+
+    async def _forget(self, message: Message) -> None:
+        life = self._lives.get(message["member"])
+        if life is not None and life.end is not None:
+            del self._lives[life.member]
+            await life.closed()
+
+    async def _end(self, _message: Message) -> None:
+        self._done.set()
+
+    def _on_zygote(self, message: Message) -> None:
+        for note in message.get("notes", []):
+            log.warning("%s", note)
+            self._say({"op": "note", "message": note})
+        life = self._lives.get(message.get("member", ""))
+        if life is None:
+            return
+        if message["op"] == "forked":
+            self._forked(life, message["pid"])
+        else:
+            del self._lives[life.member]
+            life.close()
+            self._say(message)
+
+    def _on_member(self, life: Life, message: Message) -> None:
+        if message.get("op") == "warm":
+            self._zygote.forget(life.member)
+            self._forked(life, message["pid"])
+        if message.get("fresh_for"):
+            log.info("%s needs a fresh interpreter for %s", life.member, ", ".join(message["fresh_for"]))
+        self._say({**message, "member": life.member})
+
+    def _forked(self, life: Life, pid: int) -> None:
+        life.pid = pid
+        self._by_pid[pid] = life
+        if pid in self._strays:
+            self._exited(pid, *self._strays.pop(pid))
+        elif life.end is not None:
+            linux.signal_group(pid, signal.SIGKILL)
+
+    def _reap(self) -> None:
+        """Reap every child that ended: members, the zygote, orphans of members."""
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if ended is None:
+                return
+            pid, at_ns = ended.si_pid, time.monotonic_ns()
+            if pid in self._by_pid:
+                linux.kill_session(pid)  # before its pid may be used again
+            os.waitpid(pid, 0)
+            exited = ended.si_code == os.CLD_EXITED
+            self._exited(pid, ended.si_status if exited else None, None if exited else ended.si_status, at_ns)
+
+    def _exited(self, pid: int, code: int | None, number: int | None, at_ns: int) -> None:
+        life = self._by_pid.pop(pid, None)
+        if life is not None and life.end is None:
+            self._say(life.ended(code, number, at_ns))
+        elif pid == self._zygote.pid:
+            log.warning("the zygote ended (code %s, signal %s)", code, number)
+            if not self._done.is_set():
+                self._zygote.ended()
+        elif life is None:
+            self._strays[pid] = (code, number, at_ns)
+            while len(self._strays) > _STRAYS_MAX:
+                del self._strays[next(iter(self._strays))]
+
+    def _start_orphan_clock(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._orphaned is not None:
+            self._orphaned.cancel()
+        self._orphaned = loop.call_later(self._orphan_timeout_s, self._orphan)
+
+    def _orphan(self) -> None:
+        log.warning("no agent for %s s: the members end", self._orphan_timeout_s)
+        self._done.set()
+
+    async def _kill_all(self) -> None:
+        if self._orphaned is not None:
+            self._orphaned.cancel()
+        zygote = self._zygote.pid
+        self._zygote.close()
+        if zygote:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(zygote, signal.SIGKILL)
+        for life in self._lives.values():
+            life.signal(signal.SIGKILL)
+        deadline = time.monotonic() + 5.0
+        while linux.children() and time.monotonic() < deadline:
+            self._reap()
+            for pid in linux.children():  # orphans of members, in sessions of their own
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            await asyncio.sleep(0.002)
+        for life in self._lives.values():
+            await life.closed()
+        if self._agent is not None:
+            self._agent.close()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+
+def _said(error: BaseException) -> str:
+    return f"no such member: {error}" if isinstance(error, KeyError) else str(error)
+
+
+def _listener(path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    before = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    finally:
+        os.umask(before)
+    return listener
+
+
+def _check_peer(writer: asyncio.StreamWriter) -> None:
+    """Raise PermissionError unless the peer is of our user."""
+    peer: Any = writer.get_extra_info("socket")
+    _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    if uid not in (os.getuid(), 0):
+        raise PermissionError(f"user {uid} is not ours")
+
+
+def _prepare(run_dir: Path) -> int:
+    """Make the folder ours alone and lock it. Returns the lock's descriptor. Exits with the mend."""
+    run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = run_dir.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        sys.exit(f"{run_dir} is no folder of this user: give another --run-dir")
+    run_dir.chmod(0o700)
+    descriptor = os.open(run_dir / PID_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(f"a launcher serves {run_dir} already: give another --run-dir")
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, f"{os.getpid()}\n".encode())
+    return descriptor
+
+
+def main() -> None:
+    """Parse the arguments and serve."""
+    parser = argparse.ArgumentParser(prog="agent.launcher", description=__doc__)
+    parser.add_argument(
+        "--run-dir", type=Path, required=True, help="folder for launcher.sock and launcher.pid"
+    )
+    parser.add_argument(
+        "--orphan-timeout-s", type=float, default=60.0, help="how long to outlive an agent, s"
+    )
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    lock = _prepare(arguments.run_dir)
+
+    async def serve() -> None:
+        await Launcher(arguments.run_dir, arguments.orphan_timeout_s).serve()
+
+    try:
+        asyncio.run(serve())
+    finally:
+        (arguments.run_dir / PID_NAME).unlink(missing_ok=True)
+        os.close(lock)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""What Linux offers for owning processes: death signals, subreapers, sessions. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class OrphanedError(RuntimeError):
+    """The process that was to be our parent is gone."""
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"prctl({option}): {os.strerror(code)}")
+
+
+def become_subreaper() -> None:
+    """Orphaned descendants of this process become its children from now on."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int) -> None:
+    """SIGKILL this process when `parent` ends. Raises OrphanedError when it has ended already."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        raise OrphanedError(f"process {parent} is gone")
+
+
+def await_parent(parent: int, timeout_s: float = 10.0) -> None:
+    """Wait until `parent` has adopted this process, then die with it. Raises OrphanedError."""
+    deadline = time.monotonic() + timeout_s
+    while os.getppid() != parent:
+        if time.monotonic() > deadline:
+            raise OrphanedError(f"process {parent} did not adopt us within {timeout_s} s")
+        time.sleep(0.0005)
+    die_with_parent(parent)
+
+
+def children() -> list[int]:
+    """The direct children of this process, zombies included."""
+    return [
+        int(pid)
+        for task in Path("/proc/self/task").iterdir()
+        for pid in (task / "children").read_text().split()
+    ]
+
+
+def kill_session(leader: int) -> None:
+    """SIGKILL what is left of a session: its leader's process group, and orphans of it that are ours now."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+    for pid in children():
+        with contextlib.suppress(ProcessLookupError):
+            if pid != leader and os.getsid(pid) == leader:
+                os.kill(pid, signal.SIGKILL)
+
+
+def signal_group(leader: int, number: int) -> bool:
+    """Send a signal to a process group. False when it is gone."""
+    try:
+        os.killpg(leader, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def threads() -> int:
+    """How many threads this process has."""
+    return len(os.listdir("/proc/self/task"))
