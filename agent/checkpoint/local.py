@@ -1,0 +1,144 @@
+"""A folder as storage: what is put is on the disk before anyone can see it, and never seen in part."""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.checkpoint.names import Bytes
+
+_DRAFTS = "tmp"
+
+
+class LocalBackend:
+    """Files under one folder. Writes: draft, fsync, link to the name, and `flush` for the folders."""
+
+    limits: tuple[str, ...] = ()
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._lock = threading.Lock()
+        self._unsynced: set[Path] = set()
+
+    def put(self, name: str, data: Bytes) -> bool:
+        """Create `name` with this content; False when it exists. Durable after the next `flush`."""
+        draft = self._draft(data)
+        try:
+            os.link(draft, self._target(name))
+        except FileExistsError:
+            return False
+        finally:
+            os.unlink(draft)
+        return True
+
+    def replace(self, name: str, data: Bytes) -> None:
+        """Give `name` this content at once, whatever it had. Durable after the next `flush`."""
+        os.replace(self._draft(data), self._target(name))
+
+    def flush(self) -> None:
+        """Make the names of all that was put durable."""
+        with self._lock:
+            folders, self._unsynced = self._unsynced, set()
+        try:
+            for folder in sorted(folders):
+                _sync_folder(folder)
+        except OSError:
+            with self._lock:
+                self._unsynced |= folders
+            raise
+
+    def read(self, name: str, limit: int) -> bytes:
+        """The content, `limit` bytes of it at most."""
+        descriptor = self._open(name)
+        try:
+            parts, left = [], limit
+            while left > 0 and (part := os.read(descriptor, min(left, 1 << 24))):
+                parts.append(part)
+                left -= len(part)
+            return b"".join(parts)
+        finally:
+            os.close(descriptor)
+
+    def read_into(self, name: str, target: memoryview) -> int:
+        """Read straight into `target`; how many bytes the file has, also when they are more or fewer."""
+        descriptor = self._open(name)
+        try:
+            done = 0
+            while done < len(target) and (count := os.preadv(descriptor, [target[done:]], done)):
+                done += count
+            return done if done < len(target) else os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+
+    def size(self, name: str) -> int | None:
+        """Its size in bytes, None when there is none."""
+        try:
+            return os.stat(self.root / name, follow_symlinks=False).st_size
+        except FileNotFoundError:
+            return None
+
+    def list(self, folder: str) -> list[str]:
+        """Names of the files in a folder, without the folder; none when there is no such folder."""
+        try:
+            with os.scandir(self.root / folder) as entries:
+                return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+        except FileNotFoundError:
+            return []
+
+    def delete(self, name: str) -> None:
+        """Remove it; nothing happens when it is not there."""
+        (self.root / name).unlink(missing_ok=True)
+
+    def _open(self, name: str) -> int:
+        return os.open(self.root / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+    def _draft(self, data: Bytes) -> Path:
+        draft = self._target(f"{_DRAFTS}/{uuid.uuid4().hex}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            _write(descriptor, memoryview(data).cast("B"))
+            os.fsync(descriptor)
+        except OSError:
+            draft.unlink()
+            raise
+        finally:
+            os.close(descriptor)
+        return draft
+
+    def _target(self, name: str) -> Path:
+        target = self.root / name
+        self._make(target.parent)
+        if not name.startswith(_DRAFTS):
+            with self._lock:
+                self._unsynced.add(target.parent)
+        return target
+
+    def _make(self, folder: Path) -> None:
+        if folder.is_dir():
+            return
+        if folder != self.root:
+            self._make(folder.parent)
+            folder.mkdir(exist_ok=True)
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+        with self._lock:
+            self._unsynced.add(folder.parent)
+
+
+def _write(descriptor: int, data: memoryview) -> None:
+    done = 0
+    while done < len(data):
+        done += os.write(descriptor, data[done:])
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
