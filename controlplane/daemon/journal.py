@@ -1,0 +1,165 @@
+"""The journal: every event, effect and decision in order, one JSON line each, in a file and in memory.
+
+A line: {"sequence", "wall_s", "monotonic_s", "term", "kind": "event"|"effect"|"daemon", "type",
+"skipped", "body": {...}}. Steady beats and empty ticks are not written; `skipped` says how
+many of them came since the line before."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import logging
+import time
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from controlplane.core.model import JobSpec
+from controlplane.daemon.linefile import LineFile, tail
+from controlplane.wire.records import plain
+from controlplane.wire.shape import shapes_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+RING_LINES = 20_000
+"""Lines kept in memory for those who ask."""
+
+HIDDEN = "(hidden)"
+"""Stands for values that may be secrets: those of a job's environment."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the journal. `job` is "" when it concerns none, or several."""
+
+    sequence: int
+    job: str
+    text: str
+
+
+class Journal:
+    """Append-only. Never raises on a full disk: what could not be written is counted in `lines_lost`."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._ring: deque[Line] = deque(maxlen=RING_LINES)
+        self._news = asyncio.Event()
+        self._skipped = 0
+        self.sequence = 0
+        self.closed = False
+        if path is not None:
+            self._recall(path)
+        self._file = None if path is None else LineFile(path)
+
+    @property
+    def lines_lost(self) -> int:
+        """Lines that are not in the file, because it could not be written."""
+        return 0 if self._file is None else self._file.lines_lost
+
+    @property
+    def trouble(self) -> str:
+        """Why the file cannot be written now; "" when it can."""
+        return "" if self._file is None else self._file.trouble
+
+    def skip(self) -> None:
+        """Something happened that changes nothing: it is only counted."""
+        self._skipped += 1
+
+    def write(self, term: int, kind: str, record: Any) -> None:
+        """Append an event or an effect."""
+        self.write_body(term, kind, type(record).__name__, shown(record))
+
+    def write_body(self, term: int, kind: str, type_name: str, body: dict[str, Any]) -> None:
+        """Append what is no record of the core."""
+        self.sequence += 1
+        document = {
+            "sequence": self.sequence,
+            "wall_s": round(time.time(), 6),
+            "monotonic_s": round(time.monotonic(), 6),
+            "term": term,
+            "kind": kind,
+            "type": type_name,
+            "skipped": self._skipped,
+            "body": body,
+        }
+        self._skipped = 0
+        text = json.dumps(document, separators=(",", ":"))
+        self._ring.append(Line(self.sequence, job_of(body), text))
+        if self._file is not None:
+            self._file.write(text)
+        self._wake()
+
+    def lines(self, after: int = 0, job: str = "") -> list[Line]:
+        """What memory holds behind sequence number `after`, all of it when `after` is not of this journal."""
+        oldest = self._ring[0].sequence if self._ring else self.sequence + 1
+        start = 0 if after > self.sequence else max(0, after + 1 - oldest)
+        return [line for line in islice(self._ring, start, None) if not job or line.job == job]
+
+    async def follow(self, after: int = 0, job: str = "") -> AsyncIterator[Line]:
+        """Lines as they come, until the journal is closed."""
+        while True:
+            news, newest = self._news, self.sequence
+            for line in self.lines(after, job):
+                yield line
+            after = newest
+            if self.closed:
+                return
+            await news.wait()
+
+    async def close(self) -> None:
+        """Write what waits, release the followers."""
+        self.closed = True
+        self._wake()
+        if self._file is not None:
+            await asyncio.to_thread(self._file.close)
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def _recall(self, path: Path) -> None:
+        """Go on where the file ends: the numbers continue, the newest lines can be asked for."""
+        for text in tail(path):
+            try:
+                document = json.loads(text)
+                line = Line(int(document["sequence"]), job_of(document["body"]), text)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                log.warning("journal %s holds a line that is none: %.80s", path, text)
+                continue
+            self._ring.append(line)
+            self.sequence = max(self.sequence, line.sequence)
+
+
+def shown(record: Any) -> dict[str, Any]:
+    """A record as the journal shows it: without the values of a job's environment."""
+    body: dict[str, Any] = plain(conceal(record))
+    return body
+
+
+def conceal(record: Any) -> Any:
+    """The record with the values of every JobSpec's environment hidden."""
+    if isinstance(record, JobSpec):
+        return dataclasses.replace(record, env=tuple((name, HIDDEN) for name, _ in record.env))
+    changes: dict[str, Any] = {}
+    for shape in shapes_of(type(record)):
+        if shape.kind is not JobSpec:
+            continue
+        value = getattr(record, shape.name)
+        if value is not None:
+            changes[shape.name] = tuple(map(conceal, value)) if shape.many else conceal(value)
+    return dataclasses.replace(record, **changes) if changes else record
+
+
+def job_of(body: dict[str, Any]) -> str:
+    """The job that a line concerns, wherever its body names it."""
+    if isinstance(body.get("job"), str):
+        return str(body["job"])
+    for name in ("state", "status", "record", "spec", "generation", "verdict", "incident"):
+        inner = body.get(name)
+        if isinstance(inner, dict) and isinstance(inner.get("job"), str):
+            return str(inner["job"])
+    return ""

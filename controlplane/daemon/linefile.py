@@ -1,0 +1,115 @@
+"""A file that lines are appended to by a thread of its own, so that a slow disk holds up nobody."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+WAITING_LINES_MAX = 50_000
+TAIL_BYTES = 8 << 20
+_BATCH_LINES = 512
+
+
+class LineFile:
+    """Appends lines. One that cannot be written is counted in `lines_lost`, and `trouble` says why.
+
+    Raises OSError when the file cannot be opened at the start."""
+
+    def __init__(self, path: Path) -> None:
+        self.trouble = ""
+        self._refused = self._unwritten = 0  # each is counted by one thread only
+        self._torn = _is_torn(path)
+        self._path = path
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._waiting: queue.Queue[str | None] = queue.Queue(WAITING_LINES_MAX)
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._thread.start()
+
+    @property
+    def lines_lost(self) -> int:
+        """Lines that are not, or not whole, in the file."""
+        return self._refused + self._unwritten
+
+    def write(self, text: str) -> None:
+        """Append a line soon."""
+        try:
+            self._waiting.put_nowait(text)
+        except queue.Full:
+            self._refused += 1
+            self._complain(f"{WAITING_LINES_MAX} lines wait for {self._path}: the disk does not follow")
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Write what waits, for at most `timeout_s`, and close the file."""
+        try:
+            self._waiting.put(None, timeout=timeout_s)
+        except queue.Full:
+            return  # the thread hangs in the disk; it is a daemon and ends with the process
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        going = True
+        while going:
+            batch = [self._waiting.get()]
+            while len(batch) < _BATCH_LINES and batch[-1] is not None and not self._waiting.empty():
+                batch.append(self._waiting.get())
+            going = batch[-1] is not None
+            self._append([line for line in batch if line is not None])
+        os.close(self._file)
+
+    def _append(self, lines: list[str]) -> None:
+        """One write for all of them; after a torn one, the next begins on a line of its own."""
+        data = ("\n" if self._torn else "").encode() + "".join(line + "\n" for line in lines).encode()
+        if not lines:
+            return
+        try:
+            written = os.write(self._file, data)
+        except OSError as error:
+            self._unwritten += len(lines)
+            self._complain(str(error))
+            return
+        if written < len(data):
+            self._torn = not data[:written].endswith(b"\n")
+            self._unwritten += data[written:].count(b"\n")
+            self._complain(f"{self._path}: only part could be written, is the disk full?")
+            return
+        self._torn = False
+        if self.trouble:
+            log.warning("journal %s can be written again, %d lines lost", self._path, self.lines_lost)
+            self.trouble = ""
+
+    def _complain(self, why: str) -> None:
+        if not self.trouble:
+            log.error("journal lines are lost: %s", why)
+        self.trouble = why
+
+
+def tail(path: Path) -> list[str]:
+    """The last whole lines of a file, none when there is no file."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            start = file.seek(max(0, size - TAIL_BYTES))
+            lines = file.read().split(b"\n")
+    except FileNotFoundError:
+        return []
+    return [line.decode(errors="replace") for line in lines[1 if start else 0 :] if line]
+
+
+def _is_torn(path: Path) -> bool:
+    """Whether the file ends within a line (it was killed, or the disk was full)."""
+    try:
+        with path.open("rb") as file:
+            if file.seek(0, os.SEEK_END) == 0:
+                return False
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
+    except FileNotFoundError:
+        return False

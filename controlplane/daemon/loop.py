@@ -1,0 +1,133 @@
+"""The loop around the pure core: one task takes events in order, steps the core, has its effects run."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol
+
+from controlplane.core import events
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controlplane.core.effects import Effect
+    from controlplane.core.events import Event
+    from controlplane.daemon.journal import Journal
+    from controlplane.daemon.metrics import Metrics
+
+BATCH_EVENTS = 64
+"""Events taken before others on the event loop (streams, etcd) get their turn."""
+
+BACKLOG_MAX = 20_000
+"""With so many events waiting, streams are not read from."""
+
+TICK_MIN_S = 0.001
+
+
+class Core(Protocol):
+    """What the loop needs of the core's Cluster."""
+
+    def step(self, now: float, event: Event) -> list[Effect]:
+        """Take an event, decide."""
+        ...
+
+    def next_deadline(self) -> float:
+        """When to send the next Tick, s on the clock of `step`."""
+        ...
+
+
+class Loop:
+    """The only owner of a Cluster. `run` ends by cancellation, or by whatever the core raises."""
+
+    def __init__(
+        self, core: Core, term: int, perform: Callable[[Effect], None], journal: Journal, metrics: Metrics
+    ) -> None:
+        self._core, self._term, self._perform = core, term, perform
+        self._journal, self._metrics = journal, metrics
+        self._waiting: deque[tuple[Event, asyncio.Future[list[Effect]] | None]] = deque()
+        self._wake = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._beats: dict[str, tuple[Any, ...]] = {}
+
+    def post(self, event: Event) -> None:
+        """Have the core take this event, after those posted before."""
+        self._waiting.append((event, None))
+        self._wake.set()
+
+    async def ask(self, event: Event) -> list[Effect]:
+        """Post an event and wait for what the core decides upon it."""
+        answer: asyncio.Future[list[Effect]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((event, answer))
+        self._wake.set()
+        return await answer
+
+    async def room(self) -> None:
+        """Wait for the others' turn when too many events wait."""
+        if len(self._waiting) > BACKLOG_MAX:
+            await self._drained.wait()
+
+    async def run(self) -> None:
+        """Step the core for ever."""
+        try:
+            while True:
+                await self._rest()
+                for _ in range(min(len(self._waiting), BATCH_EVENTS)):
+                    self._take(*self._waiting.popleft())
+                if self._core.next_deadline() <= time.monotonic():
+                    self._take(events.Tick(), None)
+                self._drained.set()
+                self._drained.clear()
+                await asyncio.sleep(0)
+        finally:
+            for _, answer in self._waiting:
+                if answer is not None:
+                    answer.cancel()
+
+    async def _rest(self) -> None:
+        """Until there is an event, or the core's next deadline."""
+        if self._waiting:
+            return
+        self._wake.clear()
+        deadline = self._core.next_deadline()
+        timer = None
+        if deadline < math.inf:
+            delay = max(TICK_MIN_S, deadline - time.monotonic())
+            timer = asyncio.get_running_loop().call_later(delay, self._wake.set)
+        await self._wake.wait()
+        if timer is not None:
+            timer.cancel()
+
+    def _take(self, event: Event, answer: asyncio.Future[list[Effect]] | None) -> None:
+        begun = time.perf_counter()
+        effects = self._core.step(time.monotonic(), event)
+        self._metrics.step_seconds.observe(time.perf_counter() - begun)
+        for effect in effects:
+            self._perform(effect)
+        self._record(event, effects)
+        if answer is not None and not answer.done():
+            answer.set_result(effects)
+
+    def _record(self, event: Event, effects: list[Effect]) -> None:
+        self._metrics.events_total.labels(type(event).__name__).inc()
+        if isinstance(event, events.NodeBeat):
+            self._metrics.heartbeats_total.inc()
+        if self._is_steady(event) and not effects:
+            self._journal.skip()
+            return
+        self._journal.write(self._term, "event", event)
+        for effect in effects:
+            self._journal.write(self._term, "effect", effect)
+
+    def _is_steady(self, event: Event) -> bool:
+        """Whether it tells nothing new: a tick, or a beat that differs from the last in steps only."""
+        if isinstance(event, events.Tick):
+            return True
+        if not isinstance(event, events.NodeBeat):
+            return False
+        seen = (event.incarnation, *((m.member, m.phase, m.generation, m.pid) for m in event.members))
+        steady = self._beats.get(event.node) == seen
+        self._beats[event.node] = seen
+        return steady

@@ -1,0 +1,115 @@
+"""Takes Store effects to etcd in order, without holding up the loop; answers with Stored or StoreFailed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from controlplane.core.events import Stored, StoreFailed
+from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable, Fenced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from controlplane.core.effects import Store
+    from controlplane.core.events import Event
+    from controlplane.daemon.metrics import Metrics
+    from controlplane.daemon.records import Records
+
+log = logging.getLogger(__name__)
+
+TXN_VALUES_MAX = 48
+TXN_BYTES_MAX = 512 * 1024
+"""What waits while a transaction is under way goes into the next one together, up to these."""
+
+
+class Commit(Protocol):
+    """Writes all these values in one transaction that compares the leader's term, or none of them."""
+
+    async def commit(self, term: int, puts: Mapping[str, bytes]) -> None:
+        """Raises Fenced when another leads, another EtcdError when etcd does not hold the values."""
+        ...
+
+
+class Recorder:
+    """One writer per reign. A StoreFailed is final for its ticket: the core asks anew when it still wants it."""
+
+    def __init__(
+        self, store: Commit, records: Records, post: Callable[[Event], None], term: int, metrics: Metrics
+    ) -> None:
+        self._store, self._records, self._post = store, records, post
+        self._term, self._metrics = term, metrics
+        self._waiting: deque[tuple[int, dict[str, bytes]]] = deque()
+        self._wake = asyncio.Event()
+        self._asked: dict[int, asyncio.Future[str]] = {}
+
+    def add(self, effect: Store) -> None:
+        """Have it written after all that were added before."""
+        self._waiting.append((effect.ticket, self._records.puts(effect)))
+        self._wake.set()
+
+    def outcome(self, ticket: int) -> asyncio.Future[str]:
+        """Becomes "" when etcd holds what the ticket stands for, else why not. Ask before it is written."""
+        return self._asked.setdefault(ticket, asyncio.get_running_loop().create_future())
+
+    async def run(self) -> None:
+        """Write for ever. Raises Fenced when another leader reigns."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._waiting:
+                    tickets, puts = self._batch()
+                    await self._write(tickets, puts)
+        finally:
+            for answer in self._asked.values():
+                answer.cancel()
+
+    def _batch(self) -> tuple[list[int], dict[str, bytes]]:
+        """The oldest effect, and those after it that fit into the same transaction."""
+        ticket, puts = self._waiting.popleft()
+        tickets, size = [ticket], sum(map(len, puts.values()))
+        while self._waiting:
+            ticket, more = self._waiting[0]
+            size += sum(map(len, more.values()))
+            if size > TXN_BYTES_MAX or len(puts) + len(more) > TXN_VALUES_MAX:
+                break
+            self._waiting.popleft()
+            tickets.append(ticket)
+            puts = {**puts, **more}
+        return tickets, puts
+
+    async def _write(self, tickets: list[int], puts: dict[str, bytes]) -> None:
+        begun = time.perf_counter()
+        try:
+            await self._store.commit(self._term, puts)
+        except EtcdError as error:
+            self._metrics.etcd_errors_total.labels("commit").inc()
+            log.warning("etcd did not take %d values: %s", len(puts), error)
+            self._failed(tickets, error)
+            return
+        finally:
+            self._metrics.etcd_request_seconds.labels("commit").observe(time.perf_counter() - begun)
+        for ticket in tickets:
+            self._answer(ticket, "")
+            self._post(Stored(ticket))
+
+    def _failed(self, tickets: list[int], error: EtcdError) -> None:
+        """Tell the core; when others wait on the same trouble, it hears of it once for each."""
+        fenced = isinstance(error, Fenced)
+        if fenced or isinstance(error, EtcdUnavailable):
+            tickets = [*tickets, *(ticket for ticket, _ in self._waiting)]
+            self._waiting.clear()
+        for ticket in tickets:
+            self._answer(ticket, str(error))
+            self._post(StoreFailed(ticket, str(error), fenced))
+        if fenced:
+            raise error
+
+    def _answer(self, ticket: int, reason: str) -> None:
+        answer = self._asked.pop(ticket, None)
+        if answer is not None and not answer.done():
+            answer.set_result(reason)

@@ -1,0 +1,132 @@
+"""What etcd keeps for the next leader: the core's records to keys and values, and back at election."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from controlplane.core.events import Elected
+from controlplane.core.model import CheckpointRecord, Generation, JobSpec, JobState
+from controlplane.wire.records import pack, unpack
+from controlplane.wire.shape import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from controlplane.core.effects import Store
+    from controlplane.daemon.etcd.keyspace import Keyspace
+
+log = logging.getLogger(__name__)
+R = TypeVar("R")
+
+GONE_STATES = frozenset({"lost"})
+"""Nodes in such a state when the last leader wrote it are not waited for."""
+
+
+@dataclass(slots=True)
+class Records:
+    """Makes the writes of one reign. Remembers checkpoints, because `latest` names the newest good one."""
+
+    keys: Keyspace
+    checkpoints: dict[str, dict[str, CheckpointRecord]] = field(default_factory=dict)
+
+    def puts(self, store: Store) -> dict[str, bytes]:
+        """The keys and values of one Store effect, which change together or not at all."""
+        keys, puts = self.keys, {}
+        if store.spec is not None:
+            puts[keys.spec(store.spec.job)] = pack(store.spec)
+        if store.state is not None:
+            puts[keys.state(store.state.job)] = pack(store.state)
+        if store.generation is not None:
+            generation = store.generation
+            puts[keys.generation(generation.job)] = pack(generation)
+            puts[keys.rdzv(generation.job, generation.number)] = pack(generation)
+        if store.checkpoint is not None:
+            puts |= self._checkpoint(store.checkpoint)
+        if store.node:
+            document = {"v": 1, "node": store.node, "state": store.node_state, "reason": store.node_reason}
+            puts[keys.node(store.node)] = json.dumps(document).encode()
+        return puts
+
+    def _checkpoint(self, record: CheckpointRecord) -> dict[str, bytes]:
+        known = self.checkpoints.setdefault(record.job, {})
+        known[record.id] = record
+        good = [(each.step, each.generation, each.id) for each in known.values() if not each.bad]
+        newest = max(good)[2] if good else ""
+        return {
+            self.keys.checkpoint(record.job, record.step, record.generation): pack(record),
+            self.keys.latest(record.job): newest.encode(),
+        }
+
+    def elected(self, term: int, values: Mapping[str, bytes]) -> Elected:
+        """Everything below the cluster's prefix as the event that starts a reign.
+
+        A job with a record that cannot be read is left out whole, and logged: nothing of it is touched."""
+        jobs = _by_job(self.keys, values)
+        specs, states, generations, checkpoints = [], [], [], []
+        for job, rows in sorted(jobs.items()):
+            try:
+                spec, state = _read(JobSpec, rows, "spec"), _read(JobState, rows, "state")
+                generation = _read(Generation, rows, "generation")
+            except WireError as error:
+                log.error("job %s is left alone: %s in etcd; delete its keys or repair them", job, error)
+                continue
+            specs += [spec] if spec else []
+            states += [state] if state else []
+            generations += [generation] if generation else []
+            checkpoints += _checkpoints(job, rows)
+        for record in checkpoints:
+            self.checkpoints.setdefault(record.job, {})[record.id] = record
+        return Elected(
+            term=term,
+            nodes=tuple(_nodes(self.keys, values)),
+            specs=tuple(specs),
+            states=tuple(states),
+            generations=tuple(generations),
+            checkpoints=tuple(checkpoints),
+        )
+
+
+def _by_job(keys: Keyspace, values: Mapping[str, bytes]) -> dict[str, dict[str, bytes]]:
+    """Values by job and by the rest of their key."""
+    jobs: dict[str, dict[str, bytes]] = {}
+    for key, value in values.items():
+        if key.startswith(keys.jobs):
+            job, _, rest = key[len(keys.jobs) :].partition("/")
+            jobs.setdefault(job, {})[rest] = value
+    return jobs
+
+
+def _read(record: type[R], rows: Mapping[str, bytes], name: str) -> R | None:
+    return unpack(record, rows[name]) if name in rows else None
+
+
+def _checkpoints(job: str, rows: Mapping[str, bytes]) -> list[CheckpointRecord]:
+    """Readable checkpoint records of a job, oldest first; an unreadable one is logged and left out."""
+    found = []
+    for name, value in rows.items():
+        if not name.startswith("checkpoints/m/"):
+            continue
+        try:
+            found.append(unpack(CheckpointRecord, value))
+        except WireError as error:
+            log.error("checkpoint record %s of job %s is left out: %s", name, job, error)
+    return sorted(found, key=lambda record: (record.step, record.generation))
+
+
+def _nodes(keys: Keyspace, values: Mapping[str, bytes]) -> Iterable[str]:
+    """Nodes that the last leader believed in, by name."""
+    for key in sorted(values):
+        if key.startswith(keys.nodes) and _state(key, values[key]) not in GONE_STATES:
+            yield key[len(keys.nodes) :]
+
+
+def _state(key: str, value: bytes) -> str:
+    try:
+        document: Any = json.loads(value)
+        return str(document["state"])
+    except (ValueError, KeyError, TypeError) as error:
+        log.error("node record %s cannot be read (%s): the node is waited for", key, error)
+        return ""

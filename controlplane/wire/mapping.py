@@ -1,0 +1,137 @@
+"""One record class and one message class, mapped field by field from the record's own annotations."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from controlplane.core import model
+from controlplane.wire import control_pb2 as pb
+from controlplane.wire.shape import Shape, WireError, shapes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from google.protobuf.message import Message
+
+
+class Mapping:
+    """One record class and its message class. `skip` leading fields are not on the wire."""
+
+    def __init__(self, record: type, message: type[Message], skip: int = 0, never_empty: str = "") -> None:
+        self.record, self._message = record, message
+        shapes = shapes_of(record)[skip:]
+        self.names = tuple(shape.name for shape in shapes)
+        self._values = _getter(self.names)
+        full = frozenset(never_empty.split())
+        self._reads = [(i, read) for i, s in enumerate(shapes) if (read := _reader(s, s.name in full))]
+        self._writes = [(s.name, write) for s in shapes if (write := _writer(s))]
+
+    def read(self, message: Message, *skipped: Any) -> Any:
+        """The record that a message holds. Raises WireError."""
+        values = list(self._values(message))
+        for index, read in self._reads:
+            values[index] = read(message, values[index])
+        return self.record(*skipped, *values)
+
+    def write(self, record: Any, **more: Any) -> Any:
+        """The message that holds a record. Raises WireError."""
+        fields = dict(zip(self.names, self._values(record), strict=True))
+        for name, write in self._writes:
+            fields[name] = write(fields[name])
+        try:
+            return self._message(**fields, **more)
+        except (ValueError, TypeError) as error:
+            raise WireError(f"{self._message.__name__} cannot hold {record!r}: {error}") from error
+
+
+def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    get = attrgetter(*names)
+    return get if len(names) > 1 else lambda source: (get(source),)
+
+
+def _reader(shape: Shape, never_empty: bool) -> Callable[[Message, Any], Any] | None:
+    """How a field of a message becomes a field of a record; None: it is the same."""
+    if shape.many:
+        return _list_reader(shape)
+    if shape.is_record or shape.optional:
+        return _present(shape, RECORDS[shape.kind].read if shape.is_record else lambda value: value)
+    if shape.is_enum:
+        return _word(shape)
+    return _filled(shape) if never_empty else None
+
+
+def _list_reader(shape: Shape) -> Callable[[Message, Any], Any]:
+    if shape.is_pair:
+        pair = _PAIR_READ[shape.kind]
+        return lambda _message, value: tuple(map(pair, value))
+    if shape.is_record:
+        read = RECORDS[shape.kind].read
+        return lambda _message, value: tuple(map(read, value))
+    return lambda _message, value: tuple(value)
+
+
+def _present(shape: Shape, read: Callable[[Any], Any]) -> Callable[[Message, Any], Any]:
+    def check(message: Message, value: Any) -> Any:
+        if message.HasField(shape.name):
+            return read(value)
+        if shape.optional:
+            return None
+        raise WireError(f"{type(message).__name__}.{shape.name} is missing")
+
+    return check
+
+
+def _word(shape: Shape) -> Callable[[Message, Any], Any]:
+    words = {word.value: word for word in shape.kind}
+
+    def read(message: Message, value: Any) -> Any:
+        word = words.get(value)
+        if word is None:
+            known = ", ".join(words)
+            raise WireError(f"{type(message).__name__}.{shape.name}: {value!r} is none of {known}")
+        return word
+
+    return read
+
+
+def _filled(shape: Shape) -> Callable[[Message, Any], Any]:
+    def check(message: Message, value: Any) -> Any:
+        if not value:
+            raise WireError(f"{type(message).__name__}.{shape.name} is missing")
+        return value
+
+    return check
+
+
+def _writer(shape: Shape) -> Callable[[Any], Any] | None:
+    """How a field of a record becomes a field of a message; None: it is the same."""
+    if shape.is_pair:
+        return lambda value: [_PAIR_WRITE[shape.kind](*item) for item in value]
+    if shape.is_record and shape.many:
+        return lambda value: list(map(RECORDS[shape.kind].write, value))
+    if shape.is_record:
+        return lambda value: None if value is None else RECORDS[shape.kind].write(value)
+    return None
+
+
+_PAIR_READ: dict[Any, Callable[[Any], tuple[Any, Any]]] = {
+    (str, str): attrgetter("name", "value"),
+    (int, int): attrgetter("rank", "step"),
+}
+_PAIR_WRITE: dict[Any, Callable[[Any, Any], Message]] = {
+    (str, str): lambda name, value: pb.EnvVar(name=name, value=value),
+    (int, int): lambda rank, step: pb.RankStep(rank=rank, step=step),
+}
+
+RECORDS: dict[type, Mapping] = {}
+for _record, _type, _never_empty in (
+    (model.JobSpec, pb.JobSpec, "job"),
+    (model.Failure, pb.Failure, ""),
+    (model.MemberStatus, pb.MemberStatus, "member job"),
+    (model.Placement, pb.Placement, "member node"),
+    (model.Resume, pb.Resume, ""),
+    (model.Generation, pb.Generation, "job number"),
+    (model.CheckpointRecord, pb.CheckpointRecord, "job id"),
+):
+    RECORDS[_record] = Mapping(_record, _type, 0, _never_empty)
