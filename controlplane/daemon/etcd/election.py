@@ -1,0 +1,178 @@
+"""Who leads: a key under a lease. Its create_revision is the term, the fencing token of every write."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Self
+
+from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable, EtcdUnknownOutcome, LeaseLost
+from controlplane.daemon.etcd.rows import Changed, Listed, Put, absent
+
+if TYPE_CHECKING:
+    from controlplane.daemon.etcd.client import Etcd
+    from controlplane.daemon.etcd.keyspace import Keyspace
+    from controlplane.daemon.etcd.rows import Lease, Row
+
+log = logging.getLogger(__name__)
+
+TTL_S = 10.0
+"""A leader that etcd has not heard of for so long is replaced."""
+
+BEATS_PER_TTL = 3
+"""Keepalives within one TTL: one may be lost."""
+
+MARGIN = 0.1
+"""The part of the TTL by which a leader steps down before etcd would replace it (clocks drift)."""
+
+RETRY_S = 1.0
+"""Between attempts to become leader while etcd is away."""
+
+
+class Election:
+    """One candidate for the leadership of a cluster. `candidate`: what others read under the leader key."""
+
+    def __init__(self, etcd: Etcd, keys: Keyspace, candidate: bytes, *, ttl_s: float = TTL_S) -> None:
+        self._etcd = etcd
+        self._keys = keys
+        self._candidate = candidate
+        self._ttl_s = ttl_s
+
+    async def leader(self) -> Row | None:
+        """Who leads now; its value is that candidate's, its create_revision the term. EtcdUnavailable."""
+        return await self._etcd.get(self._keys.leader)
+
+    async def campaign(self) -> Leadership:
+        """Wait until this candidate leads. While etcd is away it tries on; it never leads without etcd.
+
+        Raises what trying cannot mend: EtcdAuth, EtcdNotEtcd, EtcdRefused."""
+        while True:
+            try:
+                row = await self.leader()
+                leadership = await self._stand() if row is None else None
+                if leadership is not None:
+                    return leadership
+                if row is not None:
+                    await self._vacancy(row)
+            except (EtcdUnavailable, LeaseLost) as error:
+                log.warning("cannot stand for election now: %s", error)
+                await asyncio.sleep(RETRY_S)
+
+    async def _stand(self) -> Leadership | None:
+        lease = await self._etcd.grant(self._ttl_s)
+        key = self._keys.leader
+        try:
+            result = await self._etcd.txn([absent(key)], [Put(key, self._candidate, lease.id)])
+        except EtcdUnknownOutcome:
+            await self._etcd.revoke(lease.id)  # so that a late success cannot lead without a leader
+            raise
+        if result.succeeded:
+            return Leadership(self._etcd, key, lease, result.revision)
+        await self._etcd.revoke(lease.id)
+        return None
+
+    async def _vacancy(self, leader: Row) -> None:
+        """Wait until the leader key is gone."""
+        async with self._etcd.watch(leader.key, leader.mod_revision) as updates:
+            async for update in updates:
+                if isinstance(update, Listed) and all(row.key != leader.key for row in update.rows):
+                    return
+                if isinstance(update, Changed) and _deleted(update, leader.key):
+                    return
+
+
+def _deleted(update: Changed, key: str) -> bool:
+    return any(change.key == key and change.row is None for change in update.changes)
+
+
+class Leadership:
+    """One reign. `term`: its fencing token; `lost` is set when it is over, `reason` says why.
+
+    It ends before etcd would let another begin: when keepalives stay unanswered for 0.9 TTL, when etcd says
+    that the lease or the key is gone, or by `resign`. Before each act of a leader look at `held`: a process
+    that was stopped learns there that its time is over."""
+
+    def __init__(self, etcd: Etcd, key: str, lease: Lease, term: int) -> None:
+        self.term = term
+        self.lost = asyncio.Event()
+        self.reason = ""
+        self._etcd = etcd
+        self._key = key
+        self._lease = lease
+        self._tasks = [
+            asyncio.create_task(watchman, name=f"leadership-{term}-{name}")
+            for name, watchman in (("renew", self._renew()), ("fence", self._fence()), ("look", self._look()))
+        ]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.resign()
+
+    def valid_until(self) -> float:
+        """When etcd may give the leadership away: s on the client's clock (`Etcd.clock`)."""
+        return self._lease.sent_at + self._lease.ttl_s
+
+    def remaining_s(self) -> float:
+        """How long this process may still act as leader without another keepalive; negative: no longer."""
+        return self.valid_until() - MARGIN * self._lease.ttl_s - self._etcd.clock()
+
+    @property
+    def held(self) -> bool:
+        """Whether this process may act as leader now."""
+        return not self.lost.is_set() and self.remaining_s() > 0
+
+    async def resign(self) -> None:
+        """Step down: the key is gone at once, so that a standby takes over at once."""
+        self._lose("resigned")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            await self._etcd.revoke(self._lease.id, timeout_s=self._lease.ttl_s / BEATS_PER_TTL)
+        except EtcdError as error:
+            log.warning("the lease of term %d is left to expire: %s", self.term, error)
+
+    def _lose(self, reason: str) -> None:
+        if not self.lost.is_set():
+            self.reason = reason
+            log.info("term %d is over: %s", self.term, reason)
+            self.lost.set()
+
+    async def _renew(self) -> None:
+        interval_s = self._lease.ttl_s / BEATS_PER_TTL
+        while not self.lost.is_set():
+            try:
+                self._lease = await self._etcd.keepalive(self._lease.id, timeout_s=interval_s)
+            except EtcdUnavailable as error:
+                log.warning("keepalive of term %d: %s", self.term, error)
+                continue
+            except EtcdError as error:
+                self._lose(str(error))
+                return
+            await asyncio.sleep(max(0.0, self._lease.sent_at + interval_s - self._etcd.clock()))
+
+    async def _fence(self) -> None:
+        remaining_s = self.remaining_s()
+        while remaining_s > 0:
+            await asyncio.sleep(min(remaining_s, 1.0))  # the loop's clock stands still in a suspended machine
+            remaining_s = self.remaining_s()
+        self._lose(f"etcd answered no keepalive for {self._lease.ttl_s * (1 - MARGIN):.1f} s")
+
+    async def _look(self) -> None:
+        """Watch over the key: an operator, or an etcd that was frozen, may delete it."""
+        try:
+            async with self._etcd.watch(self._key, self.term) as updates:
+                async for update in updates:
+                    if not self._still_ours(update):
+                        self._lose("the leader key was deleted or taken")
+                        return
+        except EtcdError as error:
+            self._lose(f"the leader key can no longer be watched: {error}")
+
+    def _still_ours(self, update: Listed | Changed) -> bool:
+        if isinstance(update, Listed):
+            return any(row.key == self._key and row.create_revision == self.term for row in update.rows)
+        ours = [change.row for change in update.changes if change.key == self._key]
+        return all(row is not None and row.create_revision == self.term for row in ours)

@@ -1,0 +1,284 @@
+"""Calls to etcd over several endpoints: one channel each, own rotation, own retries, own login."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import grpc
+import grpc.aio
+
+from controlplane.daemon.etcd import rpc_pb2 as pb
+from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable, EtcdUnknownOutcome
+from controlplane.daemon.etcd.target import boottime
+from controlplane.daemon.etcd.trouble import SILENT, Trouble, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from google.protobuf.message import Message
+
+    from controlplane.daemon.etcd.target import Target
+
+log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer", bound="Message")
+
+# Pings only while a call is open, and never more often than etcd bears (5 s; GOAWAY too_many_pings below).
+# A local subchannel pool: two clients in one process do not share back-off. No proxy: etcd is in the cluster.
+OPTIONS = (
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1_400),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.enable_retries", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", 256 * 1024 * 1024),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[Answer]):
+    """One of etcd's methods: its real path, and the class of its answer."""
+
+    path: str
+    answer: type[Answer]
+    streams: bool = False
+
+
+RANGE = Method("/etcdserverpb.KV/Range", pb.RangeResponse)
+TXN = Method("/etcdserverpb.KV/Txn", pb.TxnResponse)
+COMPACT = Method("/etcdserverpb.KV/Compact", pb.CompactionResponse)
+WATCH = Method("/etcdserverpb.Watch/Watch", pb.WatchResponse, streams=True)
+LEASE_GRANT = Method("/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantResponse)
+LEASE_REVOKE = Method("/etcdserverpb.Lease/LeaseRevoke", pb.LeaseRevokeResponse)
+LEASE_KEEP_ALIVE = Method("/etcdserverpb.Lease/LeaseKeepAlive", pb.LeaseKeepAliveResponse, streams=True)
+STATUS = Method("/etcdserverpb.Maintenance/Status", pb.StatusResponse)
+AUTHENTICATE = Method("/etcdserverpb.Auth/Authenticate", pb.AuthenticateResponse)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply(Generic[Answer]):
+    """An answer. doubtful: an earlier attempt went unanswered and may have been carried out.
+
+    sent_at: when the answered attempt was sent, s on the link's clock."""
+
+    message: Answer
+    doubtful: bool
+    sent_at: float
+
+
+class Failed(Exception):
+    """One attempt failed; the judgement says what follows. Never leaves this package's retry loops."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        super().__init__(trouble.text)
+        self.trouble = trouble
+
+
+class Link:
+    """The way to etcd. Not tied to a loop until the first call; close it in the end.
+
+    jitter: numbers in [0, 1), that spread retries; clock: s."""
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        try_timeout_s: float,
+        timeout_s: float,
+        jitter: Callable[[], float],
+        clock: Callable[[], float] = boottime,
+    ) -> None:
+        self.target = target
+        self.try_timeout_s = try_timeout_s
+        self.timeout_s = timeout_s
+        self.clock = clock
+        self._jitter = jitter
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._at = int(jitter() * len(target.endpoints))
+        self._token = ""
+        self._login = asyncio.Lock()
+        self._cluster_id = 0
+        self._raft_term = 0
+
+    @property
+    def endpoint(self) -> str:
+        """The endpoint that the next attempt goes to."""
+        return self.target.endpoints[self._at % len(self.target.endpoints)]
+
+    def rotate(self, failed: str) -> None:
+        """Go on with the next endpoint, unless another call already did."""
+        if self.endpoint == failed:
+            self._at += 1
+
+    async def pause(self, attempt: int) -> None:
+        """Wait before attempt number `attempt` (1: the first retry): longer with every round of endpoints."""
+        rounds = max(0, attempt // len(self.target.endpoints))
+        await asyncio.sleep(min(1.0, 0.05 * 2**rounds) * (0.5 + self._jitter()))
+
+    async def close(self) -> None:
+        """Close all channels; open calls end."""
+        channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
+            await channel.close()
+
+    async def call(
+        self, method: Method[Answer], request: Message, *, timeout_s: float | None = None
+    ) -> Reply[Answer]:
+        """Call until an endpoint answers, within `timeout_s`. Only for requests that may be sent twice."""
+        limit = self.clock() + (self.timeout_s if timeout_s is None else timeout_s)
+        troubles: dict[str, Trouble] = {}
+        doubtful, attempt = False, 0
+        while True:
+            endpoint, sent_at = self.endpoint, self.clock()
+            try:
+                message = await self.attempt(endpoint, method, request, limit - sent_at)
+                return Reply(message, doubtful, sent_at)
+            except Failed as failed:
+                trouble = troubles[endpoint] = failed.trouble
+            doubtful = doubtful or trouble.sent
+            attempt += 1
+            if not trouble.again:
+                raise trouble.error(f"etcd at {endpoint}: {trouble.text}")
+            self.rotate(endpoint)
+            if self.clock() >= limit or _hopeless(self.target, troubles):
+                raise _given_up(troubles, doubtful)
+            await self.pause(attempt)
+
+    async def attempt(
+        self, endpoint: str, method: Method[Answer], request: Message, remaining_s: float
+    ) -> Answer:
+        """One attempt at one endpoint; Failed when it does not work out."""
+        timeout_s = max(0.05, min(self.try_timeout_s, remaining_s))
+        send = self._streamed if method.streams else self._unary
+        try:
+            answer: Answer = await send(endpoint, method, request, timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise self.failed(error) from error
+        except TimeoutError as error:
+            raise Failed(SILENT) from error
+        self.accept(getattr(answer, "header", None))
+        return answer
+
+    def failed(self, error: grpc.aio.AioRpcError) -> Failed:
+        """The judgement on a call that broke."""
+        trouble = judge(error.code(), error.details() or "")
+        if trouble.fresh_token:
+            self._token = ""
+        return Failed(trouble)
+
+    def accept(self, header: Any) -> None:
+        """Failed when an answer comes from the past (a stale member) or from another cluster."""
+        if header is None or not header.raft_term:
+            return
+        if header.cluster_id and self._cluster_id not in (0, header.cluster_id):
+            raise Failed(Trouble(EtcdUnavailable, "belongs to another etcd cluster than before", sent=True))
+        self._cluster_id = header.cluster_id or self._cluster_id
+        if header.raft_term < self._raft_term:
+            past = f"answers from the past (raft term {header.raft_term} after {self._raft_term})"
+            text = f"{past}: a stale member, or etcd lost its data"
+            raise Failed(Trouble(EtcdUnavailable, text, sent=True))
+        self._raft_term = header.raft_term
+
+    async def open(self, endpoint: str, method: Method[Any], request: Message, timeout_s: float) -> Any:
+        """A stream to one endpoint, logged in, its first request written; else AioRpcError or Failed."""
+        metadata = await self._metadata(endpoint, timeout_s)
+        call = self._stub(endpoint, method)(metadata=metadata)
+        try:
+            await call.write(request)
+        except asyncio.InvalidStateError as error:  # it ended before anything could be written
+            raise Failed(judge(await call.code(), await call.details() or "")) from error
+        except BaseException:
+            call.cancel()
+            raise
+        return call
+
+    async def _unary(
+        self, endpoint: str, method: Method[Answer], request: Message, timeout_s: float
+    ) -> Answer:
+        metadata = None if method is AUTHENTICATE else await self._metadata(endpoint, timeout_s)
+        answer: Answer = await self._stub(endpoint, method)(request, timeout=timeout_s, metadata=metadata)
+        return answer
+
+    async def _streamed(
+        self, endpoint: str, method: Method[Answer], request: Message, timeout_s: float
+    ) -> Answer:
+        """One request and its answer over a stream of their own."""
+        async with asyncio.timeout(timeout_s):
+            call = await self.open(endpoint, method, request, timeout_s)
+            try:
+                answer: Answer = await read(call)
+                return answer
+            finally:
+                call.cancel()
+
+    def _stub(self, endpoint: str, method: Method[Any]) -> Any:
+        channel = self._channels.get(endpoint)
+        if channel is None:
+            credentials = self.target.credentials()
+            channel = self._channels[endpoint] = (
+                grpc.aio.secure_channel(endpoint, credentials, OPTIONS)
+                if credentials
+                else grpc.aio.insecure_channel(endpoint, OPTIONS)
+            )
+        kind = channel.stream_stream if method.streams else channel.unary_unary
+        return kind(method.path, _serialize, method.answer.FromString)
+
+    async def _metadata(self, endpoint: str, timeout_s: float) -> tuple[tuple[str, str], ...]:
+        """`hasleader`: a member cut off from its quorum says so instead of hanging. And the login."""
+        metadata = (("hasleader", "true"),)
+        if not self.target.user:
+            return metadata
+        async with self._login:
+            if not self._token:
+                self._token = await self._authenticate(endpoint, timeout_s)
+        return (*metadata, ("token", self._token)) if self._token != _NO_LOGIN else metadata
+
+    async def _authenticate(self, endpoint: str, timeout_s: float) -> str:
+        request = pb.AuthenticateRequest(name=self.target.user, password=self.target.password)
+        try:
+            answer = await self._unary(endpoint, AUTHENTICATE, request, timeout_s)
+        except grpc.aio.AioRpcError as error:
+            if "authentication is not enabled" in (error.details() or ""):
+                log.warning("etcd at %s asks for no login: --etcd-user is not used", endpoint)
+                return _NO_LOGIN
+            raise
+        return answer.token
+
+
+_NO_LOGIN = "-"
+
+
+async def read(call: Any) -> Any:
+    """The next answer of a stream. AioRpcError or Failed when it has ended."""
+    answer = await call.read()
+    if answer is grpc.aio.EOF:
+        raise Failed(judge(await call.code(), await call.details() or "the stream ended"))
+    return answer
+
+
+def _serialize(message: Message) -> bytes:
+    return message.SerializeToString()
+
+
+def _hopeless(target: Target, troubles: dict[str, Trouble]) -> bool:
+    """Every endpoint answered, and none of them is an etcd that will let us in."""
+    return len(troubles) == len(set(target.endpoints)) and all(
+        not issubclass(t.error, EtcdUnavailable) and not t.fresh_token for t in troubles.values()
+    )
+
+
+def _given_up(troubles: dict[str, Trouble], doubtful: bool) -> EtcdError:
+    said = "; ".join(f"{endpoint} {trouble.text}" for endpoint, trouble in troubles.items())
+    kinds = {trouble.error for trouble in troubles.values()}
+    if len(kinds) == 1 and not doubtful:
+        return kinds.pop()(f"etcd: {said}")
+    if doubtful:
+        return EtcdUnknownOutcome(f"etcd went silent on a request, it may be carried out or not: {said}")
+    return EtcdUnavailable(f"no etcd endpoint works: {said}")

@@ -1,0 +1,78 @@
+"""Where etcd is, and who we are to it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+
+from controlplane.settings import SettingsError
+
+if TYPE_CHECKING:
+    from controlplane.settings import EtcdSettings
+
+
+def boottime() -> float:
+    """Seconds that also pass while the machine is suspended: leases run out then too."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Endpoints as host:port, PEM files ("" none), credentials ("" none).
+
+    private: it is the laptop's own etcd, where versions refused in production only earn a warning."""
+
+    endpoints: tuple[str, ...]
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    user: str = ""
+    password: str = ""
+    private: bool = False
+
+    @classmethod
+    def of(cls, settings: EtcdSettings, *, private: bool = False) -> Target:
+        """The target that settings name; SettingsError when they cannot be."""
+        endpoints = tuple(_endpoint(part) for part in settings.etcd.split(",") if part.strip())
+        if not endpoints:
+            raise SettingsError("--etcd names no endpoint: give host:port, comma separated")
+        if bool(settings.etcd_cert) != bool(settings.etcd_key):
+            raise SettingsError("--etcd-cert and --etcd-key go together: give both or none")
+        if settings.etcd_cert and not settings.etcd_ca:
+            raise SettingsError("--etcd-cert needs --etcd-ca: without it the connection has no TLS")
+        if bool(settings.etcd_user) != bool(settings.etcd_password_file):
+            raise SettingsError("--etcd-user and --etcd-password-file go together: give both or none")
+        password = _read("--etcd-password-file", settings.etcd_password_file).decode().strip()
+        ca, cert, key = settings.etcd_ca, settings.etcd_cert, settings.etcd_key
+        return cls(endpoints, ca, cert, key, settings.etcd_user, password, private)
+
+    def credentials(self) -> grpc.ChannelCredentials | None:
+        """TLS credentials from the files, None without TLS; SettingsError when a file cannot be read."""
+        if not self.ca:
+            return None
+        return grpc.ssl_channel_credentials(
+            _read("--etcd-ca", self.ca),
+            _read("--etcd-key", self.key) or None,
+            _read("--etcd-cert", self.cert) or None,
+        )
+
+
+def _endpoint(text: str) -> str:
+    endpoint = text.strip().removeprefix("http://").removeprefix("https://").rstrip("/")
+    host, _, port = endpoint.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise SettingsError(f"--etcd {text.strip()!r} is no endpoint: give host:port, like 127.0.0.1:2379")
+    return endpoint
+
+
+def _read(flag: str, path: str) -> bytes:
+    if not path:
+        return b""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise SettingsError(f"{flag} {path} cannot be read: {error.strerror}") from error
