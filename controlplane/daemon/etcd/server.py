@@ -1,0 +1,218 @@
+"""A private etcd for a laptop: one member, loopback only, never outliving the process that started it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from controlplane.daemon.etcd.binary import clean_environment, find_binary
+from controlplane.daemon.etcd.client import Etcd
+from controlplane.daemon.etcd.errors import EtcdError, PrivateEtcdError
+from controlplane.daemon.etcd.target import Target
+
+if TYPE_CHECKING:
+    from controlplane.daemon.etcd.binary import Binary
+
+START_TIMEOUT_S = 30.0
+"""It takes 0.2 s on an idle machine, a slow disk and a loaded one taken into account."""
+
+STOP_TIMEOUT_S = 5.0
+"""After this an etcd that was asked to end is killed; it bears that."""
+
+_LEASH = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG; survives exec
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("the parent is gone")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class PrivateEtcd:
+    """A real etcd of our own. `async with PrivateEtcd(folder) as server:` or `start` and `stop`.
+
+    data_dir: made if needed, on any disk (60-130 MB); the same folder brings the same data back.
+    port: 0 takes a free one; a later `start` takes the same again.
+    Start it from a thread that lives as long as it should: etcd is killed when that thread ends."""
+
+    def __init__(self, data_dir: Path | str, port: int = 0, *, binary: Binary | None = None) -> None:
+        self.data_dir = Path(data_dir).absolute()
+        self.port = port
+        self._binary = binary
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    @property
+    def endpoint(self) -> str:
+        """Where clients reach it, host:port."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def target(self) -> Target:
+        """For `Etcd`: this endpoint, and that it is private."""
+        return Target((self.endpoint,), private=True)
+
+    @property
+    def log_file(self) -> Path:
+        """What it wrote to standard output and error since its last start."""
+        return self.data_dir / "etcd.log"
+
+    @property
+    def pid(self) -> int:
+        """Its process; 0 when it does not run."""
+        return self._process.pid if self._process and self.alive else 0
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    async def start(self) -> None:
+        """Start it and wait until it answers; nothing to do while it runs. PrivateEtcdError."""
+        if self.alive:
+            return
+        binary: Binary = self._binary or await asyncio.to_thread(find_binary)
+        self._binary = binary
+        fixed = self.port != 0
+        for attempt in range(5):
+            self.port = self.port if fixed else _free_port()
+            _check_port(self.port)
+            self._process = self._spawn(binary)
+            try:
+                await self._wait_ready()
+                return
+            except BaseException as error:
+                await self.stop()
+                if isinstance(error, PrivateEtcdError) and self._port_lost() and not fixed and attempt < 4:
+                    continue  # someone took the free port in between
+                raise
+
+    async def stop(self) -> None:
+        """End it, with SIGTERM, then SIGKILL; nothing to do when it does not run."""
+        process = self._process
+        if process is None:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(number)
+            if await _ended(process, STOP_TIMEOUT_S):
+                break
+        self._process = None
+
+    def _spawn(self, binary: Binary) -> subprocess.Popen[bytes]:
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+            output = self.log_file.open("wb")
+        except OSError as error:
+            raise PrivateEtcdError(
+                f"the private etcd cannot write to {self.data_dir}: {error.strerror}"
+            ) from error
+        with output:
+            return subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _LEASH, str(os.getpid()), *self._argv(binary)],
+                cwd=self.data_dir,
+                env=clean_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # a Ctrl-C is ours to deal with, in our order
+            )
+
+    def _argv(self, binary: Binary) -> list[str]:
+        """Small and fast; its peer address is a Unix socket in the data folder that nobody uses."""
+        client, peer = f"http://{self.endpoint}", "unix://peer:0"
+        argv = [
+            binary.path,
+            *("--name", "private", "--data-dir", str(self.data_dir / "member")),
+            *("--listen-client-urls", client, "--advertise-client-urls", client),
+            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+            *("--initial-cluster", f"private={peer}"),
+            *("--logger", "zap", "--log-level", "warn", "--log-outputs", "stderr"),
+            *("--quota-backend-bytes", str(256 * 1024 * 1024), "--snapshot-count", "5000"),
+            *("--auto-compaction-mode", "revision", "--auto-compaction-retention", "1000"),
+            *(
+                "--heartbeat-interval",
+                "20",
+                "--election-timeout",
+                "200",
+            ),  # alone, it need not wait for others
+        ]
+        return [*argv, "--unsafe-no-fsync"] if binary.can_skip_fsync else argv
+
+    async def _wait_ready(self) -> None:
+        """Until it answers a read that needs its quorum."""
+        waiting = asyncio.create_task(self._answers())
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                while not waiting.done():
+                    if not self.alive:
+                        raise PrivateEtcdError(f"the private etcd ended while starting: {self._last_words()}")
+                    await asyncio.wait([waiting], timeout=0.05)
+                await waiting
+        except TimeoutError as error:
+            text = f"the private etcd does not answer within {START_TIMEOUT_S:.0f} s"
+            raise PrivateEtcdError(f"{text}: {self._last_words()}") from error
+        finally:
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+
+    async def _answers(self) -> None:
+        async with Etcd(self.target, timeout_s=1.0) as etcd:
+            while True:
+                try:
+                    await etcd.get("ready?")
+                    return
+                except EtcdError:  # told apart by the caller: it has ended, or time is up
+                    await asyncio.sleep(0.05)
+
+    def _port_lost(self) -> bool:
+        return "address already in use" in self._last_words()
+
+    def _last_words(self) -> str:
+        try:
+            lines = self.log_file.read_text(errors="replace").splitlines()[-5:]
+        except OSError as error:
+            return f"its log {self.log_file} cannot be read: {error.strerror}"
+        return f"it said, in {self.log_file}:\n  " + "\n  ".join(lines or ["(nothing)"])
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _check_port(port: int) -> None:
+    """PrivateEtcdError when someone listens there already."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise PrivateEtcdError(
+                f"port {port} for the private etcd is taken ({error.strerror}): "
+                "end what listens there, or choose another port (0: a free one)"
+            ) from error
+
+
+async def _ended(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
+    """Whether the process ends within the time; polled, so that no thread holds it."""
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    while process.poll() is None:
+        if asyncio.get_running_loop().time() > deadline:
+            return False
+        await asyncio.sleep(0.01)
+    return True
