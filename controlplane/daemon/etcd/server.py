@@ -84,13 +84,13 @@ class PrivateEtcd:
         """Start it and wait until it answers; nothing to do while it runs. PrivateEtcdError."""
         if self.alive:
             return
-        binary: Binary = self._binary or await asyncio.to_thread(find_binary)
-        self._binary = binary
+        if self._binary is None:
+            self._binary = await asyncio.to_thread(find_binary)
         fixed = self.port != 0
         for attempt in range(5):
             self.port = self.port if fixed else _free_port()
             _check_port(self.port)
-            self._process = self._spawn(binary)
+            self._process = self._spawn(self._binary)
             try:
                 await self._wait_ready()
                 return
