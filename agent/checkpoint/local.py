@@ -23,34 +23,39 @@ class LocalBackend:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._lock = threading.Lock()
+        self._flushing = threading.Lock()
         self._unsynced: set[Path] = set()
+        self._made: set[Path] = set()
 
     def put(self, name: str, data: Bytes) -> bool:
         """Create `name` with this content; False when it exists. Durable after the next `flush`."""
-        draft = self._draft(data)
+        draft, target = self._draft(data), self._target(name)
         try:
-            os.link(draft, self._target(name))
+            os.link(draft, target)
         except FileExistsError:
             return False
         finally:
             os.unlink(draft)
+        self._changed(target.parent)
         return True
 
     def replace(self, name: str, data: Bytes) -> None:
         """Give `name` this content at once, whatever it had. Durable after the next `flush`."""
-        os.replace(self._draft(data), self._target(name))
+        target = self._target(name)
+        os.replace(self._draft(data), target)
+        self._changed(target.parent)
 
     def flush(self) -> None:
-        """Make the names of all that was put durable."""
-        with self._lock:
-            folders, self._unsynced = self._unsynced, set()
-        try:
-            for folder in sorted(folders):
-                _sync_folder(folder)
-        except OSError:
+        """Make the names of all that was put durable, also what another thread is flushing now."""
+        with self._flushing:
             with self._lock:
-                self._unsynced |= folders
-            raise
+                folders, self._unsynced = sorted(self._unsynced), set()
+            try:
+                for folder in folders:
+                    _sync_folder(folder)
+            except OSError:
+                self._changed(*folders)
+                raise
 
     def read(self, name: str, limit: int) -> bytes:
         """The content, `limit` bytes of it at most."""
@@ -112,22 +117,26 @@ class LocalBackend:
 
     def _target(self, name: str) -> Path:
         target = self.root / name
-        self._make(target.parent)
-        if not name.startswith(_DRAFTS):
-            with self._lock:
-                self._unsynced.add(target.parent)
+        with self._lock:
+            self._make(target.parent)
         return target
 
     def _make(self, folder: Path) -> None:
-        if folder.is_dir():
+        """The folder and those above it, up to the root. A folder met for the first time may have been made
+        by a process that died before its name was durable: its parent is synced like our own."""
+        if folder in self._made and folder.is_dir():
             return
-        if folder != self.root:
+        if folder == self.root:
+            folder.mkdir(parents=True, exist_ok=True)
+        else:
             self._make(folder.parent)
             folder.mkdir(exist_ok=True)
-        else:
-            folder.mkdir(parents=True, exist_ok=True)
+        self._made.add(folder)
+        self._unsynced.add(folder.parent)
+
+    def _changed(self, *folders: Path) -> None:
         with self._lock:
-            self._unsynced.add(folder.parent)
+            self._unsynced.update(folders)
 
 
 def _write(descriptor: int, data: memoryview) -> None:

@@ -1,8 +1,9 @@
 """Plain data as JSON and back, exactly: what a snapshot holds besides tensors. No pickle, nothing is run.
 
-JSON's own null, booleans, strings, arrays (lists) and short numbers stand for themselves; everything else is
-an object with one key that says what it is: {"tuple": [...]}, {"dict": [[key, value], ...]}, {"bytes": base64},
-{"int": hex}, {"float": 16 hex digits of the IEEE bits}, {"tensor": index}. Standard library only."""
+JSON's own null, booleans, strings, arrays (lists) and short numbers stand for themselves; everything else
+is an object with one key that says what it is: {"tuple": [...]}, {"dict": [[key, value], ...]},
+{"bytes": base64}, {"int": hex}, {"float": 16 hex digits of the IEEE bits}, {"tensor": index}.
+Standard library only: the ranks import it."""
 
 from __future__ import annotations
 
