@@ -1,0 +1,128 @@
+"""What Holdfast is measured against: bare torch, torchrun and torchft. Each function is one round."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from benchmarks import log
+from benchmarks.processes import RANKS, ROOT, Field, steady
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WORKERS = ROOT / "benchmarks" / "workers"
+START_S = 120.0
+TORCHRUN_LIMIT_S = 60.0
+TORCHFT_LIMIT_S = 60.0
+
+
+def limit(victim: int) -> float:
+    """SIGKILL to the last of three survivors' first all-reduce in the new group, in s."""
+    with Field("limit") as field:
+        port = free_port()
+        for rank in range(RANKS):
+            numbers = map(str, (rank, port, victim))
+            field.start(sys.executable, str(WORKERS / "limit.py"), str(field.logs), *numbers)
+        field.expect("steady state", lambda: steady(field, 10), START_S)
+        _, killed = strike(field, victim)
+
+        def resumed() -> list[log.Row]:
+            return [row for row in field.rows() if row["event"] == "resumed"]
+
+        field.expect("new group", lambda: len(resumed()) == RANKS - 1, 40)
+        return float(max(row["t"] for row in resumed()) - killed)
+
+
+def torchrun(victim: int) -> float | None:
+    """SIGKILL to all four ranks' next step under torchrun, mended, in s; None: not within a minute."""
+    with Field("torchrun") as field:
+        env = {
+            "LOGS": str(field.logs),
+            "CHECKPOINT": str(field.logs / "checkpoint.pt"),
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        }
+        flags = ["--standalone", "--nproc-per-node", str(RANKS), "--max-restarts", "100"]
+        launcher = [sys.executable, "-m", "torch.distributed.run", *flags]
+        field.start(*launcher, str(WORKERS / "plain.py"), env=env)
+        field.expect("steady state", lambda: steady(field, 20), START_S)
+        return restarted(field, victim, TORCHRUN_LIMIT_S)
+
+
+def restarted(field: Field, victim: int, limit_s: float) -> float | None:
+    """Kill a rank of a plain script; s until all four ranks, in new processes, took a step."""
+    before, killed = strike(field, victim)
+    old = {row["pid"] for row in before.values()}
+
+    def fresh() -> dict[int, log.Row]:
+        return log.first(field.rows(), "step", lambda row: row["pid"] not in old and row["t"] > killed)
+
+    if not log.poll(lambda: len(fresh()) == RANKS, limit_s):
+        return None
+    return float(max(row["t"] for row in fresh().values()) - killed)
+
+
+def torchft(python: Path, victim: int) -> float | None:
+    """SIGKILL to all survivors' next commit under torchft at its best settings, in s; None: not within a
+    minute. The victim is started again at once."""
+    with Field("torchft") as field:
+        port = free_port()
+        field.start(
+            str(python.with_name("torchft_lighthouse")),
+            *("--bind", f"127.0.0.1:{port}", "--min_replicas", "1", "--quorum_tick_ms", "100"),
+            *("--join_timeout_ms", "1000", "--heartbeat_timeout_ms", "1000"),
+        )
+
+        def start(rank: int) -> None:
+            env = {
+                "RANK": str(rank),
+                "LOGS": str(field.logs),
+                "TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{port}",
+            }
+            field.start(str(python), str(WORKERS / "replica.py"), env=env)
+
+        for rank in range(RANKS):
+            start(rank)
+        field.expect("full quorum", lambda: _together(field), START_S)
+        before, killed = strike(field, victim)
+        start(victim)
+        quorum = max(row["quorum"] for row in before.values())
+        survivors = {row["pid"] for rank, row in before.items() if rank != victim}
+
+        def again() -> dict[int, log.Row]:
+            return log.first(
+                field.rows(), "step", lambda row: row["pid"] in survivors and row["quorum"] > quorum
+            )
+
+        if not log.poll(lambda: len(again()) == RANKS - 1, TORCHFT_LIMIT_S):
+            return None
+        return float(max(row["t"] for row in again().values()) - killed)
+
+
+def _together(field: Field) -> bool:
+    last = log.newest(field.rows())
+    return steady(field, 20) and all(row["world"] == RANKS for row in last.values())
+
+
+def strike(
+    field: Field, victim: int, how: signal.Signals = signal.SIGKILL
+) -> tuple[dict[int, log.Row], float]:
+    """Signal the rank at a random moment of a step; each rank's last step before, and when (s)."""
+    time.sleep(0.5 + random.random())
+    last = log.newest(field.rows())
+    killed = time.monotonic()
+    os.kill(last[victim]["pid"], how)
+    return last, killed
+
+
+def free_port() -> int:
+    """A TCP port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,1 @@
+"""The processes under measurement: each logs what it does as JSON lines with CLOCK_MONOTONIC."""

@@ -1,0 +1,1 @@
+"""The proof: real parts, real failures."""
