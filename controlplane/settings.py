@@ -52,6 +52,9 @@ class EtcdSettings:
     etcd_key: str = setting("", "PEM file of its key")
     etcd_user: str = setting("", "etcd user")
     etcd_password_file: str = setting("", "file that holds the etcd password")
+    etcd_private: bool = setting(
+        False, "this etcd is a laptop's own: versions unfit for production earn a warning only"
+    )
 
 
 @dataclass(frozen=True, slots=True)

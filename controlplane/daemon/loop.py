@@ -27,6 +27,13 @@ BACKLOG_MAX = 20_000
 TICK_MIN_S = 0.001
 
 
+class ReignOver(Exception):
+    """Leadership was lost: what was asked for was not done."""
+
+    def __init__(self) -> None:
+        super().__init__("this coordinator leads no more; ask the leader")
+
+
 class Core(Protocol):
     """What the loop needs of the core's Cluster."""
 
@@ -40,13 +47,17 @@ class Core(Protocol):
 
 
 class Loop:
-    """The only owner of a Cluster. `run` ends by cancellation, or by whatever the core raises."""
+    """The only owner of a Cluster. `run` ends by cancellation, or by whatever the core raises.
+
+    `held` is asked before each act: a process that was stopped learns there that its time is over."""
 
     def __init__(
         self, core: Core, term: int, perform: Callable[[Effect], None], journal: Journal, metrics: Metrics
     ) -> None:
         self._core, self._term, self._perform = core, term, perform
         self._journal, self._metrics = journal, metrics
+        self.held: Callable[[], bool] = lambda: True
+        self._over = False
         self._waiting: deque[tuple[Event, asyncio.Future[list[Effect]] | None]] = deque()
         self._wake = asyncio.Event()
         self._drained = asyncio.Event()
@@ -59,6 +70,8 @@ class Loop:
 
     async def ask(self, event: Event) -> list[Effect]:
         """Post an event and wait for what the core decides upon it."""
+        if self._over:
+            raise ReignOver
         answer: asyncio.Future[list[Effect]] = asyncio.get_running_loop().create_future()
         self._waiting.append((event, answer))
         self._wake.set()
@@ -74,6 +87,8 @@ class Loop:
         try:
             while True:
                 await self._rest()
+                if not self.held():
+                    raise ReignOver
                 for _ in range(min(len(self._waiting), BATCH_EVENTS)):
                     self._take(*self._waiting.popleft())
                 if self._core.next_deadline() <= time.monotonic():
@@ -82,9 +97,10 @@ class Loop:
                 self._drained.clear()
                 await asyncio.sleep(0)
         finally:
+            self._over = True
             for _, answer in self._waiting:
-                if answer is not None:
-                    answer.cancel()
+                if answer is not None and not answer.done():
+                    answer.set_exception(ReignOver())
 
     async def _rest(self) -> None:
         """Until there is an event, or the core's next deadline."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
-from controlplane.core.model import Cause, JobPhase, Scope, Strategy
+from controlplane.core.model import Cause, JobPhase, MemberPhase, Scope, Strategy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -22,6 +22,7 @@ DROPPED = (
     "stale_leader", "not_leader", "refused",
 )  # fmt: skip
 CHECKPOINT_FAILURES = ("failed", "skipped", "bad")
+NODE_STATES = ("expected", "up", "suspect", "lost")
 ETCD_OPERATIONS = ("commit", "load", "campaign", "keepalive")
 
 _RECOVERY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -79,6 +80,7 @@ class Metrics:
         self.step_seconds = make.histogram(
             "core_step_seconds", "Duration of one step of the core.", (1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1)
         )
+        self._member_rows: set[tuple[str, str]] = set()
         self._make_all()
 
     def _make_all(self) -> None:
@@ -87,9 +89,19 @@ class Metrics:
         _create(self.checkpoint_failures_total, CHECKPOINT_FAILURES)
         _create(self.recovery_seconds, PHASES)
         _create(self.etcd_request_seconds, ETCD_OPERATIONS)
+        _create(self.members, ("node",), NODE_STATES)
+        _create(self.members, ("process",), MemberPhase)
         _create(self.etcd_errors_total, ETCD_OPERATIONS)
         _create(self.failures_detected_total, Scope, Cause)
         _create(self.incidents_total, Strategy, OUTCOMES)
+
+    def show_members(self, counts: dict[tuple[str, str], int]) -> None:
+        """Set the members' gauge to these counts by level and state, and to 0 where there are none now."""
+        for row in self._member_rows - counts.keys():
+            self.members.labels(*row).set(0)
+        for row, count in counts.items():
+            self.members.labels(*row).set(count)
+        self._member_rows |= counts.keys()
 
     def show_job_phase(self, job: str, phase: JobPhase) -> None:
         """Set the one phase that a job is in."""

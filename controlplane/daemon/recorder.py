@@ -25,17 +25,20 @@ TXN_VALUES_MAX = 48
 TXN_BYTES_MAX = 512 * 1024
 """What waits while a transaction is under way goes into the next one together, up to these."""
 
+ANSWERS_KEPT = 256
+OVER = "this coordinator leads no more; ask the leader"
+
 
 class Commit(Protocol):
     """Writes all these values in one transaction that compares the leader's term, or none of them."""
 
-    async def commit(self, term: int, puts: Mapping[str, bytes]) -> None:
+    async def commit(self, term: int, puts: Mapping[str, bytes | None]) -> int:
         """Raises Fenced when another leads, another EtcdError when etcd does not hold the values."""
         ...
 
 
 class Recorder:
-    """One writer per reign. A StoreFailed is final for its ticket: the core asks anew when it still wants it."""
+    """One writer per reign. A StoreFailed ends its ticket: the core asks anew when it still wants it."""
 
     def __init__(
         self, store: Commit, records: Records, post: Callable[[Event], None], term: int, metrics: Metrics
@@ -45,6 +48,8 @@ class Recorder:
         self._waiting: deque[tuple[int, dict[str, bytes]]] = deque()
         self._wake = asyncio.Event()
         self._asked: dict[int, asyncio.Future[str]] = {}
+        self._answered: dict[int, str] = {}
+        self._over = False
 
     def add(self, effect: Store) -> None:
         """Have it written after all that were added before."""
@@ -52,8 +57,11 @@ class Recorder:
         self._wake.set()
 
     def outcome(self, ticket: int) -> asyncio.Future[str]:
-        """Becomes "" when etcd holds what the ticket stands for, else why not. Ask before it is written."""
-        return self._asked.setdefault(ticket, asyncio.get_running_loop().create_future())
+        """Becomes "" when etcd holds what the ticket stands for, else why not. Ask soon after `add`."""
+        answer = self._asked.setdefault(ticket, asyncio.get_running_loop().create_future())
+        if ticket in self._answered or self._over:
+            self._answer(ticket, self._answered.get(ticket, OVER))
+        return answer
 
     async def run(self) -> None:
         """Write for ever. Raises Fenced when another leader reigns."""
@@ -65,8 +73,9 @@ class Recorder:
                     tickets, puts = self._batch()
                     await self._write(tickets, puts)
         finally:
-            for answer in self._asked.values():
-                answer.cancel()
+            self._over = True
+            for ticket in list(self._asked):
+                self._answer(ticket, OVER)
 
     def _batch(self) -> tuple[list[int], dict[str, bytes]]:
         """The oldest effect, and those after it that fit into the same transaction."""
@@ -110,6 +119,9 @@ class Recorder:
             raise error
 
     def _answer(self, ticket: int, reason: str) -> None:
+        self._answered[ticket] = reason
+        if len(self._answered) > ANSWERS_KEPT:
+            del self._answered[next(iter(self._answered))]
         answer = self._asked.pop(ticket, None)
         if answer is not None and not answer.done():
             answer.set_result(reason)

@@ -197,3 +197,9 @@ def row_from(kind: type[T], message: Any) -> T:
     """The row of this kind that Admin.Status brings. Raises WireError."""
     row: T = _ROWS[kind].read(message)
     return row
+
+
+def status_message(cluster: str, term: int, leader: str, rows: dict[str, Any]) -> pb.StatusReply:
+    """The answer of Admin.Status; `rows` by the name of the reply's field."""
+    lists = {name: list(map(row_message, values)) for name, values in rows.items()}
+    return pb.StatusReply(cluster=cluster, term=term, leader=leader, **lists)

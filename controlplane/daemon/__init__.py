@@ -1,0 +1,1 @@
+"""The coordinator's shells: what meets clocks, sockets, etcd and people."""

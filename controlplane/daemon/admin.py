@@ -1,0 +1,126 @@
+"""What people's tools ask of the coordinator: submit, stop, status, events."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from controlplane.core import view
+from controlplane.core.events import JobStopRequested, JobSubmitted
+from controlplane.settings import SettingsError, check_name
+from controlplane.wire import codec
+from controlplane.wire import control_pb2 as pb
+from controlplane.wire.control_pb2_grpc import AdminServicer
+from controlplane.wire.shape import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from controlplane.core.model import JobSpec
+    from controlplane.daemon.reign import Reign
+    from controlplane.daemon.rpc import Front
+
+LEADER_KEY = "holdfast-leader"
+"""Trailing metadata of a standby's refusal: host:port of the leader, when known."""
+
+_SMALLEST = {
+    "nnodes_min": 1,
+    "nnodes_max": 1,
+    "nproc_per_node": 1,
+    "spares_per_node": 0,
+    "max_restarts": 0,
+    "snapshot_every": 1,
+    "checkpoint_every": 1,
+    "full_every": 1,
+}
+_LARGEST = 1_000_000
+
+
+class Admin(AdminServicer):
+    """Answers while this coordinator leads; a standby names the leader."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+
+    async def Submit(self, request: pb.SubmitRequest, context: Any) -> pb.SubmitReply:
+        """Take a job; answered once etcd holds it."""
+        reign = await self._leading(context)
+        try:
+            spec = codec.spec_from(request.spec)
+            check_spec(spec)
+        except (WireError, SettingsError) as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        before = _phase(reign, spec.job)
+        await self._settle(reign, JobSubmitted(spec), context)
+        phase = _phase(reign, spec.job)
+        return pb.SubmitReply(job=spec.job, resumed=bool(before), phase=phase)
+
+    async def Stop(self, request: pb.StopRequest, context: Any) -> pb.StopReply:
+        """Ask a job to end; answered once etcd holds that."""
+        reign = await self._leading(context)
+        if not _phase(reign, request.job):
+            known = ", ".join(row.job for row in view.jobs(reign.core, time.monotonic())) or "none"
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND, f"there is no job {request.job!r}; known are: {known}"
+            )
+        event = JobStopRequested(request.job, request.reason or "asked to stop")
+        await self._settle(reign, event, context)
+        return pb.StopReply()
+
+    async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
+        """Everything that `status` and `get` show."""
+        reign = await self._leading(context)
+        return reign.status(self._front.address)
+
+    async def Events(self, request: pb.EventsRequest, context: Any) -> AsyncIterator[pb.EventLine]:
+        """The journal's lines behind `after`; with `follow` without end. A standby shows its own."""
+        journal = self._front.journal
+        if not request.follow:
+            for line in journal.lines(request.after, request.job):
+                yield pb.EventLine(sequence=line.sequence, json=line.text)
+            return
+        async for line in journal.follow(request.after, request.job):
+            yield pb.EventLine(sequence=line.sequence, json=line.text)
+
+    async def _leading(self, context: Any) -> Reign:
+        reign = self._front.reign
+        if reign is not None:
+            return reign
+        leader = self._front.leader
+        who = f"the leader is {leader}" if leader else "no leader is known yet, is etcd up?"
+        context.set_trailing_metadata(((LEADER_KEY, leader),) if leader else ())
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"this coordinator is a standby: {who}")
+        raise AssertionError("abort always raises")
+
+    async def _settle(self, reign: Reign, event: JobSubmitted | JobStopRequested, context: Any) -> None:
+        reason = await reign.settle(event)
+        if reason:
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE, f"etcd does not hold it yet, it may still come: {reason}"
+            )
+
+
+def check_spec(spec: JobSpec) -> None:
+    """Raise SettingsError on a job that cannot be."""
+    check_name("job", spec.job)
+    if not spec.argv or not spec.argv[0]:
+        raise SettingsError(f"job {spec.job} names no script: give one")
+    for field in dataclasses.fields(spec):
+        smallest, value = _SMALLEST.get(field.name), getattr(spec, field.name)
+        if smallest is not None and not smallest <= value <= _LARGEST:
+            raise SettingsError(f"{field.name} {value} will not do: give {smallest} to {_LARGEST}")
+    if spec.nnodes_min > spec.nnodes_max:
+        raise SettingsError(f"nnodes {spec.nnodes_min}:{spec.nnodes_max}: the minimum is over the maximum")
+    if spec.checkpoint_every % spec.snapshot_every:
+        raise SettingsError(
+            f"checkpoint_every {spec.checkpoint_every} is no multiple of snapshot_every {spec.snapshot_every}"
+        )
+
+
+def _phase(reign: Reign, job: str) -> str:
+    """The phase of a job, "" when there is none of this name."""
+    rows = view.jobs(reign.core, time.monotonic())
+    return next((row.phase for row in rows if row.job == job), "")

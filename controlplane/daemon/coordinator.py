@@ -1,0 +1,170 @@
+"""One coordinator process, from settings to exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import signal
+import socket
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import uvloop
+
+from controlplane.core.timing import CoreSettings
+from controlplane.daemon.etcd.client import Etcd
+from controlplane.daemon.etcd.election import Election
+from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable
+from controlplane.daemon.etcd.keyspace import Keyspace
+from controlplane.daemon.identity import Identity
+from controlplane.daemon.journal import Journal
+from controlplane.daemon.metrics import Metrics, MetricsServer, watch_lag
+from controlplane.daemon.rpc import Front, PortTaken, Server
+from controlplane.daemon.standby import Standby
+from controlplane.settings import SettingsError, check_coordinator
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from controlplane.settings import CoordinatorSettings
+
+log = logging.getLogger(__name__)
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+"""A port taken, an etcd that is none or refuses us: the message says what to do."""
+
+ETCD_RETRY_S = 2.0
+
+
+def serve(settings: CoordinatorSettings) -> int:
+    """Run until SIGTERM or SIGINT; returns the exit code. SettingsError when settings cannot be."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    return uvloop.run(run(settings))
+
+
+async def run(settings: CoordinatorSettings) -> int:
+    """The same within a running event loop."""
+    check_coordinator(settings)
+    try:
+        await _serve(settings, _stop_on_signal())
+    except (PortTaken, EtcdError, OSError) as error:
+        log.error("%s", error)
+        return EXIT_FAILED
+    return EXIT_OK
+
+
+async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
+    """Bind everything, then stand for election until told to stop; undo it all in reverse order."""
+    async with contextlib.AsyncExitStack() as stack:
+        journal = Journal(Path(settings.journal) if settings.journal else None)
+        stack.push_async_callback(journal.close)
+        metrics = Metrics(version("holdfast"))
+        metrics_address = _start_metrics(settings, metrics, stack)
+        front = Front(settings.cluster, journal, metrics)
+        host, port = host_port("--listen", settings.listen)
+        server = Server(front, host, port)
+        stack.push_async_callback(server.close)
+        front.address = settings.advertise or f"{_reachable(host)}:{server.port}"
+        await server.start()
+        listen = f"{_reachable(host)}:{server.port}"
+        _write_address(settings.address_file, listen, metrics_address, stack)
+        log.info("cluster %s: listening on %s, metrics on %s", settings.cluster, listen, metrics_address)
+        etcd = await stack.enter_async_context(Etcd.of(settings, private=settings.etcd_private))
+        await _until(stop, [_stand(settings, etcd, front), watch_lag(metrics)])
+
+
+async def _stand(settings: CoordinatorSettings, etcd: Etcd, front: Front) -> None:
+    """Wait for a usable etcd, then be candidate and leader for ever."""
+    await _usable(etcd, settings)
+    keys = Keyspace(settings.cluster)
+    candidate = Identity.own(front.address).to_bytes()
+    election = Election(etcd, keys, candidate, ttl_s=settings.lease_ttl_s)
+    await Standby(etcd, election, keys, front, core_settings(settings)).run()
+
+
+async def _usable(etcd: Etcd, settings: CoordinatorSettings) -> None:
+    """Return once etcd answers. Raises what waiting cannot mend: not etcd, not allowed, a bad version."""
+    while True:
+        try:
+            log.info("etcd %s at %s", await etcd.check(), settings.etcd)
+            return
+        except EtcdUnavailable as error:
+            log.error("etcd cannot be reached, trying on: %s", error)
+            await asyncio.sleep(ETCD_RETRY_S)
+
+
+async def _until(stop: asyncio.Event, works: list[Coroutine[Any, Any, None]]) -> None:
+    """Run these until told to stop; raises what ends one of them before."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        for each in [stopped, *tasks]:
+            each.cancel()
+        await asyncio.gather(stopped, *tasks, return_exceptions=True)
+
+
+def core_settings(settings: CoordinatorSettings) -> CoreSettings:
+    """The core's share of the settings: fields of the same name."""
+    names = {field.name for field in dataclasses.fields(settings)}
+    shared = [field.name for field in dataclasses.fields(CoreSettings) if field.name in names]
+    return CoreSettings(**{name: getattr(settings, name) for name in shared})
+
+
+def host_port(flag: str, text: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[v6]:port`. Raises SettingsError."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise SettingsError(f"{flag} {text!r} is no address: give host:port, like 127.0.0.1:7070")
+    return host, int(port)
+
+
+def _start_metrics(settings: CoordinatorSettings, metrics: Metrics, stack: contextlib.AsyncExitStack) -> str:
+    """Answer /metrics; returns where, "" when not wanted."""
+    if not settings.metrics:
+        return ""
+    host, port = host_port("--metrics", settings.metrics)
+    try:
+        server = MetricsServer(metrics, host, port)
+    except OSError as error:
+        raise PortTaken(
+            f"cannot serve metrics on {settings.metrics}: {error.strerror}; give another --metrics"
+        ) from error
+    stack.callback(server.close)
+    return f"{_reachable(host)}:{server.port}"
+
+
+def _reachable(host: str) -> str:
+    """The host by which others reach a listener: this machine's name when it listens everywhere."""
+    host = socket.gethostname() if host in ("0.0.0.0", "::") else host
+    return f"[{host}]" if ":" in host else host
+
+
+def _write_address(path: str, listen: str, metrics: str, stack: contextlib.AsyncExitStack) -> None:
+    """Tell where we are, whole or not at all; taken back at the end."""
+    if not path:
+        return
+    document = json.dumps({"listen": listen, "metrics": metrics, "pid": os.getpid()})
+    fresh = Path(f"{path}.{os.getpid()}")
+    fresh.write_text(document)
+    fresh.replace(path)
+    stack.callback(Path(path).unlink, missing_ok=True)
+
+
+def _stop_on_signal() -> asyncio.Event:
+    """Set at SIGTERM and SIGINT."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop

@@ -1,0 +1,64 @@
+"""Who a coordinator is to others, and whether one that etcd still names is provably dead.
+
+A leader killed with SIGKILL leaves its key in etcd until its lease expires. A coordinator of the same
+machine need not wait: it can see that the process is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the leader key holds. `address`: host:port that agents and tools reach it at."""
+
+    address: str
+    boot: str  # id of the machine's boot and of the process's pid namespace
+    pid: int
+    born: int  # start of the process, clock ticks since boot: a reused pid differs
+
+    @classmethod
+    def own(cls, address: str) -> Identity:
+        """Of this process."""
+        return cls(address, _boot(), os.getpid(), _born(os.getpid()))
+
+    def to_bytes(self) -> bytes:
+        """As the leader key's value."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def of(cls, value: bytes) -> Identity | None:
+        """From the leader key's value; None when it is not one of ours."""
+        try:
+            document = json.loads(value)
+            return cls(
+                str(document["address"]), str(document["boot"]), int(document["pid"]), int(document["born"])
+            )
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def is_dead(self) -> bool:
+        """Whether it is certain that this process runs no more. Never true for another machine's."""
+        return bool(self.boot) and self.boot == _boot() and _born(self.pid) != self.born
+
+
+def _boot() -> str:
+    """Where pids mean the same; "" when that cannot be known."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return ""
+
+
+def _born(pid: int) -> int:
+    """When a living process started; -1 when there is none, or only its remains."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return -1
+    fields = stat[stat.rindex(")") + 2 :].split()
+    return -1 if fields[0] in "ZX" else int(fields[19])

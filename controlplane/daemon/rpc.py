@@ -1,0 +1,233 @@
+"""The coordinator's gRPC server: agents' streams (Control.Link) and people's tools (Admin)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from controlplane.core.events import NodeBroken
+from controlplane.daemon.admin import Admin
+from controlplane.daemon.links import Link
+from controlplane.settings import SettingsError, check_name
+from controlplane.wire import codec
+from controlplane.wire import control_pb2 as pb
+from controlplane.wire.control_pb2_grpc import add_AdminServicer_to_server
+from controlplane.wire.shape import WireError
+
+if TYPE_CHECKING:
+    from controlplane.daemon.journal import Journal
+    from controlplane.daemon.metrics import Metrics
+    from controlplane.daemon.reign import Reign
+
+log = logging.getLogger(__name__)
+
+HELLO_TIMEOUT_S = 10.0
+_OPTIONS = [
+    ("grpc.so_reuseport", 0),  # two coordinators on one port must not share its connections
+    ("grpc.max_receive_message_length", 4 * codec.MESSAGE_BYTES_MAX),  # up to there we can name it
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+]
+
+
+class _Unwelcome(Exception):
+    """A hello that is not taken: the answer, and why it is counted."""
+
+    def __init__(self, counted: str, reason: str, *, retry: bool, leader: str = "") -> None:
+        super().__init__(reason)
+        self.counted = counted
+        self.answer = codec.refused(reason, retry=retry, leader=leader)
+
+
+class Front:
+    """What the outside reaches. `reign` is set while this coordinator leads; `leader` names who does."""
+
+    def __init__(self, cluster: str, journal: Journal, metrics: Metrics) -> None:
+        self.cluster, self.journal, self.metrics = cluster, journal, metrics
+        self.reign: Reign | None = None
+        self.leader = ""
+        self.address = ""
+
+    async def link(self, _requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        """One agent's stream, from hello to its end. Requests come as bytes: we say what is wrong."""
+        try:
+            greeting = await self._hello(context)
+            reign = self._accept(greeting)
+        except _Unwelcome as unwelcome:
+            self._drop(unwelcome.counted, str(unwelcome), context)
+            await context.write(unwelcome.answer)
+            return
+        joined = greeting.joined
+        link = Link(joined.node, joined.incarnation)
+        reign.links.expect(link)
+        reign.post(joined)
+        try:
+            await self._converse(reign, link, context)
+        finally:
+            if reign.links.forget(link):
+                reason = link.details or "the stream ended"
+                reign.post(NodeBroken(link.node, link.incarnation, reason))
+        if link.code is not grpc.StatusCode.OK:
+            await context.abort(link.code, link.details)
+
+    async def _hello(self, context: Any) -> codec.Greeting:
+        """The first message, checked as far as it can be without knowing the cluster's state."""
+        try:
+            async with asyncio.timeout(HELLO_TIMEOUT_S):
+                data = await context.read()
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {HELLO_TIMEOUT_S:g} s")
+        if data is grpc.aio.EOF:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the stream ended before its hello")
+        try:
+            message = _parse(data)
+            self._check_hello(message.hello)
+            return codec.greeting_from(message)
+        except (WireError, SettingsError) as error:
+            self._drop("malformed", str(error), context)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        raise AssertionError("abort always raises")
+
+    def _check_hello(self, hello: pb.Hello) -> None:
+        """Version first: the rest of another version's hello may mean anything."""
+        ours = codec.PROTOCOL_VERSION
+        if hello.protocol_version and hello.protocol_version != ours:
+            older = "agent" if hello.protocol_version < ours else "coordinator"
+            raise _Unwelcome(
+                "wrong_version",
+                f"the agent (holdfast {hello.holdfast_version or '?'}) speaks protocol "
+                f"{hello.protocol_version}, this coordinator {ours}: upgrade the {older}",
+                retry=False,
+            )
+        if hello.cluster and hello.cluster != self.cluster:
+            raise _Unwelcome(
+                "wrong_cluster",
+                f"this is cluster {self.cluster!r}, the agent names {hello.cluster!r}: "
+                "give both the same --cluster, or the agent another --coordinator",
+                retry=False,
+            )
+
+    def _accept(self, greeting: codec.Greeting) -> Reign:
+        """The reign that may hear this agent. Raises _Unwelcome."""
+        try:
+            check_name("node", greeting.joined.node)
+        except SettingsError as error:
+            raise _Unwelcome("bad_name", str(error), retry=False) from error
+        if not greeting.protocol_version or not greeting.cluster:
+            raise _Unwelcome("malformed", "the hello names no protocol version or no cluster", retry=False)
+        if self.reign is None:
+            who = f"the leader is {self.leader}" if self.leader else "no leader is known yet"
+            raise _Unwelcome(
+                "not_leader", f"this coordinator is a standby: {who}", retry=True, leader=self.leader
+            )
+        if greeting.term_seen > self.reign.term:
+            raise _Unwelcome(
+                "stale_leader",
+                f"the agent has heard a leader of term {greeting.term_seen}, "
+                f"this one has term {self.reign.term}: find the newer one",
+                retry=True,
+            )
+        return self.reign
+
+    async def _converse(self, reign: Reign, link: Link, context: Any) -> None:
+        """Read and write until either side ends, or the stream is cut."""
+        tasks = [
+            asyncio.create_task(self._listen(reign, link, context)),
+            asyncio.create_task(_speak(link, context)),
+            asyncio.create_task(link.cut.wait()),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait(tasks)
+        for task in done:
+            task.result()
+
+    async def _listen(self, reign: Reign, link: Link, context: Any) -> None:
+        if not await link.admitted:
+            await link.cut.wait()  # the writer still has the refusal to send, and then ends the stream
+        while (data := await context.read()) is not grpc.aio.EOF:
+            try:
+                message = _parse(data)
+            except WireError as error:
+                self._drop(
+                    "oversized" if len(data) > codec.MESSAGE_BYTES_MAX else "malformed", str(error), context
+                )
+                link.end(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+                return
+            try:
+                reign.post(codec.event_from(link.node, link.incarnation, message))
+            except WireError as error:
+                self._drop("malformed", f"node {link.node}: {error}", context)
+            await reign.loop.room()
+
+    def _drop(self, counted: str, reason: str, context: Any) -> None:
+        """Count and name a message that is not acted upon."""
+        self.metrics.messages_dropped_total.labels(counted).inc()
+        peer = context.peer()
+        log.warning("dropped (%s) from %s: %s", counted, peer, reason)
+        term = self.reign.term if self.reign else 0
+        body = {"kind": counted, "subject": peer, "reason": reason}
+        self.journal.write_body(term, "daemon", "Dropped", body)
+
+
+async def _speak(link: Link, context: Any) -> None:
+    while (message := await link.orders.get()) is not None:
+        await context.write(message)
+
+
+def _parse(data: bytes) -> pb.AgentMessage:
+    if len(data) > codec.MESSAGE_BYTES_MAX:
+        raise WireError(f"a message of {len(data)} bytes is over the limit of {codec.MESSAGE_BYTES_MAX}")
+    return codec.parse_agent(data)
+
+
+class PortTaken(OSError):
+    """The address to listen on cannot be had."""
+
+
+class Server:
+    """The listening server. `port` is the one bound."""
+
+    def __init__(self, front: Front, host: str, port: int) -> None:
+        """Bind. Raises PortTaken."""
+        self._server = grpc.aio.server(options=_OPTIONS)
+        handler = grpc.stream_stream_rpc_method_handler(
+            front.link,
+            request_deserializer=None,
+            response_serializer=pb.CoordinatorMessage.SerializeToString,
+        )
+        control = grpc.method_handlers_generic_handler("holdfast.control.v1.Control", {"Link": handler})
+        self._server.add_generic_rpc_handlers((control,))
+        add_AdminServicer_to_server(Admin(front), self._server)  # type: ignore[no-untyped-call]
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            self.port: int = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise PortTaken(_taken(address)) from error
+        if self.port == 0:
+            raise PortTaken(_taken(address))
+
+    async def start(self) -> None:
+        """Begin to answer."""
+        await self._server.start()
+
+    async def close(self, grace_s: float = 1.0) -> None:
+        """Take no new calls, give running ones a moment, end."""
+        await self._server.stop(grace_s)
+
+
+def _taken(address: str) -> str:
+    return (
+        f"cannot listen on {address}: it is taken or not an address of this machine; "
+        "end the other process, or give another --listen (port 0 takes a free one)"
+    )
