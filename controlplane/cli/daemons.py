@@ -34,9 +34,11 @@ def agent(argv: Sequence[str]) -> int:
     parser = Parser("agent", "Run the agent of one node: it starts, watches and feeds its ranks.")
     add_settings(parser, AgentSettings)
     settings = read_settings(AgentSettings, parser.read(argv), check_agent)
+    import uvloop
+
     from agent.loop import serve
 
-    return _served(lambda: serve(settings))
+    return _served(lambda: uvloop.run(serve(settings)))
 
 
 def _served(serve: Callable[[], int]) -> int:

@@ -1,0 +1,157 @@
+"""Lines of the journal as sentences for people. Pure: which lines are told, how loudly, and in what words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from controlplane.cli.tables import duration, size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Body = dict[str, Any]
+
+
+class Level(IntEnum):
+    """How much a line matters."""
+
+    HEADLINE = 1  # failures, recoveries, checkpoints, the job's end
+    DECISION = 2  # what was decided and why
+    DETAIL = 3  # everything
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One line of the journal, told."""
+
+    level: Level
+    text: str
+
+
+def tell(line: dict[str, Any]) -> Sentence:
+    """One line told; a type without words of its own is shown as it is, as a detail."""
+    words = _WORDS.get(line["type"])
+    sentence = words(line["body"]) if words is not None else None
+    return sentence or Sentence(Level.DETAIL, f"{line['type']} {json.dumps(line['body'])[:300]}")
+
+
+def stamped(line: dict[str, Any]) -> str:
+    """The line with its time of day."""
+    return f"{datetime.fromtimestamp(line['wall_s']):%H:%M:%S.%f}"[:-3] + f"  {tell(line).text}"
+
+
+def phases(incident: Body) -> str:
+    """The phases of an incident reached so far: `detect 3 ms, decide 1 ms`."""
+    return ", ".join(f"{name.replace('_', ' ')} {duration(span)}" for name, span in incident["phases_s"])
+
+
+def whom(verdict: Body) -> str:
+    """Whom a verdict hit: `rank 2 on n1`, `node n1`."""
+    nodes = ", ".join(verdict["nodes"])
+    if verdict["scope"] == "node":
+        return f"node {nodes}"
+    ranks = verdict["ranks"]
+    name = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}" if ranks else "a spare"
+    return f"{name} on {nodes}" if nodes else name
+
+
+def _judged(body: Body) -> Sentence:
+    verdict, plan = body["verdict"], body["plan"]
+    evidence = f" ({'; '.join(verdict['evidence'])})" if verdict["evidence"] else ""
+    cause = verdict["cause"].replace("_", " ")
+    text = (
+        f"incident {body['incident']}: {whom(verdict)} {cause} at step {verdict['step']}{evidence}; "
+        f"{plan['strategy'].replace('_', ' ')}: {plan['reason']}"
+    )
+    return Sentence(Level.HEADLINE, text)
+
+
+def _incident(body: Body) -> Sentence:
+    incident = body["incident"]
+    head = f"incident {incident['id']}"
+    if incident["outcome"] == "open":
+        return Sentence(Level.DECISION, f"{head}: {phases(incident) or 'begins'}")
+    total = duration(sum(span for _, span in incident["phases_s"]))
+    lost = f"{incident['lost_steps']} steps lost"
+    text = f"{head} {incident['outcome']} in {total}, {lost} ({phases(incident)})"
+    return Sentence(Level.HEADLINE, text)
+
+
+def _job(body: Body) -> Sentence:
+    state = body["state"]
+    reason = f": {state['reason']}" if state["reason"] else ""
+    loud = state["phase"] in ("finished", "failed", "parked")
+    return Sentence(
+        Level.HEADLINE if loud else Level.DECISION, f"job {state['job']} {state['phase']}{reason}"
+    )
+
+
+def _checkpoint(body: Body) -> Sentence:
+    record, outcome = body["record"], body["outcome"]
+    extent = f", {record['kind']}, {size(record['bytes_written'])} written" if record else ""
+    reason = f": {body['reason']}" if body["reason"] else ""
+    level = Level.DECISION if outcome == "started" else Level.HEADLINE
+    return Sentence(
+        level, f"checkpoint {body['checkpoint']} {outcome}{extent if outcome == 'committed' else ''}{reason}"
+    )
+
+
+def _report(body: Body) -> Sentence | None:
+    status = body["status"]
+    failure = status["failure"]
+    rank = f" (rank {status['rank']})" if status["rank"] >= 0 else ""
+    if failure is None:
+        return Sentence(Level.DETAIL, f"{body['node']}: {status['member']}{rank} {status['phase']}")
+    return Sentence(Level.DECISION, f"{body['node']}: {status['member']}{rank} {failure['message']}")
+
+
+def _order_failed(body: Body) -> Sentence:
+    return Sentence(Level.DECISION, f"{body['node']}: {body['member']}: {body['failure']['message']}")
+
+
+def _device(body: Body) -> Sentence:
+    state = "healthy" if body["healthy"] else f"bad: {body['reason']}"
+    return Sentence(Level.DECISION, f"{body['node']}: device {body['device']} {state}")
+
+
+def _joined(body: Body) -> Sentence:
+    return Sentence(
+        Level.DECISION, f"node {body['node']} joined from {body['address']}, room for {body['slots']} ranks"
+    )
+
+
+def _phrase(level: Level, pattern: str) -> Callable[[Body], Sentence]:
+    return lambda body: Sentence(level, pattern.format_map(body))
+
+
+def _troubled(pattern: str) -> Callable[[Body], Sentence | None]:
+    """Told when there is a reason; a detail otherwise."""
+    return lambda body: Sentence(Level.DECISION, pattern.format_map(body)) if body["reason"] else None
+
+
+_WORDS: dict[str, Callable[[Body], Sentence | None]] = {
+    "Elected": _phrase(Level.DECISION, "this coordinator leads, term {term}"),
+    "NodeJoined": _joined,
+    "NodeBroken": _phrase(Level.DECISION, "node {node}: connection broken: {reason}"),
+    "DeviceReport": _device,
+    "MemberReport": _report,
+    "OrderFailed": _order_failed,
+    "PersistFailed": _phrase(Level.DECISION, "checkpoint {checkpoint} could not be made durable: {reason}"),
+    "Loaded": _troubled("checkpoint {checkpoint} could not be loaded: {reason}"),
+    "Published": _troubled("checkpoint {checkpoint} could not be published: {reason}"),
+    "StoreFailed": _phrase(Level.DECISION, "etcd did not take it: {reason}"),
+    "JobStopRequested": _phrase(Level.HEADLINE, "job {job} shall stop: {reason}"),
+    "JobSubmitted": lambda body: Sentence(Level.DECISION, f"job {body['spec']['job']} submitted"),
+    "Refuse": _phrase(Level.DECISION, "node {node} refused: {reason}"),
+    "Kill": _phrase(Level.DECISION, "{member} on {node} is killed: {reason}"),
+    "Interrupt": _phrase(Level.DECISION, "generation {generation} stops on {node}: {reason}"),
+    "Judged": _judged,
+    "IncidentChanged": _incident,
+    "JobChanged": _job,
+    "CheckpointChanged": _checkpoint,
+    "Note": _phrase(Level.DECISION, "{kind}: {subject}: {reason}"),
+}

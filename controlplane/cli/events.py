@@ -1,0 +1,99 @@
+"""`holdfast events`: the journal, from a coordinator or from its file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from controlplane.cli.errors import OK, CliError
+from controlplane.cli.event_text import Level, stamped, tell
+from controlplane.cli.parser import Parser, one_of
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import AsyncIterator, Sequence
+
+
+def events(argv: Sequence[str]) -> int:
+    """Print the journal, told for people or as it is."""
+    parser = Parser("events", "What happened, what was decided, and why, in order.")
+    parser.add_argument("--follow", action="store_true", help="go on as lines come, until Ctrl-C")
+    parser.add_argument("--journal", default="", metavar="FILE", help="read this file instead of asking")
+    parser.add_argument("--job", default="", help="of this job only")
+    parser.add_argument("--all", action="store_true", help="every event and effect, not decisions only")
+    parser.add_argument("--after", type=int, default=0, metavar="N", help="lines behind sequence number N")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=one_of("text", "json"),
+        default="text",
+        metavar="text|json",
+        help="json: as written",
+    )
+    parser.add_argument("--coordinator", default="127.0.0.1:7070", metavar="HOST:PORT", help="whom to ask")
+    return asyncio.run(_events(parser.read(argv)))
+
+
+async def _events(values: argparse.Namespace) -> int:
+    source = _from_file(values) if values.journal else _from_coordinator(values)
+    async for text in source:
+        show(text, values)
+    return OK
+
+
+def show(text: str, values: argparse.Namespace) -> None:
+    """Print one line as the flags want it, or leave it out."""
+    if values.output == "json":
+        print(text, flush=values.follow)
+        return
+    line = read_line(text)
+    if values.all or tell(line).level <= Level.DECISION:
+        print(stamped(line), flush=values.follow)
+
+
+def read_line(text: str) -> dict[str, Any]:
+    """A line of the journal. Raises CliError when it is none."""
+    try:
+        line: dict[str, Any] = json.loads(text)
+        line["type"], line["body"], line["wall_s"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CliError(f"this is no line of a journal ({error!r}): {text[:80]!r}") from error
+    return line
+
+
+async def _from_coordinator(values: argparse.Namespace) -> AsyncIterator[str]:
+    from controlplane.cli.client import Admin
+
+    async with Admin(values.coordinator) as admin:
+        async for line in admin.events(values.follow, values.after, values.job):
+            yield line.json
+
+
+async def _from_file(values: argparse.Namespace) -> AsyncIterator[str]:
+    from controlplane.daemon.journal import job_of
+
+    path = Path(values.journal)
+    try:
+        file = path.open()  # noqa: ASYNC230 -- nothing else runs here
+    except OSError as error:
+        raise CliError(f"journal {path}: {error.strerror}") from error
+    with file:
+        partial = ""
+        while True:
+            text = file.readline()
+            if text.endswith("\n"):
+                whole, partial = partial + text, ""
+                line = read_line(whole)
+                mine = not values.job or job_of(line["body"]) == values.job
+                if mine and line["sequence"] > values.after:
+                    yield whole.rstrip("\n")
+            elif values.follow:
+                partial += text
+                await asyncio.sleep(0.1)
+            else:
+                return  # a line without its end was torn off by a crash
+
+
+COMMANDS = {"events": events}

@@ -1,0 +1,138 @@
+"""One daemon of a local cluster, kept alive: started again at the same place when it dies, within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from controlplane.cli.errors import CliError
+from controlplane.cli.local import leash
+from controlplane.cli.local.processes import send, wait_for_end
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+STARTS_MAX = 3
+"""Deaths in a row before being ready, after which it is given up."""
+_BACKOFF_S = (0.0, 0.25, 1.0, 2.0)
+_LOOK_S = 0.02
+
+
+class ChildFailed(CliError):
+    """A daemon does not start. The message holds its last log lines."""
+
+
+@dataclass(slots=True)
+class Child:
+    """One daemon. `argv` is asked for at each start, so that a first start may learn what a second needs."""
+
+    name: str
+    argv: Callable[[], Sequence[str]]
+    address_file: Path  # written by the daemon once it serves
+    log: Path
+    show_output: bool = False  # its standard output is ours, not the log's
+    on_change: Callable[[], None] = lambda: None
+    process: subprocess.Popen[bytes] | None = None
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    starts: int = 0
+    _stopping: bool = False
+
+    @property
+    def pid(self) -> int:
+        """Its process, 0 when it does not run."""
+        return 0 if self.process is None else self.process.pid
+
+    async def keep(self) -> None:
+        """Keep it running until `stop`. Raises ChildFailed when it dies too often before it is ready."""
+        failures = 0
+        while not self._stopping:
+            await asyncio.sleep(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
+            if self._stopping:
+                return
+            self._start()
+            watcher = asyncio.create_task(self._watch_ready())
+            code = await self._wait()
+            watcher.cancel()
+            failures = 1 if self.ready.is_set() else failures + 1
+            self.ready.clear()
+            self.process = None
+            if self._stopping:
+                return
+            self._note(f"ended {_ending(code)}")
+            if failures >= STARTS_MAX:
+                raise ChildFailed(self._obituary(code))
+
+    async def stop(self, grace_s: float) -> None:
+        """Ask it to end; SIGKILL after the grace."""
+        self._stopping = True
+        process = self.process
+        if process is None:
+            return
+        send(process.pid, signal.SIGTERM)
+        send(process.pid, signal.SIGCONT)
+        deadline = time.monotonic() + grace_s
+        while process.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110 -- bounded by a deadline
+            await asyncio.sleep(_LOOK_S)
+        if process.poll() is None:
+            self._note(f"did not end within {grace_s:.0f} s: killed")
+            process.kill()
+            process.wait()
+
+    def _start(self) -> None:
+        self.address_file.unlink(missing_ok=True)
+        tie = [sys.executable, "-I", "-S", leash.__file__, str(int(signal.SIGTERM)), str(os.getpid())]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*tie, *self.argv()],
+                stdin=subprocess.DEVNULL,
+                stdout=None if self.show_output else log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.starts += 1
+        self.on_change()
+
+    async def _watch_ready(self) -> None:
+        while not self.address_file.exists():  # noqa: ASYNC110 -- a file has no event
+            await asyncio.sleep(_LOOK_S)
+        self.ready.set()
+
+    async def _wait(self) -> int:
+        """Its exit status."""
+        assert self.process is not None
+        await wait_for_end(self.process.pid)
+        return self.process.wait()
+
+    def _note(self, text: str) -> None:
+        with self.log.open("a") as log:
+            log.write(f"holdfast run: {self.name} {text}\n")
+
+    def _obituary(self, code: int) -> str:
+        lines = last_lines(self.log)
+        told = "".join(f"\n    {line}" for line in lines) or "\n    (its log is empty)"
+        return (
+            f"{self.name} does not start: it ended {_ending(code)} {STARTS_MAX} times. From {self.log}:{told}"
+        )
+
+
+def _ending(code: int) -> str:
+    return f"with code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
+
+
+def last_lines(path: Path, count: int = 8) -> list[str]:
+    """The last lines of a text file; none when there is no such file."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 8192))
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return []
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("holdfast run: ")]
+    return lines[-count:]

@@ -1,0 +1,184 @@
+"""The processes of a cluster on this machine: started in order, kept alive, ended without a trace."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from controlplane.cli.flags import as_flags
+from controlplane.cli.local.child import Child
+from controlplane.cli.local.etcd import KeptEtcd
+from controlplane.cli.local.layout import NODE_NAMES, Layout, remove_traces
+from controlplane.cli.local.processes import born, children, end_all_below, reap
+from controlplane.settings import AgentSettings, CoordinatorSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+    from pathlib import Path
+
+AGENT_GRACE_S = 8.0
+DAEMON_GRACE_S = 4.0
+START_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """What to start. Settings are those that differ from the daemons' defaults."""
+
+    nodes: int
+    slots: int  # ranks per node
+    etcd: str = ""  # endpoints of an etcd of the user's own; "" starts a private one
+    coordinator: dict[str, Any] = field(default_factory=dict)
+    agent: dict[str, Any] = field(default_factory=dict)
+    log_dir: str = ""  # where ranks' logs shall stay
+
+
+class LocalCluster:
+    """A private etcd, a coordinator, one agent per node."""
+
+    def __init__(self, layout: Layout, plan: ClusterPlan) -> None:
+        self.layout, self.plan = layout, plan
+        self.address = ""
+        self._etcd = KeptEtcd(layout.state / "etcd", self._write_card)
+        self._coordinator = self._child("coordinator", self._coordinator_argv)
+        self._agents = [self._agent(NODE_NAMES.format(index)) for index in range(plan.nodes)]
+        self._keepers: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Returns when all daemons serve. Raises CliError with the last log lines of one that does not."""
+        self._keepers.append(asyncio.create_task(self._reap_orphans()))
+        endpoints = self.plan.etcd
+        if not endpoints:
+            endpoints = await self._etcd.start()
+            self._keepers.append(asyncio.create_task(self._etcd.keep()))
+        self._endpoints = endpoints
+        await self._keep(self._coordinator)
+        self.address = self._listening()
+        for agent in self._agents:
+            self._place_logs(agent.name)
+        await asyncio.gather(*[self._keep(agent) for agent in self._agents])
+        self._write_card()
+
+    async def guard(self, work: Awaitable[int]) -> int:
+        """The result of `work`, unless a daemon fails for good before: then its ChildFailed."""
+        task = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait([task, *self._keepers], return_when=asyncio.FIRST_COMPLETED)
+            for keeper in self._keepers:
+                if keeper.done() and not task.done():
+                    keeper.result()
+            return await task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def stop(self) -> list[int]:
+        """End everything that was started: orderly, then with SIGKILL. Returns what would not end."""
+        await asyncio.gather(*[agent.stop(AGENT_GRACE_S) for agent in self._agents])
+        await self._coordinator.stop(DAEMON_GRACE_S)
+        await self._etcd.stop()
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        return self.end()
+
+    def end(self) -> list[int]:
+        """SIGKILL whatever is left below us and remove its traces. Returns what would not end."""
+        left = end_all_below(os.getpid())
+        remove_traces(self.layout)
+        self.layout.card.unlink(missing_ok=True)
+        return left
+
+    async def _keep(self, child: Child) -> None:
+        """Start it and wait until it serves."""
+        keeper = asyncio.create_task(child.keep(), name=child.name)
+        self._keepers.append(keeper)
+        ready = asyncio.create_task(child.ready.wait())
+        async with asyncio.timeout(START_TIMEOUT_S):
+            await asyncio.wait([keeper, ready], return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if keeper.done():
+            keeper.result()
+
+    def _child(self, name: str, argv: Any, show_output: bool = False) -> Child:
+        state = self.layout.state
+        return Child(
+            name,
+            argv,
+            state / f"{name}.json",
+            self.layout.logs() / f"{name}.log",
+            show_output,
+            self._write_card,
+        )
+
+    def _agent(self, node: str) -> Child:
+        return self._child(node, lambda: self._agent_argv(node), show_output=True)
+
+    def _coordinator_argv(self) -> list[str]:
+        settings = {
+            "journal": str(self.layout.state / "journal.jsonl"),
+            "listen": self.address or "127.0.0.1:0",
+            **self.plan.coordinator,
+            "etcd": self._endpoints,
+            "cluster": self.layout.cluster,
+            "address_file": str(self._coordinator.address_file),
+        }
+        return [*_HOLDFAST, "coordinator", *as_flags(CoordinatorSettings, settings)]
+
+    def _agent_argv(self, node: str) -> list[str]:
+        settings = {
+            "address": "127.0.0.1",
+            **self.plan.agent,
+            "cluster": self.layout.cluster,
+            "coordinator": self.address,
+            "node": node,
+            "slots": self.plan.slots,
+            "run_dir": str(self.layout.run_root),
+            "shm_dir": str(self.layout.shm_dir),
+            "address_file": str(self.layout.state / f"{node}.json"),
+        }
+        return [*_HOLDFAST, "agent", *as_flags(AgentSettings, settings)]
+
+    def _listening(self) -> str:
+        path: Path = self._coordinator.address_file
+        return str(json.loads(path.read_text())["listen"])
+
+    def _place_logs(self, node: str) -> None:
+        """With a log folder of the user's, the node's logs are written there, and stay."""
+        if not self.plan.log_dir:
+            return
+        folder = self.layout.node_dir(node)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        target = os.path.abspath(os.path.join(self.plan.log_dir, node))
+        os.makedirs(target, exist_ok=True)
+        (folder / "logs").symlink_to(target)
+
+    def _write_card(self) -> None:
+        """Tell tools and the next run who we are. Births tell a reused pid apart."""
+        children = [self._coordinator, *self._agents]
+        pids = {child.name: child.pid for child in children} | {"etcd": self._etcd.pid}
+        self.layout.write_card(
+            {
+                "supervisor": os.getpid(),
+                "job": self.layout.job,
+                "cluster": self.layout.cluster,
+                "coordinator": self.address,
+                "run_dir": str(self.layout.run_dir),
+                "shm": {child.name: str(self.layout.shm(child.name)) for child in self._agents},
+                "processes": {name: [pid, born(pid)] for name, pid in pids.items() if pid},
+            }
+        )
+
+    async def _reap_orphans(self) -> None:
+        """As subreaper we inherit what our daemons leave behind; zombies must not pile up."""
+        while True:
+            await asyncio.sleep(0.5)
+            ours = {child.pid for child in [self._coordinator, *self._agents]} | {self._etcd.pid}
+            reap(pid for pid in children() if pid not in ours)
+
+
+_HOLDFAST = (sys.executable, "-P", "-m", "controlplane")

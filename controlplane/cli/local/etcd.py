@@ -1,0 +1,63 @@
+"""The private etcd of a local cluster, kept alive at its address and folder."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from controlplane.cli.errors import CliError, UnreachableError
+from controlplane.cli.local.processes import wait_for_end
+from controlplane.daemon.etcd.errors import EtcdError
+from controlplane.daemon.etcd.server import PrivateEtcd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+STARTS_MAX = 3
+_BACKOFF_S = (0.0, 0.5, 2.0)
+
+
+class KeptEtcd:
+    """Started once, started again whenever it dies. It dies with us."""
+
+    def __init__(self, folder: Path, on_change: Callable[[], None]) -> None:
+        self._server = PrivateEtcd(folder)
+        self._on_change = on_change
+
+    @property
+    def pid(self) -> int:
+        """Its process; 0 when it does not run."""
+        return self._server.pid
+
+    async def start(self) -> str:
+        """Start it and return its endpoint. Raises UnreachableError with the reason and the mend."""
+        try:
+            await self._server.start()
+        except EtcdError as error:
+            raise UnreachableError(str(error)) from error
+        self._on_change()
+        return self._server.endpoint
+
+    async def keep(self) -> None:
+        """Start it again when it ends. Raises CliError when it does not come back."""
+        while True:
+            if self._server.pid:
+                await wait_for_end(self._server.pid)
+            await self._revive()
+
+    async def stop(self) -> None:
+        """End it; its data stay."""
+        await self._server.stop()
+
+    async def _revive(self) -> None:
+        for attempt, pause_s in enumerate(_BACKOFF_S, 1):
+            await asyncio.sleep(pause_s)
+            try:
+                await self._server.start()
+            except EtcdError as error:
+                if attempt == STARTS_MAX:
+                    raise CliError(f"etcd does not start again: {error}") from error
+            else:
+                self._on_change()
+                return

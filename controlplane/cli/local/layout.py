@@ -1,0 +1,163 @@
+"""Where a local cluster keeps its things, who may use them, and what a killed run left there."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controlplane.cli.errors import CliError
+from controlplane.cli.local.processes import born, descendants, send
+
+NODE_NAMES = "n{}"
+ONCE = "once"
+"""The folder of states that go when their run ends."""
+
+
+def state_root() -> Path:
+    """Where states lie unless a flag says otherwise."""
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "holdfast"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The paths of one local cluster."""
+
+    job: str
+    state: Path
+    run_root: Path
+    shm_dir: Path
+    once: bool  # nothing will ever continue it: its state goes when it ends
+
+    @property
+    def cluster(self) -> str:
+        """Its name: the job's, made distinct by the state's path, so that two never share sockets."""
+        return f"{self.job[:56]}-{hashlib.blake2b(str(self.state).encode(), digest_size=3).hexdigest()}"
+
+    @property
+    def run_dir(self) -> Path:
+        """Sockets, pid files and logs of all its nodes."""
+        return self.run_root / self.cluster
+
+    @property
+    def card(self) -> Path:
+        """The file that says which processes make up the running cluster, and where it listens."""
+        return self.state / "cluster.json"
+
+    def node_dir(self, node: str) -> Path:
+        """The run folder of one node."""
+        return self.run_dir / node
+
+    def shm(self, node: str) -> Path:
+        """The folder in memory of one node."""
+        return self.shm_dir / f"holdfast-{os.getuid()}-{self.cluster}-{node}"
+
+    def logs(self) -> Path:
+        """Where the daemons' own logs lie."""
+        return self.state / "logs"
+
+    def read_card(self) -> dict[str, Any]:
+        """What the card says; nothing when there is none, or a torn one."""
+        try:
+            card = json.loads(self.card.read_text())
+        except (FileNotFoundError, ValueError):
+            return {}
+        return card if isinstance(card, dict) else {}
+
+    def write_card(self, card: dict[str, Any]) -> None:
+        """Replace the card, whole or not at all."""
+        partial = self.card.with_suffix(".part")
+        partial.write_text(json.dumps(card, indent=2))
+        partial.replace(self.card)
+
+
+def make_layout(job: str, state_dir: str, *, once: bool = False) -> Layout:
+    """The layout of a job's cluster; its state folder is made. Raises CliError when it cannot be."""
+    state = Path(state_dir).absolute() if state_dir else state_root() / (ONCE if once else ".") / job
+    try:
+        (state / "logs").mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise CliError(
+            f"state folder {state} cannot be made: {error.strerror}; give another with --state-dir"
+        ) from error
+    run_root = Path(f"/tmp/holdfast-{os.getuid()}")
+    return Layout(job, state, run_root, Path("/dev/shm"), once and not state_dir)
+
+
+def prune() -> None:
+    """Remove states of jobs that nothing will continue, where their run was killed."""
+    for state in (state_root() / ONCE).glob("*/"):
+        try:
+            with (state / "lock").open("a+") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(state, ignore_errors=True)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # it runs; or it is just being made, or removed
+
+
+class Lock:
+    """One run per state folder. Held until the process ends, however it ends."""
+
+    def __init__(self, layout: Layout) -> None:
+        """Raises CliError when another run holds it, naming that run and the mend."""
+        self._file = open(layout.state / "lock", "a+")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = layout.read_card().get("supervisor", "?")
+            self._file.close()
+            raise CliError(
+                f"job {layout.job} is running already (process {holder}, state in {layout.state}): wait "
+                "for it, end it with Ctrl-C there, or name another with --rdzv-id"
+            ) from error
+
+    def release(self) -> None:
+        """Let the next run in."""
+        self._file.close()
+
+
+def sweep(layout: Layout) -> list[str]:
+    """Clear away what a killed run left: processes, sockets, shared memory. Says what it found."""
+    found = []
+    for name, (pid, birth) in layout.read_card().get("processes", {}).items():
+        if birth and born(pid) == birth:
+            found.append(f"{name} (process {pid})")
+            _end(pid)
+    for path in sorted(layout.run_dir.glob("*/launcher.pid")):
+        pid = _launcher(path)
+        if pid:
+            found.append(f"the launcher of {path.parent.name} (process {pid})")
+            _end(pid)
+    remove_traces(layout)
+    layout.card.unlink(missing_ok=True)
+    return found
+
+
+def _launcher(path: Path) -> int:
+    """The pid in this file when a launcher of ours has it now, else 0."""
+    try:
+        pid = int(path.read_text().split()[0])
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (ValueError, IndexError, OSError):
+        return 0
+    return pid if b"agent" in command and Path(f"/proc/{pid}").stat().st_uid == os.getuid() else 0
+
+
+def _end(pid: int) -> None:
+    for member in [pid, *descendants(pid)]:
+        send(member, signal.SIGKILL)
+
+
+def remove_traces(layout: Layout) -> None:
+    """Remove run folders and shared memory of every node of this cluster."""
+    shutil.rmtree(layout.run_dir, ignore_errors=True)
+    prefix = layout.shm("").name
+    for path in layout.shm_dir.glob(f"{prefix}*"):
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,124 @@
+"""The processes below one of ours: found in /proc, reaped, and ended for certain."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PR_SET_CHILD_SUBREAPER = 36
+_FIELDS_AFTER_NAME = {"state": 0, "ppid": 1, "start": 19}
+
+
+def become_subreaper() -> None:
+    """From now on, orphans among our descendants become our children. Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def _stat(pid: int) -> list[str] | None:
+    """The fields of /proc/PID/stat behind the name, or None when there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return text[text.rindex(")") + 2 :].split()
+
+
+def born(pid: int) -> int:
+    """When a process started, in clock ticks since boot; 0 when there is none. Tells a reused pid apart."""
+    fields = _stat(pid)
+    return 0 if fields is None else int(fields[_FIELDS_AFTER_NAME["start"]])
+
+
+def is_running(pid: int) -> bool:
+    """Whether it exists and is no zombie."""
+    fields = _stat(pid)
+    return fields is not None and fields[_FIELDS_AFTER_NAME["state"]] not in "ZX"
+
+
+def descendants(root: int) -> list[int]:
+    """All processes below `root`, parents before children; zombies too."""
+    below: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        fields = _stat(int(name)) if name.isdigit() else None
+        if fields is not None:
+            below.setdefault(int(fields[_FIELDS_AFTER_NAME["ppid"]]), []).append(int(name))
+    found, front = [], [root]
+    while front:
+        front = [child for parent in front for child in below.get(parent, [])]
+        found += front
+    return found
+
+
+def send(pid: int, number: int) -> bool:
+    """Send a signal; False when the process is gone already."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def reap(pids: Iterable[int]) -> None:
+    """Take the exit status of those of these children that ended."""
+    for pid in pids:
+        try:
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
+        except ChildProcessError:
+            continue  # somebody else's child, or reaped in between
+
+
+def end_all_below(root: int, timeout_s: float = 10.0) -> list[int]:
+    """SIGKILL every descendant until none runs. Returns those stuck in the kernel."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        alive = [pid for pid in descendants(root) if is_running(pid)]
+        if not alive or time.monotonic() > deadline:
+            reap(descendants(root))
+            return alive
+        for pid in alive:
+            send(pid, signal.SIGKILL)
+        reap(descendants(root))
+        time.sleep(0.01)
+
+
+async def wait_for_end(pid: int) -> None:
+    """Returns when this process has ended; the kernel wakes us, its exit status is left to its parent."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    try:
+        loop.add_reader(descriptor, ended.set)
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+def children() -> list[int]:
+    """The processes whose parent we are, whichever of our threads that is."""
+    found = []
+    for path in Path("/proc/self/task").glob("*/children"):
+        found += [int(word) for word in path.read_text().split()]
+    return found
+
+
+def freeze_and_kill(root: int) -> None:
+    """SIGKILL `root` and everything below at one instant: stopped first, so that nobody reacts to a death."""
+    family = [root, *descendants(root)]
+    for pid in family:
+        send(pid, signal.SIGSTOP)
+    for pid in dict.fromkeys([*family, *descendants(root)]):
+        send(pid, signal.SIGKILL)

@@ -1,0 +1,150 @@
+"""`holdfast run`: a job on this machine, from the first check to the last trace removed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from controlplane.cli.client import Admin
+from controlplane.cli.errors import FAILED, INTERRUPTED, OK, TERMINATED
+from controlplane.cli.event_text import Level, tell
+from controlplane.cli.follow import ENDINGS, last_words, submitted, until_end, until_phase
+from controlplane.cli.local.cluster import ClusterPlan, LocalCluster
+from controlplane.cli.local.layout import Layout, Lock, prune, sweep
+from controlplane.cli.local.lives import current_life, has_changed, remember
+from controlplane.cli.local.processes import become_subreaper
+from controlplane.wire.codec import spec_message
+
+if TYPE_CHECKING:
+    from controlplane.core.model import JobSpec
+    from controlplane.wire import control_pb2 as pb
+
+SUBMIT_TIMEOUT_S = 60.0
+_CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED, signal.SIGHUP: TERMINATED}
+
+
+def say(text: str) -> None:
+    """One message of Holdfast's own; standard output belongs to the ranks."""
+    for line in text.splitlines():
+        print(f"holdfast: {line}", file=sys.stderr, flush=True)
+
+
+def run_locally(layout: Layout, plan: ClusterPlan, spec: JobSpec, fresh: bool) -> int:
+    """Run the job to its end. The exit code; nothing that was started is left. Raises CliError."""
+    lock = Lock(layout)
+    prune()
+    code = FAILED
+    try:
+        become_subreaper()
+        for thing in sweep(layout):
+            say(f"cleared away what a killed run left: {thing}")
+        spec = current_life(layout, spec, begin_anew=fresh, knows_nothing=not plan.etcd)
+        if fresh:
+            forget(layout)
+        code = asyncio.run(_run(layout, plan, spec))
+        return code
+    finally:
+        _leave(layout, keep_logs=code == FAILED)
+        lock.release()
+
+
+def _leave(layout: Layout, keep_logs: bool) -> None:
+    """Nothing continues a job that has a name for once only: its state goes, after a failure but for the logs."""
+    if layout.once and keep_logs:
+        shutil.rmtree(layout.state / "etcd", ignore_errors=True)
+        say(f"the daemons' logs and the journal are in {layout.state}")
+    elif layout.once:
+        shutil.rmtree(layout.state, ignore_errors=True)
+
+
+def forget(layout: Layout) -> None:
+    """Let go of what an earlier run of this state folder knew. Checkpoints on storage stay."""
+    shutil.rmtree(layout.state / "etcd", ignore_errors=True)
+    (layout.state / "journal.jsonl").unlink(missing_ok=True)
+
+
+async def _run(layout: Layout, plan: ClusterPlan, spec: JobSpec) -> int:
+    cluster = LocalCluster(layout, plan)
+    stop = _Signals(cluster)
+    work = asyncio.create_task(_work(cluster, spec))
+    told = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([work, told], return_when=asyncio.FIRST_COMPLETED)
+        if told.done() and not work.done():
+            say(f"{stop.name}: ending what was started; the same command goes on from the newest checkpoint")
+            return stop.code
+        return await work
+    finally:
+        for task in (work, told):
+            task.cancel()
+        await asyncio.gather(work, told, return_exceptions=True)
+        left = await cluster.stop()
+        if left:
+            say(f"these processes do not end, the kernel holds them: {', '.join(map(str, left))}")
+
+
+async def _work(cluster: LocalCluster, spec: JobSpec) -> int:
+    await cluster.start()
+    return await cluster.guard(_follow(cluster, spec))
+
+
+async def _follow(cluster: LocalCluster, spec: JobSpec) -> int:
+    started = time.time()
+    async with Admin(cluster.address) as admin:
+        reply = await _submit(admin, cluster.layout, spec)
+        if reply.phase == "finished":
+            say(f"job {spec.job} is finished already; --fresh begins it anew, --rdzv-id names another")
+            return OK
+        verb = "goes on" if reply.resumed else "starts"
+        say(f"job {reply.job} {verb}; ask about it with --coordinator {cluster.address}")
+        ending = await until_end(admin, reply.job, started, _hear)
+    say(last_words(ending))
+    return ending.code
+
+
+async def _submit(admin: Admin, layout: Layout, spec: JobSpec) -> pb.SubmitReply:
+    """Submit. A job that goes on keeps its settings; when ours are others, it is taken up again with them."""
+    changed = has_changed(layout, spec)
+    reply = await submitted(admin, spec_message(spec), SUBMIT_TIMEOUT_S)
+    if changed and reply.resumed and reply.phase not in ENDINGS:
+        say(f"job {spec.job} was begun with other settings: it goes on with the new ones")
+        await admin.stop(spec.job, "taken up again with other settings")
+        await until_phase(admin, spec.job, "failed")
+        reply = await submitted(admin, spec_message(spec), SUBMIT_TIMEOUT_S)
+    remember(layout, spec)
+    return reply
+
+
+def _hear(line: dict[str, Any]) -> None:
+    sentence = tell(line)
+    job_end = line["type"] == "JobChanged" and line["body"]["state"]["phase"] in ("finished", "failed")
+    if sentence.level <= Level.HEADLINE and not job_end:
+        say(sentence.text)
+
+
+class _Signals:
+    """The first signal asks for an orderly end, the second for an end at once."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.name, self.code = "", OK
+        self._cluster = cluster
+        self._asked = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in _CODES:
+            loop.add_signal_handler(number, self._on, number)
+
+    async def wait(self) -> None:
+        """Returns after the first signal."""
+        await self._asked.wait()
+
+    def _on(self, number: signal.Signals) -> None:
+        if self._asked.is_set():
+            self._cluster.end()
+            os._exit(_CODES[number])
+        self.name, self.code = ("Ctrl-C" if number == signal.SIGINT else number.name), _CODES[number]
+        self._asked.set()

@@ -1,0 +1,132 @@
+"""`holdfast run`: its flags, and the checks before anything is started."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from controlplane.cli.errors import UsageError
+from controlplane.cli.flags import add_settings, given
+from controlplane.cli.job_flags import (
+    add_job_flags,
+    check_command,
+    job_name,
+    read_job,
+    said_in_vain,
+)
+from controlplane.cli.parser import Parser
+from controlplane.settings import (
+    AgentSettings,
+    CoordinatorSettings,
+    SettingsError,
+    check_agent,
+    check_coordinator,
+)
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from controlplane.cli.local.cluster import ClusterPlan
+
+USAGE = "holdfast run [flags] SCRIPT [the script's arguments]"
+EPILOG = (
+    "All that follows the script is the script's. The same command again continues a job that has --storage."
+)
+
+
+def make_parser() -> Parser:
+    """The flags of `holdfast run`."""
+    parser = Parser(
+        "run",
+        "Run a training script on this machine: a node is an agent with its ranks.",
+        usage=USAGE,
+        epilog=EPILOG,
+    )
+    add_job_flags(parser)
+    here = parser.add_argument_group("this machine")
+    here.add_argument(
+        "--state-dir",
+        default="",
+        metavar="FOLDER",
+        help="what a killed run needs to go on (default: below ~/.local/state/holdfast)",
+    )
+    here.add_argument(
+        "--fresh", action="store_true", help="begin a new life of the job; old checkpoints stay, unused"
+    )
+    here.add_argument(
+        "--log-dir", default="", metavar="FOLDER", help="keep the ranks' output here, one file per process"
+    )
+    here.add_argument(
+        "--etcd", default="", metavar="HOST:PORT", help="an etcd of yours (default: a private one)"
+    )
+    here.add_argument(
+        "--ledger", default="", metavar="FOLDER", help="write down here which samples each step consumed"
+    )
+    timing = parser.add_argument_group("timing of the daemons")
+    for kind in (CoordinatorSettings, AgentSettings):
+        add_settings(timing, kind, only_unit="s")
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run a job on this machine; its end is the exit code."""
+    parser = make_parser()
+    values, command = parser.read_before_script(argv)
+    values.prog = parser.prog
+    check_command(values, command)
+    plan = _plan(values)
+    name, stable = job_name(values, command)
+    vain = said_in_vain(values)
+    if vain:
+        print(f"holdfast: {vain}", file=sys.stderr)
+    spec = read_job(values, command, name)
+    _probe(spec.storage)
+    from controlplane.cli.local.layout import make_layout
+    from controlplane.cli.local.run import run_locally
+
+    layout = make_layout(name, values.state_dir, once=not stable)
+    return run_locally(layout, plan, spec, values.fresh)
+
+
+def _plan(values: argparse.Namespace) -> ClusterPlan:
+    from controlplane.cli.local.cluster import ClusterPlan
+
+    coordinator, agent = (
+        {name: value for name, value in given(kind, values).items() if name != "ledger"}
+        for kind in (CoordinatorSettings, AgentSettings)
+    )
+    coordinator.pop("etcd", None)
+    try:
+        check_coordinator(CoordinatorSettings(**coordinator))
+        check_agent(AgentSettings(**agent))
+    except SettingsError as error:
+        raise UsageError(str(error)) from error
+    if values.ledger:
+        agent["ledger"] = values.ledger
+    return ClusterPlan(
+        nodes=values.nnodes[1],
+        slots=values.nproc_per_node,
+        etcd=values.etcd,
+        coordinator=coordinator,
+        agent=agent,
+        log_dir=values.log_dir,
+    )
+
+
+def _probe(url: str) -> None:
+    """Raise UsageError when the storage will not do, before anything is started."""
+    if not url:
+        return
+    from agent.checkpoint.errors import CheckpointError
+    from agent.checkpoint.store import probe
+
+    try:
+        found = probe(url)
+    except CheckpointError as error:
+        raise UsageError(str(error)) from error
+    for limit in found.limits:
+        print(f"holdfast: storage {url}: {limit}", file=sys.stderr)
+
+
+COMMANDS = {"run": run}
