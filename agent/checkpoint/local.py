@@ -7,6 +7,8 @@ import threading
 import uuid
 from typing import TYPE_CHECKING
 
+from agent.checkpoint import direct
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -59,7 +61,7 @@ class LocalBackend:
 
     def read(self, name: str, limit: int) -> bytes:
         """The content, `limit` bytes of it at most."""
-        descriptor = self._open(name)
+        descriptor = os.open(self.root / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             parts, left = [], limit
             while left > 0 and (part := os.read(descriptor, min(left, 1 << 24))):
@@ -71,11 +73,9 @@ class LocalBackend:
 
     def read_into(self, name: str, target: memoryview) -> int:
         """Read straight into `target`; how many bytes the file has, also when they are more or fewer."""
-        descriptor = self._open(name)
+        descriptor = direct.open_bulk(self.root / name, os.O_RDONLY, len(target))
         try:
-            done = 0
-            while done < len(target) and (count := os.preadv(descriptor, [target[done:]], done)):
-                done += count
+            done = direct.read_all(descriptor, target)
             return done if done < len(target) else os.fstat(descriptor).st_size
         finally:
             os.close(descriptor)
@@ -99,14 +99,11 @@ class LocalBackend:
         """Remove it; nothing happens when it is not there."""
         (self.root / name).unlink(missing_ok=True)
 
-    def _open(self, name: str) -> int:
-        return os.open(self.root / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-
     def _draft(self, data: Bytes) -> Path:
-        draft = self._target(f"{_DRAFTS}/{uuid.uuid4().hex}")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        draft, view = self._target(f"{_DRAFTS}/{uuid.uuid4().hex}"), memoryview(data).cast("B")
+        descriptor = direct.open_bulk(draft, os.O_WRONLY | os.O_CREAT, len(view))
         try:
-            _write(descriptor, memoryview(data).cast("B"))
+            direct.write_all(descriptor, view)
             os.fsync(descriptor)
         except OSError:
             draft.unlink()
@@ -137,12 +134,6 @@ class LocalBackend:
     def _changed(self, *folders: Path) -> None:
         with self._lock:
             self._unsynced.update(folders)
-
-
-def _write(descriptor: int, data: memoryview) -> None:
-    done = 0
-    while done < len(data):
-        done += os.write(descriptor, data[done:])
 
 
 def _sync_folder(folder: Path) -> None:
