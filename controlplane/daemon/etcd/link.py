@@ -53,7 +53,6 @@ class Method(Generic[Answer]):
 
 RANGE = Method("/etcdserverpb.KV/Range", pb.RangeResponse)
 TXN = Method("/etcdserverpb.KV/Txn", pb.TxnResponse)
-COMPACT = Method("/etcdserverpb.KV/Compact", pb.CompactionResponse)
 WATCH = Method("/etcdserverpb.Watch/Watch", pb.WatchResponse, streams=True)
 LEASE_GRANT = Method("/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantResponse)
 LEASE_REVOKE = Method("/etcdserverpb.Lease/LeaseRevoke", pb.LeaseRevokeResponse)

@@ -184,20 +184,6 @@ class TxnResponse(_message.Message):
     responses: _containers.RepeatedCompositeFieldContainer[ResponseOp]
     def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping]] = ..., succeeded: bool = ..., responses: _Optional[_Iterable[_Union[ResponseOp, _Mapping]]] = ...) -> None: ...
 
-class CompactionRequest(_message.Message):
-    __slots__ = ("revision", "physical")
-    REVISION_FIELD_NUMBER: _ClassVar[int]
-    PHYSICAL_FIELD_NUMBER: _ClassVar[int]
-    revision: int
-    physical: bool
-    def __init__(self, revision: _Optional[int] = ..., physical: bool = ...) -> None: ...
-
-class CompactionResponse(_message.Message):
-    __slots__ = ("header",)
-    HEADER_FIELD_NUMBER: _ClassVar[int]
-    header: ResponseHeader
-    def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping]] = ...) -> None: ...
-
 class WatchRequest(_message.Message):
     __slots__ = ("create_request",)
     CREATE_REQUEST_FIELD_NUMBER: _ClassVar[int]
