@@ -1,31 +1,182 @@
-"""The decision core: events in, effects out. No clock, no chance, no I/O."""
+"""The decision core: events in, effects out. No clock, no chance, no I/O.
+
+Handlers only take facts into the book; every job they touch is then driven on by `PHASES`, as far as the
+facts allow. So it does not matter in which order, how often, or how late the facts arrive."""
 
 from __future__ import annotations
 
-import math
+from typing import TYPE_CHECKING, Any
 
+from controlplane.core import effects as fx
+from controlplane.core import (
+    ending,
+    forming,
+    incidents,
+    invariants,
+    members,
+    nodes,
+    placing,
+    restore,
+    saving,
+    sparing,
+)
+from controlplane.core import events as ev
 from controlplane.core.effects import Effect
-from controlplane.core.events import Elected, Event
+from controlplane.core.events import Event
+from controlplane.core.job import Job
+from controlplane.core.machine import Machine
+from controlplane.core.model import Incident, JobPhase
 from controlplane.core.timing import CoreSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROUNDS_MAX = 32
+"""More rounds than any chain of decisions in one step has; reaching it means that two of them disagree."""
+
+
+def _stored(m: Machine, event: ev.Stored) -> None:
+    m.stored_ok(event.ticket)
+
+
+def _store_failed(m: Machine, event: ev.StoreFailed) -> None:
+    m.fenced = m.fenced or event.fenced
+    m.stored_not(event.ticket, event.reason)
+
+
+def _tick(m: Machine, event: ev.Tick) -> None:
+    """Deadlines are looked at in every step; a Tick brings only the time."""
+
+
+def _from_node(handler: Callable[[Machine, Any], None], what: str) -> Callable[[Machine, Any], None]:
+    """Only the agent that speaks for the node now is listened to."""
+
+    def handle(m: Machine, event: Any) -> None:
+        if nodes.known(m, event.node, event.incarnation, what):
+            handler(m, event)
+
+    return handle
+
+
+HANDLERS: dict[type[Any], Callable[[Machine, Any], None]] = {
+    ev.Elected: restore.elected,
+    ev.NodeJoined: nodes.joined,
+    ev.NodeBeat: nodes.beat,
+    ev.MemberReport: nodes.report,
+    ev.NodeBroken: nodes.broken,
+    ev.DeviceReport: nodes.device,
+    ev.MemberStarted: _from_node(members.started, "start"),
+    ev.SnapshotReady: _from_node(saving.snapshot, "snapshot"),
+    ev.Persisted: _from_node(saving.persisted, "persisted checkpoint"),
+    ev.PersistFailed: _from_node(saving.persist_failed, "failed checkpoint"),
+    ev.Published: _from_node(saving.published, "published checkpoint"),
+    ev.Loaded: _from_node(forming.loaded, "loaded checkpoint"),
+    ev.OrderFailed: _from_node(members.order_failed, "failed order"),
+    ev.JobSubmitted: placing.submitted,
+    ev.JobStopRequested: ending.stop_requested,
+    ev.Stored: _stored,
+    ev.StoreFailed: _store_failed,
+    ev.Tick: _tick,
+}
+
+
+def _wait(m: Machine, job: Job) -> None:
+    """etcd has the word."""
+
+
+PHASES: dict[JobPhase, Callable[[Machine, Job], None]] = {
+    JobPhase.PENDING: placing.pending,
+    JobPhase.LAUNCHING: placing.launching,
+    JobPhase.RUNNING: forming.running,
+    JobPhase.STOPPING: incidents.stopping,
+    JobPhase.LOADING: forming.loading,
+    JobPhase.STORING: _wait,
+    JobPhase.FORMING: forming.running,
+    JobPhase.PARKED: incidents.stopping,
+    JobPhase.FINISHED: ending.ended,
+    JobPhase.FAILED: ending.ended,
+}
 
 
 class Cluster:
     """All that one leader knows and decides. One writer; dropped when the leader is fenced."""
 
-    def __init__(self, settings: CoreSettings = CoreSettings()) -> None:  # noqa: B008 - frozen
+    def __init__(self, settings: CoreSettings = CoreSettings()) -> None:  # noqa: B008 - it is frozen
         self.settings = settings
-        self.term = 0  # fencing token; 0 until elected
-        self.counts: dict[str, int] = {}  # what was dropped or refused, by kind
+        self.machine = Machine(settings)
+
+    @property
+    def term(self) -> int:
+        """The fencing token; 0 until elected."""
+        return self.machine.term
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What was dropped or refused so far, by kind."""
+        return self.machine.counts
+
+    @property
+    def incidents(self) -> list[Incident]:
+        """Closed incidents of this term, oldest first."""
+        return self.machine.incidents
 
     def step(self, now: float, event: Event) -> list[Effect]:
         """Take one event at time `now` (s, never going back) and say what is to be done about it."""
-        if isinstance(event, Elected):
-            self.term = event.term
+        m = self.machine
+        m.now = max(m.now, now)
+        if m.fenced:
+            return []
+        if m.term == 0 and not isinstance(event, ev.Elected):
+            return self._unelected(event)
+        HANDLERS[type(event)](m, event)
+        for kind, name in m.deadlines.due(m.now):
+            _DUE[kind](m, name)
+        for _ in range(ROUNDS_MAX):
+            if not m.dirty:
+                return m.take()
+            for name in list(m.dirty):
+                del m.dirty[name]
+                _drive(m, m.jobs[name])
+        raise AssertionError(f"decisions do not settle for {', '.join(m.dirty)}")
+
+    def _unelected(self, event: Event) -> list[Effect]:
+        if isinstance(event, ev.NodeJoined):
+            return [
+                fx.Refuse(event.node, event.incarnation, "this coordinator does not lead: ask the leader")
+            ]
+        self.counts["not_leading"] = self.counts.get("not_leading", 0) + 1
         return []
 
     def next_deadline(self) -> float:
         """When (s, the clock of `now`) a Tick is due at the latest; infinity when none is."""
-        return math.inf
+        return self.machine.deadlines.next()
 
     def check(self) -> None:
         """Raise AssertionError when an invariant is broken."""
+        invariants.check(self.machine)
+
+
+def _drive(m: Machine, job: Job) -> None:
+    """Take a job as far as the facts allow."""
+    if job.fresh:
+        incidents.take(m, job)
+    if job.ending is None:
+        before = job.phase
+        PHASES[job.phase](m, job)
+        if job.phase is not before or job.fresh:
+            m.touch(job)
+        saving.tend(m, job)
+        sparing.tend(m, job)
+    members.bury_again(m, job)
+
+
+def _due_job(m: Machine, name: str) -> None:
+    if name in m.jobs:
+        m.touch(m.jobs[name])
+
+
+_DUE: dict[str, Callable[[Machine, str], None]] = {
+    "job": _due_job,
+    "node": nodes.deadline,
+    "lane": lambda m, lane: m.pump(lane),
+}

@@ -1,0 +1,100 @@
+"""How a job ends: its last checkpoint, etcd told first, then every node of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core import commit, incidents, saving
+from controlplane.core import effects as fx
+from controlplane.core.job import Ending, Job
+from controlplane.core.model import JobPhase, MemberPhase
+
+if TYPE_CHECKING:
+    from controlplane.core import events as ev
+    from controlplane.core.machine import Machine
+
+
+def stop_requested(m: Machine, event: ev.JobStopRequested) -> None:
+    """A user asks for a job to end."""
+    job = m.jobs.get(event.job)
+    if job is None or job.ended or job.ending is not None:
+        m.drop("stale_stop", event.job, "no such job, or it is at its end")
+        return
+    incidents.interrupt(m, job, event.reason)
+    end(m, job, JobPhase.FAILED, f"stopped: {event.reason}")
+
+
+def end(m: Machine, job: Job, phase: JobPhase, reason: str) -> None:
+    """End a job: etcd is told first, everybody else once it knows."""
+    ok = phase is JobPhase.FINISHED
+    job.ending = Ending(phase, ok, reason)
+    job.storing = None
+    if job.incident is not None:
+        incidents.tell(m, job, {}, outcome="recovered" if ok else "failed")
+        m.incidents.append(job.incident)
+        job.incident, job.evidence = None, []
+    effect = fx.Store(0, 0, job=job.name, state=job.state(phase, reason))
+    m.store(f"job/{job.name}", effect, lambda: _ended(m, job))
+
+
+def _ended(m: Machine, job: Job) -> None:
+    if job.ending is None:
+        return
+    m.set_phase(job, job.ending.phase, job.ending.reason)
+    job.ending = None
+    if job.saving is not None:
+        saving.failed(m, job, "the job has ended")
+    for node in dict.fromkeys(member.node for member in job.members.values()):
+        order_complete(m, job, node, job.phase is JobPhase.FINISHED, job.reason)
+    m.touch(job)
+
+
+def ended(m: Machine, job: Job) -> None:
+    """Tell the nodes where processes of an ended job still live."""
+    for node in dict.fromkeys(member.node for member in job.members.values() if member.alive):
+        order_complete(m, job, node, job.phase is JobPhase.FINISHED, job.reason)
+
+
+def order_complete(m: Machine, job: Job, node: str, ok: bool, reason: str) -> None:
+    """The job is over on this node; said again while something of it lives there."""
+    m.order(job, ("complete", node), fx.Complete(node, job.name, ok, reason), m.settings.long_retry_s)
+
+
+def finishing(m: Machine, job: Job) -> None:
+    """Every rank has finished: see the final state onto storage, then end the job."""
+    final = max((mb.status.held_step for mb in job.seated() if mb.status), default=0)
+    if not _final_saved(m, job, final):
+        return
+    reason = f"every rank finished at step {final}" if job.elastic else "every rank exited with code 0"
+    good = commit.newest_good(job.checkpoints.values())
+    if job.spec.storage and final > 0 and (good is None or good.step < final):
+        reason += "; its final state could not be saved"
+    end(m, job, JobPhase.FINISHED, reason)
+
+
+def _final_saved(m: Machine, job: Job, final: int) -> bool:
+    """True when there is nothing (more) to wait for."""
+    good = commit.newest_good(job.checkpoints.values())
+    if not (job.spec.storage and job.elastic and final > 0) or (good is not None and good.step >= final):
+        return True
+    if job.final_by is None:
+        job.final_by = m.now + m.settings.final_checkpoint_timeout_s
+    m.wake(job, job.final_by)
+    if m.now >= job.final_by:
+        return True
+    if job.saving is not None:
+        return False
+    if job.final_tried:
+        return True
+    if all(mb.status and mb.status.snapshot_step >= final for mb in job.seated()):
+        job.final_tried = True
+        saving.begin(m, job, final, final=True)
+    return False
+
+
+def all_done(job: Job) -> bool:
+    """Whether every rank has done its work."""
+    return all(
+        mb.phase is MemberPhase.FINISHED or (mb.done and mb.phase is MemberPhase.EXITED)
+        for mb in job.seated()
+    )

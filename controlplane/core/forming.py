@@ -1,0 +1,300 @@
+"""The barrier is full: choose the state, store the generation, form it, and see it through its first step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core import commit, ending, incidents, members, resume
+from controlplane.core import effects as fx
+from controlplane.core.failures import Evidence, is_exception
+from controlplane.core.model import (
+    NO_STEP,
+    Cause,
+    Failure,
+    Generation,
+    JobPhase,
+    MemberPhase,
+    Resume,
+    Tier,
+)
+
+if TYPE_CHECKING:
+    from controlplane.core import events as ev
+    from controlplane.core.job import Job, Member
+    from controlplane.core.machine import Machine
+
+
+def loading(m: Machine, job: Job) -> None:
+    """Choose where the state comes from; fetch a checkpoint first when it is that."""
+    seated = job.seated()
+    if any(mb.phase is not MemberPhase.READY for mb in seated):
+        m.set_phase(job, JobPhase.STOPPING, "a rank left the barrier: wait for all of them again")
+        return
+    choice = resume.choose(copies(m, job), job.known_step)
+    if choice is None:
+        message = "no clean state is left anywhere: a new process builds it"
+        members.bury(m, job, seated[0], Failure(Cause.STUCK, message))
+        members.kill(m, job, seated[0], message)
+        return
+    if choice.tier is Tier.CHECKPOINT and job.loaded != (seated[0].name, choice.checkpoint):
+        _order_load(m, job, seated[0], choice)
+        return
+    _store(m, job, choice)
+
+
+def copies(m: Machine, job: Job) -> list[resume.Copy]:
+    """Every copy of the state that a coming generation could start from."""
+    found = []
+    for member in job.seated():
+        status = member.status
+        if status is not None and status.held_step > NO_STEP:
+            found.append(resume.Copy(Tier.DONOR, status.held_step, member.rank))
+        elif status is not None and status.generation == 0:
+            found.append(resume.Copy(Tier.FRESH, 0, member.rank))
+    readers = {seat.node: seat.rank for seat in reversed(job.seats) if m.up(seat.node)}
+    for member in job.members.values():
+        step = member.status.snapshot_step if member.status else NO_STEP
+        if step > NO_STEP and member.node in readers and (member.name, step) not in job.spoiled:
+            found.append(resume.Copy(Tier.MEMORY, step, readers[member.node], member=member.name))
+    for record in job.checkpoints.values():
+        if record.published and not record.bad:
+            found.append(resume.Copy(Tier.CHECKPOINT, record.step, 0, checkpoint=record.id))
+    return found
+
+
+def _order_load(m: Machine, job: Job, member: Member, choice: Resume) -> None:
+    m.set_phase(job, JobPhase.LOADING, choice.reason)
+    record = job.checkpoints[choice.checkpoint]
+    key = ("load", member.node, member.name, record.id)
+    m.order(job, key, fx.Load(member.node, member.name, job.spec, record), m.settings.long_retry_s)
+
+
+def loaded(m: Machine, event: ev.Loaded) -> None:
+    """A checkpoint is in place, or it is bad and the next older one's turn has come."""
+    job = m.jobs.get(event.job)
+    record = job.checkpoints.get(event.checkpoint) if job else None
+    if job is None or record is None or job.phase is not JobPhase.LOADING:
+        m.drop("stale_loaded", event.checkpoint, "nobody waits for it")
+        return
+    if event.member != job.seats[0].member:
+        m.drop("stale_loaded", event.checkpoint, f"{event.member} is not the one that reads it")
+        return
+    m.touch(job)
+    if not event.reason:
+        job.loaded = (event.member, event.checkpoint)
+    elif not record.bad:
+        mark_bad(m, job, record.id, event.reason)
+
+
+def mark_bad(m: Machine, job: Job, name: str, reason: str) -> None:
+    """Never use this checkpoint again; etcd remembers why."""
+    record = commit.as_bad(job.checkpoints[name], reason)
+    job.checkpoints[name] = record
+    m.store(f"checkpoint/{job.name}/{name}", fx.Store(0, 0, job=job.name, checkpoint=record))
+    m.emit(fx.CheckpointChanged(job.name, name, "bad", reason, record))
+
+
+def _store(m: Machine, job: Job, choice: Resume) -> None:
+    old = job.generation
+    if old is None:
+        raise AssertionError(f"job {job.name} forms without a generation")
+    again = not old.store and old.number > job.formed and old.seats == tuple(job.seats)
+    number = old.number if again else max(job.number, old.number) + 1
+    restarts = old.restarts + (1 if job.incident is not None else 0)
+    first = job.seated()[0]
+    reason = job.incident.plan.reason if job.incident else "the first group of the job"
+    generation = Generation(
+        job=job.name,
+        number=number,
+        term=m.term,
+        seats=tuple(job.seats),
+        store=first.status.store if first.status else "",
+        master=old.master,
+        resume=choice,
+        reason=reason,
+        restarts=restarts,
+    )
+    job.number, job.formed = max(job.number, number), max(job.formed, number)
+    job.storing = generation
+    m.set_phase(job, JobPhase.STORING, f"generation {number} is on its way into etcd: {choice.reason}")
+    state = job.state(JobPhase.FORMING, reason)
+    effect = fx.Store(0, 0, job=job.name, state=state, generation=generation)
+    m.store(f"job/{job.name}", effect, lambda: _stored(m, job, generation))
+
+
+def _stored(m: Machine, job: Job, generation: Generation) -> None:
+    job.known[generation.number] = None
+    if job.storing is not generation:
+        m.note("superseded", job.name, f"generation {generation.number} was overtaken while it was stored")
+        return
+    job.generation, job.storing = generation, None
+    job.clock.stored = m.now
+    job.form_by = m.now + m.settings.form_timeout_s
+    job.snapshots, job.released, job.final_by, job.final_tried = {}, NO_STEP, None, False
+    job.begun = min(job.begun, generation.resume.step)
+    job.phases = {}
+    lost = max(0, job.known_step - generation.resume.step)
+    lost = 0 if generation.resume.tier is Tier.DONOR else lost
+    fence = {"fence": m.now - job.clock.judged}
+    incidents.tell(m, job, fence, generation_after=generation.number, lost_steps=lost)
+    m.set_phase(job, JobPhase.FORMING, generation.reason)
+    m.touch(job)
+
+
+def running(m: Machine, job: Job) -> None:
+    """A stored generation: forming, running, or adopted from a former leader. Facts decide which."""
+    seated, generation = job.seated(), job.generation
+    if generation is None:
+        raise AssertionError(f"job {job.name} runs without a generation")
+    if ending.all_done(job):
+        _close(m, job, generation)
+        ending.finishing(m, job)
+        return
+    if any(mb.status is None for mb in seated):
+        return
+    if not generation.store:
+        _running_plain(m, job)
+        return
+    _order_form(m, job, generation)
+    if all(mb.done or _runs(mb, generation) for mb in seated):
+        m.set_phase(job, JobPhase.RUNNING, generation.reason)
+        _close(m, job, generation)
+    elif job.phase is JobPhase.RUNNING and any(_outside(mb, generation) for mb in seated):
+        job.form_by = m.now + m.settings.form_timeout_s
+        m.set_phase(job, JobPhase.FORMING, "a rank of the stored generation is not in it yet")
+    _watch_broken(m, job, generation)
+    _watch_form(m, job, generation)
+
+
+def _runs(member: Member, generation: Generation) -> bool:
+    status = member.status
+    return (
+        status is not None and status.phase is MemberPhase.RUNNING and status.generation == generation.number
+    )
+
+
+def _outside(member: Member, generation: Generation) -> bool:
+    return member.status is not None and member.status.generation < generation.number
+
+
+def _order_form(m: Machine, job: Job, generation: Generation) -> None:
+    number = str(generation.number)
+    for node in dict.fromkeys(mb.node for mb in job.seated() if _outside(mb, generation)):
+        m.order(job, ("form", node, number), fx.Form(node, generation))
+
+
+def _running_plain(m: Machine, job: Job) -> None:
+    """No member is known to use the SDK: the processes are all there is to see."""
+    if job.elastic:
+        m.set_phase(job, JobPhase.LAUNCHING, "the script uses the SDK: its ranks come to the barrier")
+        return
+    m.wake(job, job.launched_at + m.settings.plain_after_s)
+    if job.incident is not None:
+        spent = m.now - job.clock.stored
+        incidents.tell(m, job, {"fence": job.clock.stored - job.clock.judged, "reform": spent})
+        _recovered(m, job)
+
+
+def _watch_broken(m: Machine, job: Job, generation: Generation) -> None:
+    """A broken collective without a dead member to explain it: after a grace the same members re-form."""
+    suspects = [mb for mb in job.seated() if _suspects(mb, generation)]
+    if not suspects:
+        job.broken_since = None
+        return
+    if job.broken_since is None:
+        job.broken_since = m.now
+        m.note("broken", job.name, f"{suspects[0].name} stopped: {_message(suspects[0])}")
+    if m.now < job.broken_since + m.settings.broken_grace_s:
+        m.wake(job, job.broken_since + m.settings.broken_grace_s)
+        return
+    _spoil(job, generation, suspects)
+    message = f"{suspects[0].name} stopped, and no member died: {_message(suspects[0])}"
+    failure = Failure(
+        Cause.BROKEN, message, step=members.step_of(suspects[0]), age_s=m.now - job.broken_since
+    )
+    job.fresh.append(Evidence(m.now, failure))
+
+
+def _suspects(member: Member, generation: Generation) -> bool:
+    status = member.status
+    if status is None or status.generation != generation.number:
+        return False
+    if status.phase is MemberPhase.READY:
+        return True
+    return status.phase in (MemberPhase.RUNNING, MemberPhase.FORMING) and status.failure is not None
+
+
+def _message(member: Member) -> str:
+    failure = member.status.failure if member.status else None
+    return failure.message if failure else "it came back to the barrier by itself"
+
+
+def _spoil(job: Job, generation: Generation, suspects: list[Member]) -> None:
+    """State that could not be put in place is not chosen again."""
+    source = generation.resume
+    failed = any(mb.status and mb.status.failure for mb in suspects)
+    if failed and source.tier is Tier.MEMORY and job.phase is JobPhase.FORMING:
+        job.spoiled[(source.member, source.step)] = _message(suspects[0])
+
+
+def _watch_form(m: Machine, job: Job, generation: Generation) -> None:
+    """Members that do not form in time are killed; when all hang alike, they re-form first."""
+    if job.phase is not JobPhase.FORMING:
+        return
+    m.wake(job, job.form_by)
+    if m.now < job.form_by:
+        return
+    message = f"did not form within {m.settings.form_timeout_s:.0f} s"
+    late = [mb for mb in job.seated() if not (mb.done or _runs(mb, generation)) and m.up(mb.node)]
+    if late and all(mb.phase is MemberPhase.FORMING for mb in job.seated()):
+        job.form_by = m.now + m.settings.form_timeout_s
+        job.fresh.append(
+            Evidence(m.now, Failure(Cause.STUCK, f"all ranks {message}", step=generation.resume.step))
+        )
+        return
+    for member in late:
+        members.bury(m, job, member, Failure(Cause.STUCK, message))
+        members.kill(m, job, member, message)
+
+
+def _close(m: Machine, job: Job, generation: Generation) -> None:
+    """Close the incident once every seat has completed a step (or its work) in the new generation.
+
+    `fence`: judged until the new generation is in etcd (survivors stopped, replacements at the barrier);
+    `reform`, `restore`, `first_step`: of the slowest member, on its own clock."""
+    if job.incident is None:
+        return
+    waiting = [mb for mb in job.seated() if not mb.done and mb.started < generation.number]
+    for member in waiting:
+        _hint(m, job, member, generation)
+    if any(mb.hint[0] != generation.number for mb in waiting):
+        return
+    if any(m.now < mb.hint[1] + m.settings.retry_s for mb in waiting):
+        return
+    phases = {"fence": job.clock.stored - job.clock.judged}
+    phases["reform"] = job.phases.get("form", m.now - job.clock.stored)
+    phases |= {name: job.phases[name] for name in ("restore", "first_step") if name in job.phases}
+    incidents.tell(m, job, phases)
+    _recovered(m, job)
+
+
+def _hint(m: Machine, job: Job, member: Member, generation: Generation) -> None:
+    """A beat may show the first step although its report was lost: believed after a moment."""
+    status = member.status
+    if status is not None and _runs(member, generation) and status.step > generation.resume.step:
+        if member.hint[0] != generation.number:
+            member.hint = (generation.number, m.now)
+        m.wake(job, member.hint[1] + m.settings.retry_s)
+
+
+def _recovered(m: Machine, job: Job) -> None:
+    phases = dict(job.incident.phases_s) if job.incident else {}
+    incidents.tell(m, job, phases, outcome="recovered")
+    if job.incident is not None:
+        m.incidents.append(job.incident)
+    job.incident, job.evidence = None, []
+    job.failures_seen = {key: times for key, times in job.failures_seen.items() if is_exception(key)}
+    if not job.generation or not job.generation.store:
+        return
+    effect = fx.Store(0, 0, job=job.name, state=job.state(JobPhase.RUNNING, job.reason))
+    m.store(f"job/{job.name}", effect)

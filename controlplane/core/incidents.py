@@ -1,0 +1,237 @@
+"""A failure from its evidence to a plan, and the plan until every seat is at the barrier again."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from controlplane.core import effects as fx
+from controlplane.core import ending, failures, members, placing, recovery
+from controlplane.core.job import IN_GENERATION, Clock, Member
+from controlplane.core.model import (
+    Cause,
+    Failure,
+    Incident,
+    JobPhase,
+    MemberPhase,
+    Placement,
+    Plan,
+    Role,
+    Strategy,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from controlplane.core.job import Job
+    from controlplane.core.machine import Machine
+
+_EAGER = (MemberPhase.READY, MemberPhase.STARTING, MemberPhase.WARM, MemberPhase.LAUNCHED)
+
+
+def take(m: Machine, job: Job) -> None:
+    """Judge what is new, open an incident or extend the open one, and order its plan."""
+    fresh, job.fresh = job.fresh, []
+    if job.ended or job.ending is not None or job.generation is None:
+        return
+    job.evidence += fresh
+    verdict = failures.judge(job.name, job.evidence, job.seats)
+    cause, reason = _strategy(m, job, verdict, fresh)
+    plan = _plan(m, job, cause, reason)
+    _record(m, job, verdict, plan)
+    _begin(m, job, verdict, plan)
+
+
+def _strategy(m: Machine, job: Job, verdict: Verdict, fresh: list[failures.Evidence]) -> tuple[Strategy, str]:
+    failure = failures.root(job.evidence).failure
+    key = failures.repeat_key(verdict, failure.exception)
+    if verdict.cause not in recovery.UNCOUNTED and failures.root(fresh) is failures.root(job.evidence):
+        job.failures_seen[key] = job.failures_seen.get(key, 0) + 1
+    dead = [seat for seat in job.seats if job.members[seat.member].dead]
+    picks = spares(job)
+    ready = [name for name in picks.values() if job.members[name].phase is MemberPhase.READY]
+    situation = recovery.Situation(
+        elastic=job.elastic and not job.relaunch,
+        barrier=job.barrier or job.known_step > 0,
+        exception=failure.exception,
+        repeats=job.failures_seen.get(key, 0),
+        restarts=job.generation.restarts if job.generation else 0,
+        max_restarts=job.spec.max_restarts,
+        dead=len(dead),
+        nodes_up=all(m.up(seat.node) for seat in dead),
+        spares=len(ready) == len(dead),
+    )
+    strategy, reason = recovery.choose(verdict.cause, situation)
+    if strategy is Strategy.STOP:
+        reason = "\n".join(part for part in (f"{reason}: {failure.message}", failure.traceback) if part)
+    return strategy, reason
+
+
+def _plan(m: Machine, job: Job, strategy: Strategy, reason: str) -> Plan:
+    drop = tuple(seat.member for seat in job.seats if job.members[seat.member].dead)
+    add: tuple[str, ...] = ()
+    if strategy is Strategy.RELAUNCH:
+        drop = tuple(seat.member for seat in job.seats)
+    elif strategy in (Strategy.SPARE, Strategy.RESPAWN):
+        add = tuple(spares(job).values())
+    return Plan(job.name, strategy, drop, add, reason)
+
+
+def _record(m: Machine, job: Job, verdict: Verdict, plan: Plan) -> None:
+    first = failures.root(job.evidence)
+    number = job.generation.number if job.generation else 0
+    if job.incident is None:
+        job.incidents += 1
+        job.clock = Clock(injured=first.injured_at, heard=first.heard_at)
+        job.incident = Incident(job.incidents, job.name, verdict, plan, number)
+    else:
+        job.incident = dataclasses.replace(job.incident, verdict=verdict, plan=plan)
+    job.clock.judged, job.clock.stored = m.now, 0.0
+    job.phases = {}
+    m.emit(fx.Judged(verdict, plan, job.incident.id))
+
+
+def _begin(m: Machine, job: Job, verdict: Verdict, plan: Plan) -> None:
+    job.broken_since = None
+    job.storing = None
+    job.stop_by = m.now + m.settings.stop_timeout_s
+    reason = verdict.evidence[0] if verdict.evidence else plan.reason
+    if plan.strategy is not Strategy.RELAUNCH:
+        interrupt(m, job, reason)
+    if plan.strategy is Strategy.STOP:
+        ending.end(m, job, JobPhase.FAILED, plan.reason)
+        return
+    job.relaunch = job.relaunch or plan.strategy is Strategy.RELAUNCH
+    m.set_phase(job, JobPhase.STOPPING, f"{verdict.scope} failure, {verdict.cause}: {plan.reason}")
+    tell(m, job, {})
+
+
+def interrupt(m: Machine, job: Job, reason: str) -> None:
+    """Tell every node of the generation at once that it is broken."""
+    if job.generation is None or not job.generation.store:
+        return
+    number = job.generation.number
+    seats = (*job.generation.seats, *job.seats)
+    for node in dict.fromkeys(seat.node for seat in seats):
+        key = ("interrupt", node, str(number))
+        m.order(job, key, fx.Interrupt(node, job.name, number, reason))
+
+
+def tell(m: Machine, job: Job, phases_s: dict[str, float], **changes: object) -> None:
+    """Say how far the open incident is. `detect`: injury until the core heard; `decide`: heard until
+    judged; the others are added as they are known (see `forming.close`)."""
+    if job.incident is None:
+        return
+    known = {"detect": job.clock.heard - job.clock.injured, "decide": job.clock.judged - job.clock.heard}
+    phases = tuple((name, round(spent, 6)) for name, spent in (known | phases_s).items())
+    job.incident = dataclasses.replace(job.incident, phases_s=phases, **changes)  # type: ignore[arg-type]
+    m.emit(fx.IncidentChanged(job.incident))
+
+
+def spares(job: Job) -> dict[int, str]:
+    """For each dead seat the best living spare beside it: READY first, then the farthest on its way."""
+    picks: dict[int, str] = {}
+    pool = [mb for mb in job.members.values() if mb.role is Role.SPARE and not mb.dead]
+    pool = sorted((mb for mb in pool if mb.phase in _EAGER), key=lambda mb: _EAGER.index(mb.phase))
+    for seat in job.seats:
+        if not job.members[seat.member].dead:
+            continue
+        found = next((mb for mb in pool if mb.node == seat.node), None)
+        if found is not None:
+            pool.remove(found)
+            picks[seat.rank] = found.name
+    return picks
+
+
+def stopping(m: Machine, job: Job) -> None:
+    """Bring every seat to the barrier: survivors stop, dead seats are filled, stragglers are killed."""
+    if job.relaunch:
+        _relaunching(m, job)
+        return
+    _fill_seats(m, job)
+    placing.order_launches(m, job)
+    behind = [mb for mb in job.seated() if not mb.dead and mb.phase in IN_GENERATION]
+    if behind:
+        interrupt(m, job, job.reason)
+        _kill_stuck(m, job, behind)
+        return
+    away = sorted({seat.node for seat in job.seats if job.members[seat.member].dead})
+    if away:
+        m.set_phase(job, JobPhase.PARKED, f"waits for {', '.join(away)}, or another node with room")
+    elif job.phase is JobPhase.PARKED:
+        m.set_phase(job, JobPhase.STOPPING, "every seat has a node again")
+    if not away and all(mb.phase is MemberPhase.READY for mb in job.seated()):
+        m.set_phase(job, JobPhase.LOADING, "every rank is at the barrier: the nearest state is chosen")
+
+
+def _kill_stuck(m: Machine, job: Job, behind: list[Member]) -> None:
+    if m.now < job.stop_by:
+        m.wake(job, job.stop_by)
+        return
+    for member in behind:
+        if m.up(member.node):
+            message = f"did not stop within {m.settings.stop_timeout_s:.0f} s"
+            members.bury(m, job, member, Failure(Cause.STUCK, message))
+            members.kill(m, job, member, message)
+
+
+def _fill_seats(m: Machine, job: Job) -> None:
+    picks = spares(job)
+    moves = _moves(m, job)
+    for index, seat in enumerate(job.seats):
+        if not job.members[seat.member].dead:
+            continue
+        node = moves.get(seat.node, seat.node)
+        if not m.up(node):
+            continue
+        name = picks.get(seat.rank, "") if node == seat.node else ""
+        job.seats[index] = placement = Placement(
+            seat.rank, name or m.new_member(job.name), node, seat.local_rank
+        )
+        _seat(m, job, placement)
+
+
+def _seat(m: Machine, job: Job, seat: Placement) -> None:
+    member = job.members.setdefault(seat.member, Member(seat.member, job.name, seat.node, Role.RANK))
+    member.role, member.rank = Role.RANK, seat.rank
+    if job.generation is not None and member.phase in (MemberPhase.LAUNCHED, MemberPhase.WARM):
+        job.sent.pop(("launch", member.node, member.name), None)
+        member.launch = placing.launch(job, seat, job.generation)
+
+
+def _moves(m: Machine, job: Job) -> dict[str, str]:
+    """For each lost node with dead seats, the idle node that takes them all."""
+    lost = [
+        name
+        for name in job.seat_nodes()
+        if not m.up(name) and (name not in m.nodes or m.nodes[name].state == "lost")
+    ]
+    if not lost:
+        return {}
+    own = job.seat_nodes()
+    free = [r for r in placing.rooms(m, job) if r.idle and r.node not in own]
+    moves: dict[str, str] = {}
+    for name in lost:
+        seats = [seat for seat in job.seats if seat.node == name]
+        fit = sorted(r.node for r in free if r.slots >= len(seats) and r.node not in moves.values())
+        if fit and all(job.members[seat.member].dead for seat in seats):
+            moves[name] = fit[0]
+            m.note("seats_moved", job.name, f"ranks of {name} go to {fit[0]}")
+    return moves
+
+
+def _relaunching(m: Machine, job: Job) -> None:
+    """Every rank is started again: the rest is killed first, so that none holds a device or a port."""
+    left = [mb for mb in job.seated() if mb.alive and mb.phase is not MemberPhase.RAISED and m.up(mb.node)]
+    for member in left:
+        members.kill(m, job, member, "its job is started again")
+    if left:
+        return
+    seats = job.generation.seats if job.generation else tuple(job.seats)
+    wanted = len(dict.fromkeys(seat.node for seat in seats))
+    nodes = placing.gather(m, job, job.spec.nnodes_min, max(wanted, job.spec.nnodes_min))
+    if nodes is not None:
+        restarts = job.generation.restarts + 1 if job.generation else 1
+        for member in job.seated():
+            if not member.dead:
+                member.failure = Failure(Cause.EXITED, "its job is started again")
+        placing.launch_generation(m, job, nodes, job.reason, restarts)

@@ -1,0 +1,96 @@
+"""What must hold after every step, looked at from both ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core.commit import Stage
+from controlplane.core.job import ENDED
+from controlplane.core.model import JobPhase, MemberPhase
+
+if TYPE_CHECKING:
+    from controlplane.core.job import Job
+    from controlplane.core.machine import Machine
+
+
+def check(m: Machine) -> None:
+    """Raise AssertionError on the first invariant that does not hold."""
+    for job in m.jobs.values():
+        _seats(job)
+        _numbers(job)
+        _phase(m, job)
+        _incident(job)
+        _saving(m, job)
+    for lane, queue in m.lanes.items():
+        assert queue, f"lane {lane} is kept although nothing waits in it"
+        asked = [pending.asked for pending in queue]
+        assert not any(asked[1:]), f"lane {lane} has two stores on their way at once"
+
+
+def _seats(job: Job) -> None:
+    names = [seat.member for seat in job.seats]
+    assert len(names) == len(frozenset(names)), f"{job.name}: a member sits in two seats"
+    assert [seat.rank for seat in job.seats] == list(range(len(job.seats))), f"{job.name}: ranks have gaps"
+    for seat in job.seats:
+        member = job.members.get(seat.member)
+        assert member is not None, f"{job.name}: seat {seat.rank} holds {seat.member}, who is unknown"
+        assert member.node == seat.node, (
+            f"{job.name}: {seat.member} sits on {seat.node}, lives on {member.node}"
+        )
+        assert member.rank == seat.rank, (
+            f"{job.name}: {seat.member} is rank {member.rank}, sits as {seat.rank}"
+        )
+    for name, member in job.members.items():
+        assert member.name == name and member.job == job.name, f"{job.name}: {name} is filed wrongly"
+
+
+def _numbers(job: Job) -> None:
+    number = job.generation.number if job.generation else 0
+    assert number <= job.number, f"{job.name}: generation {number} was never given out"
+    assert job.formed <= job.number, f"{job.name}: formed {job.formed} was never given out"
+    if job.generation is not None:
+        assert number in job.known, f"{job.name}: generation {number} is in use but not in etcd"
+        assert job.generation.job == job.name, f"{job.name}: holds a generation of {job.generation.job}"
+    if job.storing is not None:
+        assert job.storing.number >= number, f"{job.name}: generation numbers go back"
+        assert job.storing.number <= job.number, f"{job.name}: stores a number never given out"
+        assert tuple(job.seats) == job.storing.seats, f"{job.name}: stores a layout that is not wanted"
+
+
+def _phase(m: Machine, job: Job) -> None:
+    stored = (JobPhase.RUNNING, JobPhase.FORMING, JobPhase.LAUNCHING)
+    if job.phase in stored and job.ending is None:
+        assert job.generation is not None, f"{job.name}: {job.phase} without a generation"
+        assert tuple(job.seats) == job.generation.seats, f"{job.name}: {job.phase} in a layout not in etcd"
+    if job.phase is JobPhase.FORMING:
+        assert job.generation is not None and job.generation.store, f"{job.name}: forms with nowhere to meet"
+    if job.phase is JobPhase.STORING and job.ending is None:
+        assert job.storing is not None, f"{job.name}: waits for etcd but nothing is on its way"
+        assert m.in_flight(f"job/{job.name}"), f"{job.name}: waits for etcd but was not asked"
+    if job.phase is JobPhase.LOADING and job.ending is None and not job.fresh:
+        for member in job.seated():
+            known = member.phase is MemberPhase.READY or member.dead
+            assert known, f"{job.name}: chooses a state while {member.name} is {member.phase}"
+
+
+def _incident(job: Job) -> None:
+    if job.incident is not None:
+        assert job.evidence, f"{job.name}: incident {job.incident.id} without evidence"
+        assert job.incident.outcome == "open", f"{job.name}: keeps a closed incident"
+        assert job.phase not in ENDED, f"{job.name}: ended with an open incident"
+    elif job.phase not in ENDED and job.ending is None:
+        assert not job.evidence, f"{job.name}: evidence without an incident"
+
+
+def _saving(m: Machine, job: Job) -> None:
+    saving = job.saving
+    if saving is None:
+        return
+    assert saving.generation in job.known, f"{job.name}: saves generation {saving.generation}, not in etcd"
+    steps = {step for _, step in saving.versions}
+    assert steps == {saving.step}, f"{job.name}: checkpoint {saving.id} mixes steps"
+    if saving.stage in (Stage.STORE, Stage.CONFIRM):
+        lane = f"checkpoint/{job.name}/{saving.id}"
+        assert m.in_flight(lane), f"{job.name}: checkpoint {saving.id} waits for etcd but was not asked"
+    if saving.stage is not Stage.PERSIST:
+        assert saving.record is not None, f"{job.name}: checkpoint {saving.id} has no record"

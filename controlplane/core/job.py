@@ -1,0 +1,152 @@
+"""What the core remembers of one job and its members. Plain mutable records with no decisions in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from controlplane.core.model import NO_RANK, NO_STEP, JobPhase, JobState, MemberPhase, Role
+
+if TYPE_CHECKING:
+    from controlplane.core.commit import Saving
+    from controlplane.core.effects import Launch
+    from controlplane.core.failures import Evidence
+    from controlplane.core.model import (
+        CheckpointRecord,
+        Failure,
+        Generation,
+        Incident,
+        JobSpec,
+        MemberStatus,
+        Placement,
+    )
+
+ENDED = (JobPhase.FINISHED, JobPhase.FAILED)
+GONE = (MemberPhase.RAISED, MemberPhase.EXITED)
+IN_GENERATION = (MemberPhase.FORMING, MemberPhase.RUNNING, MemberPhase.FINISHED)
+
+
+@dataclass(slots=True)
+class Member:
+    """One rank process of one life. `failure` says why it counts as dead; dead members keep their place in
+    the book while their agent lists them, for the snapshot they left."""
+
+    name: str
+    job: str
+    node: str
+    role: Role
+    rank: int = NO_RANK
+    launch: Launch | None = None  # repeated until its effect is seen; None for an adopted member
+    status: MemberStatus | None = None
+    seen_seq: int = -1  # the newest report of it
+    failure: Failure | None = None
+    done: bool = False  # FINISHED was seen: its exit is no failure
+    started: int = 0  # newest generation in which it completed a step
+    hint: tuple[int, float] = (0, 0.0)  # (generation, when) its status showed such a step
+
+    @property
+    def dead(self) -> bool:
+        """It takes part in nothing any more."""
+        return self.failure is not None
+
+    @property
+    def phase(self) -> MemberPhase:
+        """As its agent said last; LAUNCHED before it has said anything."""
+        return self.status.phase if self.status else MemberPhase.LAUNCHED
+
+    @property
+    def alive(self) -> bool:
+        """A process is there, as far as its agent has said."""
+        return self.status is not None and self.status.phase is not MemberPhase.EXITED
+
+
+@dataclass(slots=True)
+class Clock:
+    """When (s) an incident reached what: the ends of its phases."""
+
+    injured: float = 0.0  # believed time of the injury
+    heard: float = 0.0  # the core heard of it
+    judged: float = 0.0  # verdict and plan; orders to stop leave in the same step
+    stored: float = 0.0  # the generation that mends it is in etcd
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a job ends, while etcd is being told."""
+
+    phase: JobPhase
+    ok: bool
+    reason: str
+
+
+@dataclass(slots=True)
+class Job:
+    """One job. `seats` is the layout wanted now; `generation` the newest that etcd holds for it."""
+
+    spec: JobSpec
+    phase: JobPhase = JobPhase.PENDING
+    reason: str = ""
+    generation: Generation | None = None
+    seats: list[Placement] = field(default_factory=list)
+    members: dict[str, Member] = field(default_factory=dict)
+    elastic: bool = False  # some member has spoken through the SDK
+    barrier: bool = False  # some member has come to the barrier, in this leader's sight or before
+    known: dict[int, None] = field(default_factory=dict)  # generation numbers that etcd holds or held
+    number: int = 0  # highest generation number given to any Store
+    formed: int = 0  # highest number stored, or on its way, with a store to meet at
+    storing: Generation | None = None  # on its way into etcd
+    sent: dict[tuple[str, ...], float] = field(default_factory=dict)  # orders and when they left
+    fresh: list[Evidence] = field(default_factory=list)  # evidence not judged yet
+    evidence: list[Evidence] = field(default_factory=list)  # of the open incident
+    incident: Incident | None = None
+    clock: Clock = field(default_factory=Clock)
+    relaunch: bool = False  # the open incident starts every rank again
+    stop_by: float = 0.0
+    form_by: float = 0.0
+    broken_since: float | None = None
+    gathered_at: float | None = None  # since when the minimum of nodes is there
+    launched_at: float = 0.0
+    incidents: int = 0
+    failures_seen: dict[str, int] = field(default_factory=dict)
+    spare_failures: dict[str, int] = field(default_factory=dict)  # by node
+    known_step: int = NO_STEP  # newest step known to be completed anywhere
+    loaded: tuple[str, str] = ("", "")  # (member, checkpoint) in place
+    spoiled: dict[tuple[str, int], str] = field(default_factory=dict)  # snapshots that would not restore
+    phases: dict[str, float] = field(default_factory=dict)  # of the members' restart, slowest of each
+    checkpoints: dict[str, CheckpointRecord] = field(default_factory=dict)  # what etcd holds
+    snapshots: dict[int, int] = field(default_factory=dict)  # rank -> newest slot, this generation
+    released: int = NO_STEP
+    begun: int = 0  # step of the newest checkpoint begun
+    skipped: int = 0  # step of the newest checkpoint skipped because another was in flight
+    saving: Saving | None = None
+    final_by: float | None = None
+    final_tried: bool = False
+    ending: Ending | None = None
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.spec.job
+
+    @property
+    def ended(self) -> bool:
+        """It is over, and etcd knows."""
+        return self.phase in ENDED
+
+    def state(self, phase: JobPhase | None = None, reason: str | None = None) -> JobState:
+        """What etcd keeps of it."""
+        return JobState(
+            self.name,
+            phase or self.phase,
+            self.reason if reason is None else reason,
+            self.incidents,
+            tuple(self.failures_seen.items()),
+        )
+
+    def seated(self) -> list[Member]:
+        """The members in its seats, by rank."""
+        return [self.members[seat.member] for seat in self.seats]
+
+    def seat_nodes(self) -> list[str]:
+        """The nodes of its seats, each once, in rank order."""
+        return list(dict.fromkeys(seat.node for seat in self.seats))

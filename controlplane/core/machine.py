@@ -1,0 +1,193 @@
+"""The state of one leader and its ways to speak: effects, orders that repeat, stores that queue."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from controlplane.core import effects as fx
+from controlplane.core.deadlines import Deadlines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controlplane.core.effects import Effect, Store
+    from controlplane.core.job import Job, Member
+    from controlplane.core.model import Incident, JobPhase
+    from controlplane.core.timing import CoreSettings
+
+MEMBERS_PER_TERM = 1_000_000
+
+
+@dataclass(slots=True)
+class Node:
+    """One node. `state`: expected (known from etcd only), up, suspect (its stream broke), lost."""
+
+    name: str
+    state: str = "expected"
+    reason: str = ""
+    incarnation: int = 0
+    launcher: str = ""
+    address: str = ""
+    slots: int = 0
+    port: int = 0
+    seq: int = -1  # of its newest beat
+    top: int = -1  # of its newest beat or report
+    heard_at: float = 0.0
+    bad_devices: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def up(self) -> bool:
+        """Orders reach it."""
+        return self.state == "up"
+
+
+@dataclass(slots=True)
+class Pending:
+    """A Store on its way; `then` is called when etcd holds it."""
+
+    effect: Store
+    then: Callable[[], None] | None
+    wanted: Callable[[], bool] | None
+    asked: bool = False  # the shell has it now
+
+
+class Machine:
+    """The mutable whole. Decisions live in the modules that take it as an argument."""
+
+    def __init__(self, settings: CoreSettings) -> None:
+        self.settings = settings
+        self.term = 0
+        self.now = 0.0
+        self.nodes: dict[str, Node] = {}
+        self.jobs: dict[str, Job] = {}
+        self.deadlines = Deadlines()
+        self.counts: dict[str, int] = {}
+        self.incidents: list[Incident] = []
+        self.lanes: dict[str, deque[Pending]] = {}
+        self.fenced = False
+        self.dirty: dict[str, None] = {}  # jobs to look at before this step ends
+        self._tickets = 0
+        self._members = 0
+        self._lane_of: dict[int, str] = {}
+        self._out: list[Effect] = []
+
+    def emit(self, effect: Effect) -> None:
+        """Have the shell do this."""
+        self._out.append(effect)
+
+    def take(self) -> list[Effect]:
+        """What was emitted since the last call."""
+        out, self._out = self._out, []
+        return out
+
+    def note(self, kind: str, subject: str, reason: str) -> None:
+        """A line for the journal."""
+        self.emit(fx.Note(kind, subject, reason))
+
+    def drop(self, kind: str, subject: str, reason: str) -> None:
+        """A message that is not followed: counted and noted."""
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        self.note(kind, subject, reason)
+
+    def touch(self, job: Job) -> None:
+        """Look at this job before the step ends."""
+        self.dirty[job.name] = None
+
+    def wake(self, job: Job, at: float) -> None:
+        """Look at this job at `at`."""
+        self.deadlines.sooner(("job", job.name), at)
+
+    def up(self, node: str) -> bool:
+        """Orders reach this node."""
+        found = self.nodes.get(node)
+        return found is not None and found.up
+
+    def order(self, job: Job, key: tuple[str, ...], effect: Effect, every: float | None = None) -> None:
+        """Send an order to the node `key[1]`, and again every `every` s for as long as it is asked for."""
+        if not self.up(key[1]):
+            return
+        every = self.settings.retry_s if every is None else every
+        at = job.sent.get(key)
+        if at is None or self.now >= at + every:
+            job.sent[key] = at = self.now
+            self.emit(effect)
+        self.wake(job, at + every)
+
+    def new_member(self, job: str) -> str:
+        """A name never given before: the counter starts at the term's own range."""
+        self._members += 1
+        return f"{job}.{self.term * MEMBERS_PER_TERM + self._members - 1}"
+
+    def set_phase(self, job: Job, phase: JobPhase, reason: str) -> None:
+        """Change a job's phase, and say so."""
+        if (job.phase, job.reason) != (phase, reason):
+            job.phase, job.reason = phase, reason
+            self.emit(fx.JobChanged(job.state()))
+
+    def store(
+        self,
+        lane: str,
+        effect: Store,
+        then: Callable[[], None] | None = None,
+        wanted: Callable[[], bool] | None = None,
+    ) -> None:
+        """Put records into etcd, one at a time per lane and in order; a failed one is tried again with the
+        same content, unless `wanted` says that it is of no use any more."""
+        self._tickets += 1
+        effect = dataclasses.replace(effect, ticket=self._tickets, term=self.term)
+        self.lanes.setdefault(lane, deque()).append(Pending(effect, then, wanted))
+        self._lane_of[self._tickets] = lane
+        self.pump(lane)
+
+    def pump(self, lane: str) -> None:
+        """Ask for the first store of a lane, if it is not on its way."""
+        queue = self.lanes.get(lane)
+        while queue and not queue[0].asked:
+            first = queue[0]
+            if first.wanted is not None and not first.wanted():
+                del self._lane_of[queue.popleft().effect.ticket]
+                continue
+            if not self.fenced:
+                first.asked = True
+                self.emit(first.effect)
+            return
+        if not queue:
+            self.lanes.pop(lane, None)
+
+    def stored_ok(self, ticket: int) -> None:
+        """etcd holds it: go on with what waited for it."""
+        lane = self._lane_of.pop(ticket, None)
+        if lane is None:
+            self.drop("stale_ticket", str(ticket), "no store of this ticket is on its way")
+            return
+        done = self.lanes[lane].popleft()
+        if done.then is not None:
+            done.then()
+        self.pump(lane)
+
+    def stored_not(self, ticket: int, reason: str) -> None:
+        """etcd does not hold it: again after a while."""
+        lane = self._lane_of.get(ticket)
+        if lane is None or not self.lanes[lane][0].asked:
+            self.drop("stale_ticket", str(ticket), "no store of this ticket is on its way")
+            return
+        self.counts["store_failed"] = self.counts.get("store_failed", 0) + 1
+        self.lanes[lane][0].asked = False
+        self.note("store_failed", lane, reason)
+        self.deadlines.sooner(("lane", lane), self.now + self.settings.retry_s)
+
+    def in_flight(self, lane: str) -> bool:
+        """Whether a store of this lane waits for etcd."""
+        return lane in self.lanes
+
+    def members_of(self, node: str) -> list[tuple[Job, Member]]:
+        """Every member the book has on a node."""
+        return [
+            (job, member)
+            for job in self.jobs.values()
+            for member in job.members.values()
+            if member.node == node
+        ]

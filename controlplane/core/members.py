@@ -1,0 +1,168 @@
+"""What agents say of members becomes what the book knows; a death becomes evidence."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from controlplane.core import effects as fx
+from controlplane.core.failures import Evidence
+from controlplane.core.job import GONE, Member
+from controlplane.core.model import NO_RANK, NO_STEP, Cause, Failure, MemberPhase, Role
+
+if TYPE_CHECKING:
+    from controlplane.core import events as ev
+    from controlplane.core.job import Job
+    from controlplane.core.machine import Machine
+    from controlplane.core.model import MemberStatus
+
+
+def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
+    """Take one status, unless a newer one of that member is known."""
+    job = m.jobs.get(status.job)
+    if job is None:
+        m.drop("stray", status.member, f"node {node} runs it for job {status.job}, which is unknown here")
+        return
+    member = job.members.get(status.member)
+    if member is None:
+        member = _adopt(m, job, node, status)
+    if member.node != node or seq < member.seen_seq:
+        m.drop("stale_report", status.member, f"sequence {seq} from {node} is not the newest word on it")
+        return
+    member.seen_seq = seq
+    old, member.status = member.status, status
+    if old is not None and _same(old, status):
+        if job.incident is not None or member.dead:
+            m.touch(job)
+        return
+    _learn(job, member, status)
+    _judge_end(m, job, member, status)
+    m.touch(job)
+
+
+def started(m: Machine, event: ev.MemberStarted) -> None:
+    """A member completed its first step in a generation."""
+    job = m.jobs.get(event.job)
+    member = job.members.get(event.member) if job else None
+    if job is None or member is None or job.generation is None:
+        m.drop("stale_started", event.member, "no such member here")
+        return
+    if event.generation != job.generation.number:
+        m.drop("stale_started", event.member, f"generation {event.generation} is not the current one")
+        return
+    member.started = event.generation
+    job.known_step = max(job.known_step, job.generation.resume.step + 1)
+    for name in ("form", "restore", "first_step"):
+        spent = getattr(event, f"{name}_s")
+        job.phases[name] = max(job.phases.get(name, 0.0), spent)
+    m.touch(job)
+
+
+def order_failed(m: Machine, event: ev.OrderFailed) -> None:
+    """An agent could not carry out an order: for the job that is the end of the member."""
+    job = m.jobs.get(event.job)
+    member = job.members.get(event.member) if job else None
+    if job is None or member is None or member.dead or member.node != event.node:
+        m.drop("stale_order_failed", event.member, event.failure.message)
+        return
+    if member.status is None:
+        member.launch = None
+    bury(m, job, member, event.failure)
+
+
+def bury(m: Machine, job: Job, member: Member, failure: Failure) -> None:
+    """This member is dead: it leaves play, and if it had a seat that is evidence of a failure."""
+    if failure.step == NO_STEP:
+        failure = dataclasses.replace(failure, step=step_of(member))
+    member.failure = failure
+    m.touch(job)
+    if any(seat.member == member.name for seat in job.seats):
+        job.fresh.append(Evidence(m.now, failure, member.name, member.node, member.rank))
+        return
+    kind = "spare_died" if member.role is Role.SPARE else "member_died"
+    if member.role is Role.SPARE and failure.cause is not Cause.NODE_LOST:
+        job.spare_failures[member.node] = job.spare_failures.get(member.node, 0) + 1
+    m.note(kind, member.name, failure.message)
+
+
+def forget(m: Machine, job: Job, member: Member) -> None:
+    """Nothing is left of it, its snapshot included."""
+    member.status = None
+    if all(seat.member != member.name for seat in job.seats):
+        job.members.pop(member.name, None)
+    m.touch(job)
+
+
+def step_of(member: Member) -> int:
+    """The step it was last known to be in."""
+    return member.status.step if member.status else NO_STEP
+
+
+def kill(m: Machine, job: Job, member: Member, reason: str) -> None:
+    """Have it killed, for as long as its agent says that it lives."""
+    if member.alive:
+        key = ("kill", member.node, member.name)
+        m.order(job, key, fx.Kill(member.node, job.name, member.name, reason))
+
+
+def _adopt(m: Machine, job: Job, node: str, status: MemberStatus) -> Member:
+    """A member that this leader did not launch: its predecessor did. It may serve as a spare."""
+    member = Member(status.member, job.name, node, Role.SPARE)
+    job.members[member.name] = member
+    if status.phase not in GONE:
+        m.note("adopted", member.name, f"node {node} runs it for {job.name}; it may take a seat")
+    return member
+
+
+def _same(old: MemberStatus, new: MemberStatus) -> bool:
+    return (
+        old.phase is new.phase
+        and old.generation == new.generation
+        and old.held_step == new.held_step
+        and old.elastic == new.elastic
+        and old.snapshot_step == new.snapshot_step
+        and old.snapshot_generation == new.snapshot_generation
+        and old.store == new.store
+        and old.failure == new.failure
+    )
+
+
+def _learn(job: Job, member: Member, status: MemberStatus) -> None:
+    job.elastic = job.elastic or status.elastic
+    job.barrier = job.barrier or status.phase is MemberPhase.READY or status.generation > 0
+    reached = max(status.held_step, status.snapshot_step)
+    if status.phase is MemberPhase.RUNNING:
+        reached = max(reached, status.step)
+    job.known_step = max(job.known_step, reached)
+    member.done = member.done or status.phase is MemberPhase.FINISHED
+    if status.phase is MemberPhase.READY:
+        member.done = False
+
+
+def _judge_end(m: Machine, job: Job, member: Member, status: MemberStatus) -> None:
+    if member.dead or status.phase not in GONE:
+        return
+    if status.phase is MemberPhase.EXITED and _left_rightly(job, member, status):
+        member.done = True
+        return
+    failure = status.failure or Failure(Cause.EXITED, "it is gone, and its agent does not say why")
+    if failure.exit_code == 0:
+        failure = dataclasses.replace(failure, message="left early, with exit code 0 before the job's end")
+    if member.rank == NO_RANK and job.ended:
+        member.failure = failure
+        return
+    bury(m, job, member, failure)
+
+
+def _left_rightly(job: Job, member: Member, status: MemberStatus) -> bool:
+    clean = status.failure is None or status.failure.exit_code == 0
+    return clean and (member.done or job.ended or not job.elastic)
+
+
+def bury_again(m: Machine, job: Job) -> None:
+    """A member judged dead whose agent says that it lives is killed: nobody trains past its verdict."""
+    if job.ended:
+        return
+    for member in list(job.members.values()):
+        if member.dead and member.alive and member.phase is not MemberPhase.RAISED:
+            kill(m, job, member, member.failure.message if member.failure else "")

@@ -1,0 +1,191 @@
+"""Nodes come, beat, break, and are lost; what their agents say of members becomes what the book knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core import effects as fx
+from controlplane.core import members
+from controlplane.core.machine import Node
+from controlplane.core.model import Cause, Failure
+
+if TYPE_CHECKING:
+    from controlplane.core import events as ev
+    from controlplane.core.job import Job, Member
+    from controlplane.core.machine import Machine
+    from controlplane.core.model import MemberStatus
+
+
+def joined(m: Machine, event: ev.NodeJoined) -> None:
+    """An agent said hello: take it in, unless its name is another's or it comes from the past."""
+    node = m.nodes.setdefault(event.node, Node(event.node))
+    refusal = _refusal(m, node, event)
+    if refusal:
+        m.counts["refused_hello"] = m.counts.get("refused_hello", 0) + 1
+        m.emit(fx.Refuse(event.node, event.incarnation, refusal))
+        return
+    new_launcher = node.launcher not in ("", event.launcher)
+    if event.incarnation != node.incarnation:
+        node.seq = node.top = -1
+        for _, member in m.members_of(node.name):
+            member.seen_seq = -1
+    was = node.state
+    node.incarnation, node.launcher, node.address = event.incarnation, event.launcher, event.address
+    node.slots, node.port, node.heard_at = event.slots, event.port, m.now
+    node.state, node.reason = "up", ""
+    m.emit(fx.Admit(node.name, node.incarnation, m.term))
+    if was != "up" or new_launcher:
+        _record(m, node)
+    _listen(m, node)
+    _forget_orders(m, node)
+    _whole_view(m, node, event.members, node.top, Cause.NODE_RESTARTED)
+    _touch_all(m)
+
+
+def _refusal(m: Machine, node: Node, event: ev.NodeJoined) -> str:
+    other = node.launcher not in ("", event.launcher)
+    if node.up and other and m.now - node.heard_at < m.settings.conflict_s:
+        return (
+            f"node {node.name} is connected already from {node.address} with another launcher: "
+            "give this agent a name of its own with --node"
+        )
+    if event.incarnation < node.incarnation:
+        return (
+            f"incarnation {event.incarnation} of node {node.name} is older than {node.incarnation}: "
+            "a newer agent of this node was here; end this one"
+        )
+    return ""
+
+
+def beat(m: Machine, event: ev.NodeBeat) -> None:
+    """A heartbeat carries the agent's whole view."""
+    node = _heard(m, event.node, event.incarnation, "beat")
+    if node is None:
+        return
+    if event.seq <= node.seq:
+        m.drop("stale_beat", node.name, f"sequence {event.seq} is not after {node.seq}")
+        return
+    node.seq, node.port = event.seq, event.port
+    node.top = max(node.top, event.seq)
+    _whole_view(m, node, event.members, event.seq, Cause.EXITED)
+
+
+def report(m: Machine, event: ev.MemberReport) -> None:
+    """One member changed."""
+    node = _heard(m, event.node, event.incarnation, "report")
+    if node is not None:
+        node.top = max(node.top, event.seq)
+        members.observe(m, node.name, event.status, event.seq)
+
+
+def broken(m: Machine, event: ev.NodeBroken) -> None:
+    """The stream broke: suspicion, and a deadline."""
+    node = m.nodes.get(event.node)
+    if node is None or event.incarnation != node.incarnation or not node.up:
+        m.drop("stale_broken", event.node, f"incarnation {event.incarnation} has no stream here")
+        return
+    node.state, node.reason = "suspect", event.reason
+    m.note("node_suspected", node.name, event.reason)
+    m.deadlines.sooner(("node", node.name), node.heard_at + m.settings.node_timeout_s)
+    _touch_all(m)
+
+
+def device(m: Machine, event: ev.DeviceReport) -> None:
+    """A device went bad, or well again: noted, shown, and kept for placing."""
+    node = _heard(m, event.node, event.incarnation, "device report")
+    if node is None:
+        return
+    if event.healthy:
+        node.bad_devices.pop(event.device, None)
+    else:
+        node.bad_devices[event.device] = event.reason
+    kind = "device_healthy" if event.healthy else "device_unhealthy"
+    m.note(kind, f"{node.name}/{event.device}", event.reason)
+
+
+def expect(m: Machine, name: str) -> None:
+    """A node that etcd names has its grace to report before anything is judged."""
+    node = m.nodes.setdefault(name, Node(name))
+    node.heard_at = m.now
+    _listen(m, node)
+
+
+def deadline(m: Machine, name: str) -> None:
+    """The deadline of a node is here: silent for so long, it is lost."""
+    node = m.nodes[name]
+    if node.state == "lost":
+        return
+    if m.now < node.heard_at + m.settings.node_timeout_s:
+        _listen(m, node)
+        return
+    silent_s = m.now - node.heard_at
+    node.state, node.reason = "lost", node.reason or f"silent for {silent_s:.0f} s"
+    m.note("node_lost", name, f"not heard of for {silent_s:.1f} s")
+    _record(m, node)
+    for job, member in m.members_of(name):
+        if not member.dead:
+            message = f"node {name} is lost: {node.reason}"
+            members.bury(m, job, member, Failure(Cause.NODE_LOST, message, age_s=silent_s))
+    _touch_all(m)
+
+
+def known(m: Machine, name: str, incarnation: int, what: str) -> bool:
+    """Whether a message is from the agent that speaks for this node now; a stale one is dropped."""
+    return _heard(m, name, incarnation, what) is not None
+
+
+def _heard(m: Machine, name: str, incarnation: int, what: str) -> Node | None:
+    node = m.nodes.get(name)
+    if node is None or node.incarnation != incarnation or node.state in ("expected", "lost"):
+        m.drop("stale_incarnation", name, f"a {what} of incarnation {incarnation}, which is not the one here")
+        return None
+    node.heard_at = m.now
+    if not node.up:
+        node.state, node.reason = "up", ""
+        m.note("node_heard_again", name, "its agent speaks")
+        _forget_orders(m, node)
+        _touch_all(m)
+    return node
+
+
+def _listen(m: Machine, node: Node) -> None:
+    m.deadlines.sooner(("node", node.name), node.heard_at + m.settings.node_timeout_s)
+
+
+def _record(m: Machine, node: Node) -> None:
+    state, reason = node.state, node.reason
+    effect = fx.Store(0, 0, node=node.name, node_state=state, node_reason=reason)
+    m.store(f"node/{node.name}", effect, wanted=lambda: node.state == state)
+
+
+def _forget_orders(m: Machine, node: Node) -> None:
+    for job in m.jobs.values():
+        for key in [key for key in job.sent if key[1] == node.name]:
+            del job.sent[key]
+
+
+def _touch_all(m: Machine) -> None:
+    for job in m.jobs.values():
+        m.touch(job)
+
+
+def _whole_view(m: Machine, node: Node, statuses: tuple[MemberStatus, ...], seq: int, cause: Cause) -> None:
+    listed = {status.member for status in statuses}
+    for status in statuses:
+        members.observe(m, node.name, status, seq)
+    for job, member in m.members_of(node.name):
+        if member.name not in listed:
+            _missing(m, job, member, seq, cause)
+
+
+def _missing(m: Machine, job: Job, member: Member, seq: int, cause: Cause) -> None:
+    """A member that its agent does not list: an order under way, a ghost, or a loss."""
+    if member.launch is not None and member.status is None:
+        return
+    if member.seen_seq > seq:
+        return
+    if not member.dead and not (member.done and job.ended):
+        words = {Cause.NODE_RESTARTED: f"node {member.node} came back without it"}
+        message = words.get(cause, f"the agent of {member.node} lists it no more")
+        members.bury(m, job, member, Failure(cause, message, step=members.step_of(member)))
+    members.forget(m, job, member)

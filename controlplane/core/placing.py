@@ -1,0 +1,185 @@
+"""A job before its first group: nodes are found, a generation is stored, its members are launched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core import effects as fx
+from controlplane.core import ending, formation
+from controlplane.core.job import Job, Member
+from controlplane.core.model import Generation, JobPhase, MemberPhase, Resume, Role, Tier
+
+if TYPE_CHECKING:
+    from controlplane.core import events as ev
+    from controlplane.core.machine import Machine
+    from controlplane.core.model import JobSpec, Placement
+
+
+def submitted(m: Machine, event: ev.JobSubmitted) -> None:
+    """A user submitted a job: a new one, one that goes on, or a failed one taken up again."""
+    spec = event.spec
+    job = m.jobs.get(spec.job)
+    if job is not None and (job.phase is not JobPhase.FAILED or job.ending is not None):
+        words = "is finished already" if job.ended else "goes on as it is"
+        changed = "" if job.spec == spec else "; the new submission's settings are not taken"
+        m.note("resubmitted", spec.job, f"the job {words}{changed}")
+        return
+    job = _again(m, job, spec) if job else Job(spec)
+    m.jobs[spec.job] = job
+    job.reason = "submitted"
+    effect = fx.Store(0, 0, job=spec.job, spec=spec, state=job.state())
+    m.store(f"job/{spec.job}", effect)
+    m.emit(fx.JobChanged(job.state()))
+    wrong = formation.impossible(spec)
+    if wrong:
+        ending.end(m, job, JobPhase.FAILED, wrong)
+    m.touch(job)
+
+
+def _again(m: Machine, old: Job, spec: JobSpec) -> Job:
+    m.note("taken_up_again", spec.job, f"it had failed: {old.reason.splitlines()[0] if old.reason else ''}")
+    job = Job(spec, generation=old.generation, known=old.known, number=old.number, formed=old.formed)
+    job.members, job.incidents, job.known_step = old.members, old.incidents, old.known_step
+    job.checkpoints, job.saving = old.checkpoints, old.saving
+    for member in job.members.values():
+        member.role, member.rank = Role.SPARE, -1
+    return job
+
+
+def pending(m: Machine, job: Job) -> None:
+    """Place the job once enough nodes are there."""
+    if _remnants(m, job):
+        return
+    nodes = gather(m, job, job.spec.nnodes_min, job.spec.nnodes_max)
+    if nodes is not None:
+        reason = "the first launch" if job.number == 0 else "launched again after its end"
+        launch_generation(m, job, nodes, reason, restarts=0)
+
+
+def _remnants(m: Machine, job: Job) -> bool:
+    """Processes of the job's former life end first."""
+    left = [member for member in job.members.values() if member.alive]
+    for member in left:
+        ending.order_complete(m, job, member.node, ok=False, reason="the job is started again")
+    if left:
+        m.set_phase(job, JobPhase.PENDING, f"waits for {len(left)} processes of its former life to end")
+    return bool(left)
+
+
+def rooms(m: Machine, job: Job) -> list[formation.Room]:
+    """Every connected node, and whether another live job sits on it."""
+    taken = {
+        seat.node for other in m.jobs.values() if other is not job and not other.ended for seat in other.seats
+    }
+    return [
+        formation.Room(node.name, node.slots, node.name not in taken) for node in m.nodes.values() if node.up
+    ]
+
+
+def gather(m: Machine, job: Job, least: int, most: int) -> list[str] | None:
+    """The nodes to place on now: at once with `most`, with `least` after a grace; None: wait."""
+    found = rooms(m, job)
+    fit = formation.fitting(job.spec, found)
+    if len(fit) < least:
+        job.gathered_at = None
+        phase = JobPhase.PENDING if job.phase is JobPhase.PENDING else JobPhase.PARKED
+        m.set_phase(job, phase, formation.shortage(job.spec, found, least))
+        return None
+    if job.gathered_at is None:
+        job.gathered_at = m.now
+    if len(fit) < most and m.now < job.gathered_at + m.settings.join_grace_s:
+        m.wake(job, job.gathered_at + m.settings.join_grace_s)
+        m.set_phase(job, job.phase, f"{len(fit)} nodes are there; waits a little for up to {most}")
+        return None
+    job.gathered_at = None
+    return fit[:most]
+
+
+def launch_generation(m: Machine, job: Job, nodes: list[str], reason: str, restarts: int) -> None:
+    """Seat new members on `nodes`, store the generation, and launch them once etcd holds it."""
+    names = _names(m, job, nodes)
+    job.seats = list(formation.layout(job.spec, nodes, names))
+    job.number += 1
+    first = m.nodes[nodes[0]]
+    generation = Generation(
+        job=job.name,
+        number=job.number,
+        term=m.term,
+        seats=tuple(job.seats),
+        store="",
+        master=f"{first.address}:{first.port}",
+        resume=Resume(Tier.FRESH, 0, 0, reason="every rank is launched; none has spoken yet"),
+        reason=reason,
+        restarts=restarts,
+    )
+    for seat in job.seats:
+        member = job.members.setdefault(seat.member, Member(seat.member, job.name, seat.node, Role.RANK))
+        member.role, member.rank = Role.RANK, seat.rank
+        member.launch = launch(job, seat, generation)
+    job.storing = generation
+    m.set_phase(job, JobPhase.STORING, f"generation {generation.number} is on its way into etcd")
+    effect = fx.Store(0, 0, job=job.name, state=job.state(JobPhase.LAUNCHING, reason), generation=generation)
+    m.store(f"job/{job.name}", effect, lambda: _stored(m, job, generation))
+
+
+def _names(m: Machine, job: Job, nodes: list[str]) -> list[str]:
+    """Warm interpreters that wait on a node become ranks first: they have imported torch already."""
+    names = []
+    for node in nodes:
+        warm = [
+            member.name
+            for member in job.members.values()
+            if member.node == node
+            and member.role is Role.SPARE
+            and not member.dead
+            and member.phase is MemberPhase.WARM
+        ][: job.spec.nproc_per_node]
+        names += warm
+        names += [m.new_member(job.name) for _ in range(job.spec.nproc_per_node - len(warm))]
+    return names
+
+
+def launch(job: Job, seat: Placement, generation: Generation) -> fx.Launch:
+    """The order that makes the member of a seat."""
+    return fx.Launch(
+        seat.node,
+        seat.member,
+        job.spec,
+        Role.RANK,
+        rank=seat.rank,
+        local_rank=seat.local_rank,
+        generation=generation,
+    )
+
+
+def _stored(m: Machine, job: Job, generation: Generation) -> None:
+    job.known[generation.number] = None
+    if job.storing is not generation:
+        return
+    job.generation, job.storing, job.relaunch = generation, None, False
+    job.clock.stored = job.launched_at = m.now
+    job.snapshots, job.released = {}, -1
+    m.set_phase(job, JobPhase.LAUNCHING, generation.reason)
+    m.touch(job)
+
+
+def order_launches(m: Machine, job: Job) -> bool:
+    """Repeat what was launched and is not seen to run. Returns whether every seat runs its script."""
+    all_run = True
+    for member in job.seated():
+        if not member.dead and member.phase in (MemberPhase.LAUNCHED, MemberPhase.WARM):
+            all_run = False
+            if member.launch is not None:
+                m.order(job, ("launch", member.node, member.name), member.launch)
+    return all_run
+
+
+def launching(m: Machine, job: Job) -> None:
+    """Members start. An elastic job forms when all are at the barrier; a plain one simply runs."""
+    if not order_launches(m, job):
+        return
+    if not job.elastic:
+        m.set_phase(job, JobPhase.RUNNING, "every rank runs its script; none has used the SDK so far")
+        return
+    if all(member.phase is MemberPhase.READY for member in job.seated()):
+        m.set_phase(job, JobPhase.LOADING, "every rank is at the barrier: the nearest state is chosen")

@@ -1,0 +1,104 @@
+"""From a verdict and the situation to a strategy: a table of ladders, one per cause, read from the top."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controlplane.core.model import Cause, Strategy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HOPELESS = frozenset(
+    {"SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError", "FileNotFoundError"}
+)
+"""Exceptions that a script which never got anywhere will raise again."""
+
+UNCOUNTED = frozenset({Cause.NODE_LOST, Cause.NODE_RESTARTED})
+"""Causes that are never the script's doing: they do not count as repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What is left, and what was before, when a strategy is chosen."""
+
+    elastic: bool  # the script speaks through the SDK
+    barrier: bool  # it has come to the barrier, or completed a step, before
+    exception: str  # type name, "" when none was raised
+    repeats: int  # times this same failure was seen, this one included
+    restarts: int  # failures survived so far
+    max_restarts: int
+    dead: int  # seats without a living member
+    nodes_up: bool  # every node of a dead seat can be reached
+    spares: bool  # a READY spare stands beside every dead seat
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One line of a ladder: when it applies, what is done, and why."""
+
+    applies: Callable[[Situation], bool]
+    strategy: Strategy
+    reason: str
+
+
+HOPELESS_START = Rung(
+    lambda s: not s.barrier and s.exception in HOPELESS,
+    Strategy.STOP,
+    "the script cannot start: {exception} before its first step will not heal by starting it again",
+)
+CANNOT_START = Rung(lambda s: not s.barrier, Strategy.STOP, "the script could not be started")
+UNBORN = Rung(
+    lambda s: s.elastic and not s.barrier,
+    Strategy.STOP,
+    "{exception} before the script first came to the barrier: starting it again would raise it again",
+)
+REPEATED = Rung(
+    lambda s: s.elastic and s.repeats > s.max_restarts,
+    Strategy.STOP,
+    "the same failure at the same step {repeats} times, --max-restarts is {max_restarts}",
+)
+PLAIN_SPENT = Rung(
+    lambda s: not s.elastic and s.restarts >= s.max_restarts,
+    Strategy.STOP,
+    "{restarts} restarts are spent, --max-restarts is {max_restarts}",
+)
+PLAIN = Rung(
+    lambda s: not s.elastic,
+    Strategy.RELAUNCH,
+    "the script does not use the SDK: every rank is started again",
+)
+REFORM = Rung(lambda s: s.dead == 0, Strategy.REFORM, "nobody died: the same members re-form")
+AWAIT_NODE = Rung(
+    lambda s: not s.nodes_up,
+    Strategy.AWAIT_NODE,
+    "a node is away: survivors hold their state until it, or another with room, is there",
+)
+SPARE = Rung(lambda s: s.spares, Strategy.SPARE, "a warm spare takes each dead rank, survivors stay")
+RESPAWN = Rung(lambda s: True, Strategy.RESPAWN, "no spare is ready: a new process is started in its place")
+
+_PLACES = (PLAIN, REFORM, AWAIT_NODE, SPARE, RESPAWN)
+_COUNTED = (PLAIN_SPENT, REPEATED, *_PLACES)
+
+LADDERS: dict[Cause, tuple[Rung, ...]] = {
+    Cause.SIGNALED: _COUNTED,
+    Cause.EXITED: (HOPELESS_START, *_COUNTED),
+    Cause.RAISED: (HOPELESS_START, UNBORN, *_COUNTED),
+    Cause.SILENT: _COUNTED,
+    Cause.STUCK: _COUNTED,
+    Cause.DEVICE: _COUNTED,
+    Cause.BROKEN: _COUNTED,
+    Cause.NODE_LOST: _PLACES,
+    Cause.NODE_RESTARTED: _PLACES,
+    Cause.LAUNCH_FAILED: (CANNOT_START, *_COUNTED),
+}
+
+
+def choose(cause: Cause, situation: Situation) -> tuple[Strategy, str]:
+    """The first rung of the cause's ladder that applies, with its reason."""
+    for rung in LADDERS[cause]:
+        if rung.applies(situation):
+            fields = {name: getattr(situation, name) for name in Situation.__slots__}
+            return rung.strategy, rung.reason.format(**fields)
+    raise AssertionError(f"the ladder of {cause} ends without a strategy")

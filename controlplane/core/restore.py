@@ -1,0 +1,77 @@
+"""A new leader: what etcd holds becomes the book, and every node named there has its grace to report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core import nodes, saving
+from controlplane.core.commit import newest_good
+from controlplane.core.job import ENDED, Job, Member
+from controlplane.core.model import JobPhase, Role
+
+if TYPE_CHECKING:
+    from controlplane.core import events as ev
+    from controlplane.core.machine import Machine
+    from controlplane.core.model import Generation, JobState
+
+
+def elected(m: Machine, event: ev.Elected) -> None:
+    """Lead from now on, from these records. Training does not notice: living generations are adopted."""
+    if event.term <= m.term:
+        m.drop("stale_election", str(event.term), f"term {m.term} is here already")
+        return
+    if m.term:
+        raise AssertionError(f"term {m.term} was led from this book: a new reign takes a new Cluster")
+    m.term = event.term
+    for spec in event.specs:
+        m.jobs[spec.job] = Job(spec, reason="read from etcd")
+    for state in event.states:
+        if state.job in m.jobs:
+            _state(m.jobs[state.job], state)
+    for record in event.checkpoints:
+        if record.job in m.jobs:
+            m.jobs[record.job].checkpoints[record.id] = record
+    for generation in sorted(event.generations, key=lambda g: g.number):
+        if generation.job in m.jobs:
+            _generation(m, m.jobs[generation.job], generation)
+    for name in sorted(event.nodes):
+        nodes.expect(m, name)
+    for job in m.jobs.values():
+        _checkpoints(job)
+        saving.adopt(m, job)
+        m.touch(job)
+    m.note("elected", str(event.term), f"{len(m.jobs)} jobs and {len(m.nodes)} nodes read from etcd")
+
+
+def _state(job: Job, state: JobState) -> None:
+    job.incidents, job.failures_seen = state.incidents, dict(state.failures_seen)
+    if state.phase in ENDED:
+        job.phase, job.reason = state.phase, state.reason
+
+
+def _generation(m: Machine, job: Job, generation: Generation) -> None:
+    job.generation = generation
+    job.number = max(job.number, generation.number)
+    job.known[generation.number] = None
+    if generation.store:
+        job.formed, job.elastic, job.barrier = generation.number, True, True
+        job.known_step = max(job.known_step, generation.resume.step)
+    if job.ended:
+        return
+    job.phase = JobPhase.RUNNING if generation.store else JobPhase.LAUNCHING
+    job.reason = "adopted from etcd: " + generation.reason
+    job.launched_at = m.now
+    job.seats = list(generation.seats)
+    job.members = {
+        seat.member: Member(seat.member, job.name, seat.node, Role.RANK, seat.rank)
+        for seat in generation.seats
+    }
+    for seat in generation.seats:
+        nodes.expect(m, seat.node)
+
+
+def _checkpoints(job: Job) -> None:
+    good = newest_good(job.checkpoints.values())
+    if good is not None:
+        job.begun = good.step
+        job.known_step = max(job.known_step, good.step)

@@ -1,0 +1,69 @@
+"""Warm spares: kept beside the ranks, brought to the barrier once the script is known to use the SDK."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from controlplane.core import effects as fx
+from controlplane.core.job import GONE, Job, Member
+from controlplane.core.model import JobPhase, MemberPhase, Role
+
+if TYPE_CHECKING:
+    from controlplane.core.machine import Machine
+
+_TENDED = (JobPhase.LAUNCHING, JobPhase.RUNNING)
+
+
+def tend(m: Machine, job: Job) -> None:
+    """Keep the wanted number of spares on every node. Never while an incident is open: recovery comes
+    first, and starting a process costs its ranks their cores."""
+    if job.phase not in _TENDED or job.incident is not None or job.generation is None:
+        return
+    if job.spec.spares_per_node == 0 or any(_unseen(mb) for mb in job.seated()):
+        return
+    wanted = _wanted(m, job)
+    for node in job.seat_nodes():
+        if not m.up(node):
+            continue
+        here = [
+            mb for mb in job.members.values() if mb.node == node and mb.role is Role.SPARE and not mb.dead
+        ]
+        spent = job.spare_failures.get(node, 0) > job.spec.max_restarts
+        for _ in range(0 if spent else wanted - len(here)):
+            here.append(_new(m, job, node))
+        for member in here:
+            _order(m, job, member)
+
+
+def _unseen(member: Member) -> bool:
+    return member.status is None or member.phase is MemberPhase.LAUNCHED or member.phase in GONE
+
+
+def _wanted(m: Machine, job: Job) -> int:
+    """A plain script needs a warm interpreter per rank: all of its ranks start again together."""
+    spec = job.spec
+    plain = not job.elastic and m.now >= job.launched_at + m.settings.plain_after_s
+    return max(spec.spares_per_node, spec.nproc_per_node) if plain else spec.spares_per_node
+
+
+def _new(m: Machine, job: Job, node: str) -> Member:
+    name = m.new_member(job.name)
+    member = Member(name, job.name, node, Role.SPARE)
+    member.launch = fx.Launch(
+        node, name, job.spec, Role.SPARE, warm_only=not job.elastic, generation=job.generation
+    )
+    job.members[name] = member
+    return member
+
+
+def _order(m: Machine, job: Job, member: Member) -> None:
+    if member.launch is None:
+        return
+    key = ("launch", member.node, member.name)
+    if job.elastic and member.launch.warm_only:
+        member.launch = dataclasses.replace(member.launch, warm_only=False)
+        job.sent.pop(key, None)
+    seen = (MemberPhase.LAUNCHED,) if member.launch.warm_only else (MemberPhase.LAUNCHED, MemberPhase.WARM)
+    if member.phase in seen:
+        m.order(job, key, member.launch)
