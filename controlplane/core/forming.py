@@ -56,9 +56,11 @@ def copies(m: Machine, job: Job) -> list[resume.Copy]:
         step = member.status.snapshot_step if member.status else NO_STEP
         if step > NO_STEP and member.node in readers and (member.name, step) not in job.spoiled:
             found.append(resume.Copy(Tier.MEMORY, step, readers[member.node], member=member.name))
-    for record in job.checkpoints.values():
-        if record.published and not record.bad:
-            found.append(resume.Copy(Tier.CHECKPOINT, record.step, 0, checkpoint=record.id))
+    found += [
+        resume.Copy(Tier.CHECKPOINT, record.step, 0, checkpoint=record.id)
+        for record in job.checkpoints.values()
+        if record.published and not record.bad
+    ]
     return found
 
 

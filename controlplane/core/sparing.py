@@ -30,8 +30,7 @@ def tend(m: Machine, job: Job) -> None:
             mb for mb in job.members.values() if mb.node == node and mb.role is Role.SPARE and not mb.dead
         ]
         spent = job.spare_failures.get(node, 0) > job.spec.max_restarts
-        for _ in range(0 if spent else wanted - len(here)):
-            here.append(_new(m, job, node))
+        here += [_new(m, job, node) for _ in range(0 if spent else wanted - len(here))]
         for member in here:
             _order(m, job, member)
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from controlplane.core.commit import newest_good
+from controlplane.core.job import GONE
+from controlplane.core.model import NO_STEP, MemberPhase
+
 if TYPE_CHECKING:
     from controlplane.core.cluster import Cluster
+    from controlplane.core.job import Job, Member
     from controlplane.core.model import CheckpointRecord, Incident
 
 
@@ -57,24 +62,90 @@ class RankRow:
 
 def jobs(cluster: Cluster, now: float) -> tuple[JobRow, ...]:
     """All jobs, by name."""
-    return ()
+    return tuple(_job(job) for _, job in sorted(cluster.machine.jobs.items()))
+
+
+def _job(job: Job) -> JobRow:
+    good = newest_good(job.checkpoints.values())
+    return JobRow(
+        job=job.name,
+        phase=job.phase.value,
+        reason=job.reason,
+        generation=job.generation.number if job.generation else 0,
+        world_size=len(job.seats),
+        step=min((completed(member) for member in job.seated()), default=NO_STEP),
+        restarts=job.generation.restarts if job.generation else 0,
+        incidents=job.incidents,
+        last_checkpoint=good.id if good else "",
+        argv=" ".join(job.spec.argv),
+    )
+
+
+def completed(member: Member) -> int:
+    """Steps that a member is known to have completed; -1 when nothing is known."""
+    status = member.status
+    if status is None:
+        return NO_STEP
+    return max(status.held_step, status.step if status.phase is MemberPhase.RUNNING else NO_STEP)
 
 
 def nodes(cluster: Cluster, now: float) -> tuple[NodeRow, ...]:
     """All nodes, by name."""
-    return ()
+    here: dict[str, int] = {}
+    for job in cluster.machine.jobs.values():
+        for member in job.members.values():
+            if member.alive:
+                here[member.node] = here.get(member.node, 0) + 1
+    return tuple(
+        NodeRow(
+            node=node.name,
+            state=node.state,
+            address=node.address,
+            incarnation=node.incarnation,
+            slots=node.slots,
+            members=here.get(name, 0),
+            last_heard_s=max(0.0, now - node.heard_at),
+            reason=node.reason or "; ".join(f"{d}: {why}" for d, why in node.bad_devices.items()),
+        )
+        for name, node in sorted(cluster.machine.nodes.items())
+    )
 
 
 def ranks(cluster: Cluster, now: float) -> tuple[RankRow, ...]:
     """Living members of all jobs that are not at their end: by job, ranks first, then spares."""
-    return ()
+    rows = []
+    for _, job in sorted(cluster.machine.jobs.items()):
+        living = [mb for mb in job.members.values() if not job.ended and mb.phase not in GONE]
+        living.sort(key=lambda mb: (mb.rank < 0, mb.rank, mb.node, mb.name))
+        rows += [_rank(member) for member in living if not member.dead]
+    return tuple(rows)
+
+
+def _rank(member: Member) -> RankRow:
+    status = member.status
+    return RankRow(
+        job=member.job,
+        rank=member.rank,
+        member=member.name,
+        node=member.node,
+        phase=member.phase.value,
+        role=member.role.value,
+        generation=status.generation if status else 0,
+        step=max(status.step, status.held_step) if status else NO_STEP,
+        pid=status.pid if status else 0,
+    )
 
 
 def checkpoints(cluster: Cluster, now: float) -> tuple[CheckpointRecord, ...]:
     """All checkpoints that etcd holds, by job, oldest first."""
-    return ()
+    return tuple(
+        record
+        for _, job in sorted(cluster.machine.jobs.items())
+        for record in sorted(job.checkpoints.values(), key=lambda r: (r.step, r.generation))
+    )
 
 
 def incidents(cluster: Cluster, now: float) -> tuple[Incident, ...]:
-    """Incidents of this leader's term, oldest first."""
-    return ()
+    """Incidents of this leader's term, closed ones first, then the open ones."""
+    still = [job.incident for job in cluster.machine.jobs.values() if job.incident]
+    return (*cluster.incidents, *still)
