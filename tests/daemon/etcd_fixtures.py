@@ -110,9 +110,13 @@ class Proxy:
     async def __aexit__(self, *exc: object) -> None:
         assert self._server is not None
         self._server.close()
+        self.cut()
+        await until(lambda: not self._writers, "connections of the proxy end")
+
+    def cut(self) -> None:
+        """Break every connection; new ones are served."""
         for writer in list(self._writers):
             writer.transport.abort()
-        await until(lambda: not self._writers, "connections of the proxy end")
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         up_reader, up_writer = await asyncio.open_connection(*self._upstream)
