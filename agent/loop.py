@@ -1,13 +1,169 @@
-"""The agent's shell."""
+"""The agent's shell: makes a node's rooms, keeps them running, and ends them in order."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
+import os
+import re
+import signal
+import socket
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.launch_client import LauncherError
+from agent.link import LinkRefused
+from agent.metrics import MetricsServer
+from agent.node import Node
+from agent.paths import FolderLock, Paths
+from agent.ports import route_address
+from agent.sensors import found_sensors, slots_here
+from controlplane.settings import SettingsError, check_agent
+
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from agent.sensors import Sensor
     from controlplane.settings import AgentSettings
+
+_SENSE_S = 1.0
+log = logging.getLogger("holdfast.agent")
 
 
 async def serve(settings: AgentSettings) -> int:
-    """Be one node's agent until SIGTERM or SIGINT. The exit code: 0 orderly, 1 with the reason logged."""
-    raise SystemExit(f"agent {settings.node}: under construction")
+    """Be one node's agent until SIGTERM or SIGINT; then end its ranks, and leave only logs behind.
+
+    Returns 0 after an orderly end and 1 when it could not go on, the reason logged. Raises SettingsError
+    on settings that cannot be (another agent in the same run folder is one of them)."""
+    check_agent(settings)
+    name = settings.node or _host_name()
+    paths = Paths.of(settings, name)
+    paths.create()
+    lock = FolderLock(paths.run)
+    try:
+        node = Node(settings, name, _address(settings), settings.slots or slots_here(), paths)
+        return await _Shell(node).run()
+    finally:
+        lock.release()
+
+
+class _Shell:
+    """A node with its tasks."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._stop = asyncio.Event()
+        self._failure = ""
+        self._metrics: MetricsServer | None = None
+
+    async def run(self) -> int:
+        """From the first to the last."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            await self._open()
+            sensors = found_sensors(self._node.paths.run)
+            works = [self._node.link.run(), self._node.launcher.run(self._node.exits.lost)]
+            works += [self._sense(sensor) for sensor in sensors]
+            tasks = [asyncio.create_task(self._guard(work)) for work in works]
+            await self._stop.wait()
+        except LauncherError as error:
+            self._fail(str(error))
+        finally:
+            await self._close(tasks)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+        return 1 if self._failure else 0
+
+    async def _open(self) -> None:
+        node = self._node
+        if node.settings.metrics:
+            self._metrics = MetricsServer(node, node.settings.metrics)
+        node.members.recall()
+        if node.outputs is not None:
+            node.outputs.start()
+        await node.launcher.open()
+        await node.gate.open()
+        self._write_addresses()
+        log.info(
+            "agent of node %s at %s, %d slots, in %s", node.name, node.address, node.slots, node.paths.run
+        )
+
+    def _write_addresses(self) -> None:
+        node = self._node
+        if not node.settings.address_file:
+            return
+        metrics = self._metrics.address if self._metrics is not None else ""
+        target = Path(node.settings.address_file)
+        draft = target.with_name(target.name + ".new")
+        draft.write_text(json.dumps({"metrics": metrics, "pid": os.getpid(), "node": node.name}))
+        draft.replace(target)
+
+    def _remove_addresses(self) -> None:
+        if self._node.settings.address_file:
+            Path(self._node.settings.address_file).unlink(missing_ok=True)
+
+    async def _guard(self, work: Coroutine[None, None, None]) -> None:
+        """Run a task to its end; one that fails ends the agent, with the reason."""
+        try:
+            await work
+        except (LinkRefused, LauncherError) as error:
+            self._fail(str(error))
+        except Exception as error:
+            log.exception("the agent cannot go on")
+            self._fail(repr(error))
+
+    def _fail(self, reason: str) -> None:
+        log.error("the agent ends: %s", reason)
+        self._failure = reason
+        self._stop.set()
+
+    async def _sense(self, sensor: Sensor) -> None:
+        while True:
+            try:
+                for reading in await asyncio.to_thread(sensor.read):
+                    self._node.device(reading)
+            except OSError as error:
+                log.warning("%s cannot read: %s", type(sensor).__name__, error)
+            await asyncio.sleep(_SENSE_S)
+
+    async def _close(self, tasks: list[asyncio.Task[None]]) -> None:
+        node = self._node
+        node.stop_judging()
+        await node.launcher.end()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await node.gate.close()
+        await node.snapshots.close()
+        node.stop_judging()
+        if node.outputs is not None:
+            node.outputs.close()
+        if self._metrics is not None:
+            self._metrics.close()
+        node.members.close()
+        node.port.close()
+        node.paths.remove()
+        self._remove_addresses()
+
+
+def _host_name() -> str:
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:63].lstrip("._-")
+    if not name:
+        raise SettingsError(f"the host name {socket.gethostname()!r} cannot name a node: give --node")
+    return name
+
+
+def _address(settings: AgentSettings) -> str:
+    if settings.address:
+        return settings.address
+    coordinator = settings.coordinator.split(",")[0]
+    try:
+        return route_address(coordinator)
+    except (OSError, ValueError) as error:
+        raise SettingsError(
+            f"no route to the coordinator {coordinator}: {error}; mend --coordinator, or give --address"
+        ) from error

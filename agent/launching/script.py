@@ -134,7 +134,7 @@ def _run_file(script: str, main: types.ModuleType) -> None:
         raise FileNotFoundError(f"the script {script} is not there (looked for {path})")
     sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
     with io.open_code(path) as file:
-        code = compile(file.read(), script, "exec")
+        code = compile(file.read(), path, "exec")
     loader = importlib.machinery.SourceFileLoader("__main__", path)
     main.__dict__.update(__file__=path, __cached__=None, __loader__=loader, __spec__=None)
     exec(code, main.__dict__)

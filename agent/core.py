@@ -1,0 +1,161 @@
+"""What an agent judges by itself: silent processes and bad devices. No clock, no I/O: events in, effects out.
+
+A process beats; silence for its timeout means dead. A device is bad once its sensor has called it so, or
+could not read it, for its timeout; it is well again after as long. When the agent itself was stopped for
+a while nobody was heard: then everybody gets that time back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A process beats. The first beat puts it under watch."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unwatched:
+    """A process is gone, or need not beat."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a sensor says of a device now."""
+
+    device: str
+    healthy: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """This process is dead for us: kill it. `age_s` since its last beat."""
+
+    member: str
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceChanged:
+    """A device became bad, or well again."""
+
+    device: str
+    healthy: bool
+    reason: str
+
+
+Event = Heard | Unwatched | Reading | Tick
+Effect = Silent | DeviceChanged
+
+
+@dataclass(slots=True)
+class _Device:
+    read_at: float
+    differs_since: float  # when readings began to differ from `healthy`; infinity when they agree
+    healthy: bool = True  # what was last told
+    reason: str = ""
+
+
+class Watch:
+    """The processes and devices of one node. All times in s, on the clock of `now`."""
+
+    def __init__(self, process_timeout_s: float, device_timeout_s: float) -> None:
+        self._process_s, self._device_s = process_timeout_s, device_timeout_s
+        self._heard: dict[str, float] = {}
+        self._devices: dict[str, _Device] = {}
+        self._now = -math.inf
+        self.stalls = 0  # times the agent itself was found to have been stopped
+        self._handlers: dict[type[Any], Callable[[float, Any], None]] = {
+            Heard: self._on_heard,
+            Unwatched: self._on_unwatched,
+            Reading: self._on_reading,
+            Tick: lambda _now, _event: None,
+        }
+
+    @property
+    def look_every_s(self) -> float:
+        """The longest pause between two steps that is no sign of having been stopped."""
+        return self._process_s / 4
+
+    def step(self, now: float, event: Event) -> list[Effect]:
+        """Take one event at time `now` and say what is to be done."""
+        assert now >= self._now, f"the clock went back from {self._now} to {now}"
+        self._forgive(now)
+        self._handlers[type(event)](now, event)
+        return [*self._silent(now), *self._changed(now)]
+
+    def next_deadline(self) -> float:
+        """When a Tick is due at the latest; infinity when nothing is watched."""
+        if not self._heard and not self._devices:
+            return math.inf
+        due = [at + self._process_s for at in self._heard.values()]
+        due += [self._due(device) for device in self._devices.values()]
+        return min(*due, self._now + self.look_every_s) if due else math.inf
+
+    def check(self) -> None:
+        """Raise AssertionError when an invariant is broken."""
+        for member, at in self._heard.items():
+            assert at <= self._now < at + self._process_s, f"{member} is overdue and was not told"
+        for name, device in self._devices.items():
+            assert self._due(device) > self._now, f"{name} is overdue and was not told"
+
+    def _forgive(self, now: float) -> None:
+        gap = now - self._now
+        self._now = now
+        if not self._process_s / 2 < gap < math.inf:
+            return
+        self.stalls += 1
+        for member in self._heard:
+            self._heard[member] = min(now, self._heard[member] + gap)
+        for device in self._devices.values():
+            device.read_at = min(now, device.read_at + gap)
+            device.differs_since += gap
+
+    def _on_heard(self, now: float, event: Heard) -> None:
+        self._heard[event.member] = now
+
+    def _on_unwatched(self, _now: float, event: Unwatched) -> None:
+        self._heard.pop(event.member, None)
+
+    def _on_reading(self, now: float, event: Reading) -> None:
+        device = self._devices.setdefault(event.device, _Device(now, math.inf))
+        device.read_at, device.reason = now, event.reason
+        if event.healthy == device.healthy:
+            device.differs_since = math.inf
+        else:
+            device.differs_since = min(device.differs_since, now)
+
+    def _silent(self, now: float) -> list[Effect]:
+        late = [member for member, at in self._heard.items() if now >= at + self._process_s]
+        return [Silent(member, now - self._heard.pop(member)) for member in late]
+
+    def _changed(self, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for name, device in self._devices.items():
+            if now < self._due(device):
+                continue
+            unread = device.healthy and now >= device.read_at + self._device_s
+            device.healthy, device.differs_since = not device.healthy, math.inf
+            reason = f"no reading for {self._device_s:g} s" if unread else device.reason
+            effects.append(DeviceChanged(name, device.healthy, reason))
+        return effects
+
+    def _due(self, device: _Device) -> float:
+        if not device.healthy:
+            return device.differs_since + self._device_s
+        return min(device.differs_since, device.read_at) + self._device_s

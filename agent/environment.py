@@ -1,0 +1,80 @@
+"""The environment of a rank's process: torchrun's variables and ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controlplane.core.model import NO_RANK, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controlplane.core.effects import Launch
+    from controlplane.core.model import Generation
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What a node gives to every process on it."""
+
+    node: str
+    address: str  # host that peers use
+    gate: str  # path of gate.sock
+    ledger: str  # folder, "" for none
+
+
+def environment(base: Mapping[str, str], launch: Launch, facts: NodeFacts, board: str) -> dict[str, str]:
+    """The full environment of one process: the agent's own, then the job's, then what the launch says."""
+    spec = launch.spec
+    env = {**base, **dict(spec.env)}
+    nproc = launch.spec.nproc_per_node
+    if nproc > 1:
+        env.setdefault("OMP_NUM_THREADS", "1")
+    env.update(_seat(launch, facts.node))
+    env.update(
+        TORCHELASTIC_MAX_RESTARTS=str(spec.max_restarts),
+        TORCHELASTIC_RUN_ID=spec.job,
+        TORCHELASTIC_USE_AGENT_STORE="False",
+        HOLDFAST_GATE=facts.gate,
+        HOLDFAST_MEMBER=launch.member,
+        HOLDFAST_BOARD=board,
+        HOLDFAST_JOB=spec.job,
+        HOLDFAST_NODE=facts.node,
+        HOLDFAST_ADDRESS=facts.address,
+        HOLDFAST_ROLE=launch.role.value,
+        HOLDFAST_SNAPSHOT_EVERY=str(spec.snapshot_every),
+    )
+    if facts.ledger:
+        env["HOLDFAST_LEDGER"] = facts.ledger
+    return env
+
+
+def _seat(launch: Launch, node: str) -> dict[str, str]:
+    """torchrun's variables. A spare has no rank yet: it gets -1, and the SDK sets it when it has one."""
+    spec, generation = launch.spec, launch.generation
+    nodes = _nodes(generation)
+    world = generation.world_size if generation else spec.nnodes_max * spec.nproc_per_node
+    here = nodes.count(node) if generation else spec.nproc_per_node
+    groups = list(dict.fromkeys(nodes)) or [node]
+    spare = launch.role == Role.SPARE or launch.rank == NO_RANK
+    rank = NO_RANK if spare else launch.rank
+    host, _, port = (generation.master if generation else "").rpartition(":")
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(NO_RANK if spare else launch.local_rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": str(here),
+        "GROUP_RANK": str(groups.index(node) if node in groups else NO_RANK),
+        "GROUP_WORLD_SIZE": str(len(groups) if generation else spec.nnodes_max),
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": str(world),
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": host.strip("[]"),
+        "MASTER_PORT": port,
+        "TORCHELASTIC_RESTART_COUNT": str(generation.restarts if generation else 0),
+    }
+
+
+def _nodes(generation: Generation | None) -> list[str]:
+    return [seat.node for seat in generation.seats] if generation else []

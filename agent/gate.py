@@ -1,0 +1,236 @@
+"""The gate: the Unix socket where a node's ranks talk to their agent.
+
+Who connects is checked against the launcher's members by the kernel's word (SO_PEERCRED). What is garbage
+ends its own connection only."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import struct
+from typing import TYPE_CHECKING, Protocol
+
+from agent.frames import Decoder, FrameError, Message, encode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VERSION = 1
+_BACKLOG = 128
+log = logging.getLogger("holdfast.agent.gate")
+
+
+class BadMessage(ValueError):
+    """A frame of ours whose content cannot be. It is dropped, counted and logged."""
+
+
+class Admission(Protocol):
+    """What the gate asks of the node."""
+
+    def admit(self, member: str, pid: int) -> str:
+        """Why this process is not that member; "" when it is."""
+
+    def hear(self, member: str, message: Message) -> None:
+        """A message of an admitted member. Raises BadMessage."""
+
+    def joined(self, member: str, message: Message) -> list[Message]:
+        """A member's hello was taken: what it is to be told first. Raises BadMessage."""
+
+    def left(self, member: str) -> None:
+        """A member's connection ended."""
+
+    def drop(self, kind: str, reason: str) -> None:
+        """Something was dropped: count it."""
+
+
+class Gate:
+    """The listening socket and its connections."""
+
+    def __init__(self, path: Path, node: Admission) -> None:
+        self._path, self._node = path, node
+        self._ranks: dict[str, _Connection] = {}
+        self._open: set[_Connection] = set()
+        self._server: asyncio.Server | None = None
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._open)
+
+    async def open(self) -> None:
+        """Listen, mode 0600. Raises OSError."""
+        self._path.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX)
+        before = os.umask(0o177)
+        try:
+            listener.bind(str(self._path))
+        finally:
+            os.umask(before)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(
+            lambda: _Connection(self), sock=listener, backlog=_BACKLOG
+        )
+
+    async def close(self) -> None:
+        """End every connection and remove the socket."""
+        if self._server is None:
+            return
+        self._server.close()
+        for connection in list(self._open):
+            connection.abort()
+        self._path.unlink(missing_ok=True)
+        await asyncio.sleep(0)  # lets the aborted transports close their sockets
+
+    def push(self, member: str, message: Message) -> bool:
+        """Say something to a member at once. False when it is not connected."""
+        connection = self._ranks.get(member)
+        if connection is None:
+            return False
+        connection.say(message)
+        return True
+
+    def connected(self, member: str) -> bool:
+        """Whether this member has a connection now."""
+        return member in self._ranks
+
+    def opened(self, connection: _Connection) -> None:
+        """A socket connected; who it is will be known by its first frame."""
+        self._open.add(connection)
+
+    def closed(self, connection: _Connection) -> None:
+        """A connection is gone."""
+        self._open.discard(connection)
+        member = connection.member
+        if member and self._ranks.get(member) is connection:
+            del self._ranks[member]
+            self._node.left(member)
+
+    def hear(self, connection: _Connection, message: Message) -> None:
+        """Take one frame. Raises FrameError when the connection must end."""
+        op = message.get("op")
+        if connection.member:
+            self._dispatch(connection.member, message)
+        elif op == "hello":
+            self._greet(connection, message)
+        elif op == "raised":  # from agent.warm: it says only this
+            self._check(connection, message)
+            self._dispatch(str(message["member"]), message)
+            connection.say({"op": "noted"})
+        else:
+            raise FrameError(f"the first frame must be a hello, not {op!r:.80}")
+
+    def drop(self, kind: str, reason: str) -> None:
+        """Count and log what was dropped."""
+        log.warning("%s: %s", kind, reason)
+        self._node.drop(kind, reason)
+
+    def _dispatch(self, member: str, message: Message) -> None:
+        try:
+            self._node.hear(member, message)
+        except BadMessage as error:
+            self.drop("rank_message", f"{member}: {error}")
+
+    def _check(self, connection: _Connection, message: Message) -> None:
+        """Raise FrameError unless the peer is the member it says it is, in our version."""
+        member, pid = message.get("member"), message.get("pid")
+        if message.get("version") != VERSION:
+            theirs = f"{message.get('version')!r:.80}"
+            reason = f"this agent speaks version {VERSION}, not {theirs}: install the same Holdfast"
+        elif not isinstance(member, str) or not isinstance(pid, int):
+            reason = "member and pid are needed"
+        elif connection.uid not in (os.getuid(), 0):
+            reason = f"user {connection.uid} is not ours"
+        elif connection.pid not in (0, pid):  # 0: of another pid namespace, the kernel cannot say
+            reason = f"process {connection.pid} says it is {pid}"
+        else:
+            reason = self._node.admit(member, pid)
+        if reason:
+            connection.say({"op": "refused", "reason": reason})
+            raise FrameError(f"refused: {reason}")
+
+    def _greet(self, connection: _Connection, message: Message) -> None:
+        self._check(connection, message)
+        member = str(message["member"])
+        try:
+            first = self._node.joined(member, message)
+        except BadMessage as error:
+            raise FrameError(str(error)) from error
+        older = self._ranks.get(member)
+        connection.member = member
+        self._ranks[member] = connection
+        if older is not None:
+            older.end()
+        for answer in first:
+            connection.say(answer)
+
+
+class _Connection(asyncio.Protocol):
+    """One process at the gate."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._decoder = Decoder()
+        self._transport: asyncio.Transport | None = None
+        self.member = ""
+        self.pid = self.uid = -1
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        descriptor = transport.get_extra_info("socket").fileno()
+        with socket.socket(fileno=os.dup(descriptor)) as peer:
+            credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        self.pid, self.uid, _ = struct.unpack("3i", credentials)
+        self._gate.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for message in self._decoder.feed(data):
+                self._gate.hear(self, message)
+        except FrameError as error:
+            self._gate.drop("gate_connection", f"{self.member or self.pid}: {error}")
+            self.end()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self._gate.closed(self)
+
+    def say(self, message: Message) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(encode(message))
+
+    def end(self) -> None:
+        """Close once what was said is sent; what still comes is not read."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def integer(message: Message, key: str) -> int:
+    """An integer field of a message. Raises BadMessage."""
+    value = message.get(key)
+    if type(value) is not int or not -1 <= value < 1 << 62:
+        raise BadMessage(f"{message.get('op')}: {key} must be an integer, not {value!r:.80}")
+    return value
+
+
+def number(message: Message, key: str) -> float:
+    """A finite number of a message, or 0.0 when it is null. Raises BadMessage."""
+    value = message.get(key)
+    if value is None:
+        return 0.0
+    if type(value) not in (int, float) or not abs(value) < 1e15:
+        raise BadMessage(f"{message.get('op')}: {key} must be a number, not {value!r:.80}")
+    return float(value)
+
+
+def text(message: Message, key: str, default: str | None = None) -> str:
+    """A string field of a message. Raises BadMessage."""
+    value = message.get(key, default)
+    if not isinstance(value, str):
+        raise BadMessage(f"{message.get('op')}: {key} must be a string, not {value!r:.80}")
+    return value

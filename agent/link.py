@@ -1,0 +1,245 @@
+"""The link to the leading coordinator: one stream, kept up for ever. Training never waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import itertools
+import logging
+import random
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+
+from controlplane import __version__
+from controlplane.core import events
+from controlplane.wire import codec
+from controlplane.wire import control_pb2 as pb
+from controlplane.wire.control_pb2_grpc import ControlStub
+from controlplane.wire.shape import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from controlplane.core.model import MemberStatus
+
+_ANSWER_TIMEOUT_S = 5.0
+_BACKOFF_S = (0.1, 3.0)
+_RESEND_S = 10.0
+"""What was said so shortly before a stream broke may never have arrived: it is said again."""
+_OUTBOX_MAX = 4096
+_OPTIONS = (
+    ("grpc.max_receive_message_length", codec.MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", codec.MESSAGE_BYTES_MAX),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+)
+_LEVELS = (events.NodeBeat, events.MemberReport)
+"""What the next hello says anyhow: not kept while there is no stream."""
+_stub: Any = ControlStub  # generated code has no annotations
+log = logging.getLogger("holdfast.agent.link")
+
+
+class LinkRefused(RuntimeError):
+    """Every coordinator there is refuses this agent, for good. The message says why."""
+
+
+class _Moved(Exception):
+    """The coordinator we asked does not lead."""
+
+    def __init__(self, reason: str, leader: str) -> None:
+        super().__init__(reason)
+        self.leader = leader
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """What the link needs of its node."""
+
+    cluster: str
+    node: str
+    incarnation: int
+    joined: Callable[[], events.NodeJoined]
+    statuses: Callable[[], tuple[MemberStatus, ...]]
+    port: Callable[[], int]
+    order: Callable[[codec.Order], None]
+    drop: Callable[[str, str], None]
+
+
+class Link:
+    """Says what happens on the node, and hears orders. Loses no one-time message while the leader changes."""
+
+    def __init__(self, coordinators: Sequence[str], beat_interval_s: float, peer: Peer) -> None:
+        self._coordinators = tuple(coordinators)
+        self._beat_interval_s = beat_interval_s
+        self._peer = peer
+        self._term = 0
+        self._seq = itertools.count(1)
+        self._outbox: asyncio.Queue[pb.AgentMessage] = asyncio.Queue()
+        self._kept: collections.deque[events.Event] = collections.deque(maxlen=_OUTBOX_MAX)
+        self._said: collections.deque[tuple[float, events.Event]] = collections.deque(maxlen=_OUTBOX_MAX)
+        self.up = False
+        self.beats = 0
+        self.welcomes = 0
+
+    @property
+    def term(self) -> int:
+        """The highest term heard of."""
+        return self._term
+
+    async def run(self) -> None:
+        """Keep the stream up until cancelled. Raises LinkRefused when no coordinator will ever have us."""
+        targets = itertools.cycle(self._coordinators)
+        pause_s, leader, refusals = _BACKOFF_S[0], "", 0
+        while True:
+            target, leader = leader or next(targets), ""
+            before = self.welcomes
+            try:
+                await self._converse(target)
+            except _Moved as moved:
+                leader = moved.leader if moved.leader != target else ""
+                log.info("%s: %s", target, moved)
+            except LinkRefused as refused:
+                refusals += 1
+                log.error("%s refuses this agent: %s", target, refused)
+                if not self.welcomes and refusals >= len(self._coordinators):
+                    raise
+            except (grpc.RpcError, OSError, TimeoutError, WireError) as error:
+                log.warning("no stream with %s: %s", target, _reason(error))
+            if self.welcomes > before:
+                pause_s, refusals = _BACKOFF_S[0], 0
+            if not leader:
+                await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+                pause_s = min(pause_s * 2, _BACKOFF_S[1])
+
+    def report(self, status: MemberStatus) -> None:
+        """One member changed: say so at once."""
+        peer = self._peer
+        self.tell(events.MemberReport(peer.node, peer.incarnation, 0, status))
+
+    def tell(self, event: events.Event) -> None:
+        """Say something now; what the next hello does not repeat is kept until there is a stream."""
+        if self.up:
+            self._say(event)
+        elif not isinstance(event, _LEVELS):
+            self._kept.append(event)
+
+    def _say(self, event: Any) -> None:
+        if isinstance(event, _LEVELS):
+            event = dataclasses.replace(event, seq=next(self._seq))
+        else:
+            self._said.append((time.monotonic(), event))
+        self._outbox.put_nowait(codec.to_coordinator(event))
+
+    async def _converse(self, target: str) -> None:
+        """One stream, from hello to its end. Raises what ended it."""
+        async with grpc.aio.insecure_channel(target, options=_OPTIONS) as channel:
+            call = _stub(channel).Link()
+            try:
+                async with asyncio.timeout(_ANSWER_TIMEOUT_S):
+                    await self._greet(call)
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._write(call))
+                    tasks.create_task(self._beat())
+                    tasks.create_task(self._read(call, target))
+            except BaseExceptionGroup as group:
+                raise _first(group) from None
+            finally:
+                self._down()
+                call.cancel()
+
+    async def _greet(self, call: Any) -> None:
+        greeting = codec.hello(self._peer.joined(), self._peer.cluster, self._term, __version__)
+        await call.write(greeting)
+        message = await call.read()
+        if message is grpc.aio.EOF:
+            raise OSError("the stream ended before an answer")
+        answer = codec.order_from(message, self._peer.node)
+        if isinstance(answer, codec.Refused):
+            _refuse(answer)
+        if not isinstance(answer, codec.Welcome):
+            raise WireError(f"the first answer is a {type(answer).__name__}, no welcome")
+        if message.term < self._term:
+            raise _Moved(f"its term {message.term} is over: {self._term} was heard of", "")
+        self._term = message.term
+        if answer.beat_interval_s > 0:
+            self._beat_interval_s = answer.beat_interval_s
+        self._up()
+
+    def _up(self) -> None:
+        self.up = True
+        self.welcomes += 1
+        log.info("welcome by term %d", self._term)
+        now = time.monotonic()
+        again = [event for at, event in self._said if now - at < _RESEND_S]
+        kept = list(self._kept)
+        self._said.clear()
+        self._kept.clear()
+        for event in (*again, *kept):
+            self._say(event)
+
+    def _down(self) -> None:
+        self.up = False
+        with contextlib.suppress(asyncio.QueueEmpty):
+            while True:
+                self._outbox.get_nowait()
+
+    async def _write(self, call: Any) -> None:
+        while True:
+            message = await self._outbox.get()
+            await call.write(message)
+
+    async def _beat(self) -> None:
+        peer = self._peer
+        while True:
+            self._say(events.NodeBeat(peer.node, peer.incarnation, 0, peer.port(), peer.statuses()))
+            self.beats += 1
+            await asyncio.sleep(self._beat_interval_s)
+
+    async def _read(self, call: Any, target: str) -> None:
+        while True:
+            message = await call.read()
+            if message is grpc.aio.EOF:
+                raise OSError(f"{target} ended the stream")
+            self._hear(message)
+
+    def _hear(self, message: pb.CoordinatorMessage) -> None:
+        if message.term < self._term:
+            self._peer.drop("stale_order", f"term {message.term} is below {self._term}")
+            return
+        self._term = message.term
+        try:
+            order = codec.order_from(message, self._peer.node)
+        except WireError as error:
+            self._peer.drop("order", str(error))
+            return
+        if isinstance(order, codec.Refused):
+            _refuse(order)
+        elif not isinstance(order, codec.Welcome):
+            self._peer.order(order)
+
+
+def _refuse(answer: codec.Refused) -> None:
+    if answer.retry or answer.leader:
+        raise _Moved(answer.reason, answer.leader)
+    raise LinkRefused(answer.reason)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    found: BaseException = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return str(error) or type(error).__name__

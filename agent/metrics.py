@@ -1,0 +1,136 @@
+"""The agent's /metrics: what an operator needs of one node."""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from controlplane import __version__
+from controlplane.core.model import MemberPhase
+from controlplane.settings import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from threading import Thread
+    from wsgiref.simple_server import WSGIServer
+
+    from prometheus_client.metrics_core import Metric
+
+    from agent.node import Node
+
+_DROPPED = "dropped_"
+
+
+class NodeCollector(Collector):
+    """Reads a node's own state when it is asked for; nothing is kept twice."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def collect(self) -> Iterator[Metric]:
+        """All families."""
+        yield from self._about()
+        yield from self._members()
+        yield from self._traffic()
+        yield from self._devices()
+        yield from self._uploads()
+
+    def _about(self) -> Iterator[Metric]:
+        labels = [self._node.settings.cluster, self._node.name]
+        info = GaugeMetricFamily(
+            "holdfast_agent_build_info", "Version of this agent", labels=["version", "cluster", "node"]
+        )
+        info.add_metric([__version__, *labels], 1)
+        yield info
+        yield _gauge("holdfast_agent_connected", "1 while a coordinator hears this agent", self._node.link.up)
+        yield _gauge("holdfast_agent_term", "Highest term heard of", self._node.link.term)
+
+    def _members(self) -> Iterator[Metric]:
+        phases = collections.Counter(member.status.phase for member in self._node.members)
+        family = GaugeMetricFamily("holdfast_agent_members", "Members by phase", labels=["phase"])
+        for phase in MemberPhase:
+            family.add_metric([phase.value], phases[phase])
+        yield family
+        step = GaugeMetricFamily("holdfast_rank_step", "Step a rank is in", labels=["job", "rank"])
+        values = GaugeMetricFamily(
+            "holdfast_rank_reported", "What the script reports", labels=["job", "rank", "name"]
+        )
+        for member in self._node.members:
+            if member.alive and member.status.rank >= 0:
+                labels = [member.status.job, str(member.status.rank)]
+                step.add_metric(labels, member.step())
+                for name, value in list(member.reported.items()):
+                    values.add_metric([*labels, name], value)
+        yield step
+        yield values
+
+    def _traffic(self) -> Iterator[Metric]:
+        node = self._node
+        yield _counter("holdfast_agent_beats", "Beats sent to the coordinator", node.link.beats)
+        yield _counter("holdfast_agent_welcomes", "Streams that a coordinator took", node.link.welcomes)
+        yield _gauge("holdfast_agent_gate_connections", "Ranks connected", node.gate.connections)
+        dropped = CounterMetricFamily("holdfast_agent_dropped", "What was dropped", labels=["kind"])
+        noted = CounterMetricFamily("holdfast_agent_events", "What happened on the node", labels=["kind"])
+        for kind, count in list(node.counts.items()):
+            family = dropped if kind.startswith(_DROPPED) else noted
+            family.add_metric([kind.removeprefix(_DROPPED)], count)
+        yield dropped
+        yield noted
+
+    def _devices(self) -> Iterator[Metric]:
+        healthy = GaugeMetricFamily(
+            "holdfast_device_healthy", "1: the sensor finds it well", labels=["device"]
+        )
+        reading = GaugeMetricFamily(
+            "holdfast_device_reading",
+            "What a sensor reads, unit in the figure's name",
+            labels=["device", "figure"],
+        )
+        for name, device in list(self._node.devices.items()):
+            healthy.add_metric([name], device.healthy)
+            for figure, value in device.figures.items():
+                reading.add_metric([name, figure], value)
+        yield healthy
+        yield reading
+
+    def _uploads(self) -> Iterator[Metric]:
+        snapshots = self._node.snapshots
+        yield _gauge("holdfast_agent_snapshot_orders", "Uploads and loads not done yet", snapshots.queued)
+        yield _counter("holdfast_agent_uploaded_bytes", "Written to storage", snapshots.bytes_written)
+
+
+class MetricsServer:
+    """Serves one node's metrics over HTTP."""
+
+    def __init__(self, node: Node, address: str) -> None:
+        """Raises SettingsError when the address cannot be served at."""
+        registry = CollectorRegistry()
+        registry.register(NodeCollector(node))
+        host, _, port = address.rpartition(":")
+        self._server: WSGIServer
+        self._thread: Thread
+        try:
+            self._server, self._thread = start_http_server(int(port), host.strip("[]"), registry)
+        except (OSError, ValueError, OverflowError) as error:
+            raise SettingsError(
+                f"--metrics {address} cannot be served: {error}; give a free host:port, or port 0"
+            ) from error
+        self.address = f"{host}:{self._server.server_port}"
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _gauge(name: str, about: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, about, value=float(value))
+
+
+def _counter(name: str, about: str, value: float) -> CounterMetricFamily:
+    return CounterMetricFamily(name, about, value=float(value))

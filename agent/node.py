@@ -1,0 +1,275 @@
+"""One node: its members, and the rooms around them (gate, launcher, link, snapshots, watch) joined up."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import logging
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from agent import core
+from agent.environment import NodeFacts
+from agent.exits import Exits
+from agent.gate import VERSION as GATE_VERSION
+from agent.gate import Gate
+from agent.launch_client import LauncherClient
+from agent.link import Link, Peer
+from agent.members import Member, Members
+from agent.orders import Orders
+from agent.outputs import Outputs
+from agent.ports import OfferedPort
+from agent.ranks import Ranks
+from agent.snapshots import Snapshots
+from controlplane.core import events
+from controlplane.core.model import Cause, Failure, MemberPhase, Role, Tier
+
+if TYPE_CHECKING:
+    from agent.frames import Message
+    from agent.paths import Paths
+    from agent.sensors import DeviceReading
+    from controlplane.core.model import Generation, Placement
+    from controlplane.settings import AgentSettings
+
+_DEATH_TIMEOUT_S = 2.0
+log = logging.getLogger("holdfast.agent")
+
+
+class Node:
+    """What an agent is while it serves."""
+
+    def __init__(self, settings: AgentSettings, name: str, address: str, slots: int, paths: Paths) -> None:
+        self.settings, self.name, self.address, self.slots, self.paths = settings, name, address, slots, paths
+        self.incarnation = time.time_ns()
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.devices: dict[str, DeviceReading] = {}
+        self.facts = NodeFacts(name, address, str(paths.gate), settings.ledger)
+        self.port = OfferedPort()
+        self.members = Members(paths, self._changed)
+        self.gate = Gate(paths.gate, self)
+        self.exits = Exits(self)
+        self.launcher = LauncherClient(paths, settings.orphan_timeout_s, self.exits.hear)
+        self.snapshots = Snapshots(paths, self.incarnation, self.tell, self._loaded)
+        self.outputs = Outputs() if settings.show_output else None
+        self.orders = Orders(self)
+        self._ranks = Ranks(self)
+        self._watch = core.Watch(settings.process_timeout_s, settings.device_timeout_s)
+        self._timer: asyncio.TimerHandle | None = None
+        self.link = Link(settings.coordinator.split(","), settings.beat_interval_s, self._peer())
+
+    def _peer(self) -> Peer:
+        return Peer(
+            cluster=self.settings.cluster,
+            node=self.name,
+            incarnation=self.incarnation,
+            joined=self.joined_event,
+            statuses=self.members.statuses,
+            port=lambda: self.port.number,
+            order=self.orders.carry_out,
+            drop=self.drop,
+        )
+
+    def joined_event(self) -> events.NodeJoined:
+        """What a new stream is told first."""
+        return events.NodeJoined(
+            self.name,
+            self.incarnation,
+            self.exits.launcher,
+            self.address,
+            self.slots,
+            self.port.number,
+            self.members.statuses(),
+        )
+
+    def tell(self, event: events.Event) -> None:
+        """Tell the coordinator something that happened once."""
+        self.link.tell(event)
+
+    def count(self, kind: str) -> None:
+        """Count something for the metrics."""
+        self.counts[kind] += 1
+
+    def drop(self, kind: str, reason: str) -> None:
+        """Something was dropped."""
+        log.warning("dropped (%s): %s", kind, reason)
+        self.counts[f"dropped_{kind}"] += 1
+
+    def order_failed(self, job: str, member: str, failure: Failure) -> None:
+        """An order about a member could not be carried out."""
+        self.tell(events.OrderFailed(self.name, self.incarnation, job, member, failure))
+
+    # ------------------------------------------------------------ what the gate asks (gate.Admission)
+
+    def admit(self, member: str, pid: int) -> str:
+        """Why this process is not that member; "" when it is."""
+        known = self.members.get(member)
+        if known is None:
+            return f"there is no member {member!r:.120} on node {self.name}"
+        if not known.alive:
+            return f"member {member} is dead for the cluster"
+        if pid != known.status.pid and not _of_session(pid, known.status.pid):
+            return f"member {member} is process {known.status.pid}, not {pid}"
+        return ""
+
+    def joined(self, member: str, message: Message) -> list[Message]:
+        """A rank's hello was taken: its welcome, and what it may have missed. Raises BadMessage."""
+        known = self.members.get(member)
+        assert known is not None  # admit() saw it in the same breath
+        missed = self._ranks.greet(known, message)
+        self._judge(core.Heard(member))
+        welcome = {
+            "op": "welcome",
+            "version": GATE_VERSION,
+            "beat_interval_s": self.settings.beat_interval_s,
+            "process_timeout_s": self.settings.process_timeout_s,
+        }
+        return [welcome, *missed]
+
+    def hear(self, member: str, message: Message) -> None:
+        """A message of a rank. Raises BadMessage."""
+        known = self.members.get(member)
+        if known is None:
+            return
+        self._ranks.hear(known, message)
+        if known.alive and self.gate.connected(member):
+            self._judge(core.Heard(member))
+
+    def left(self, member: str) -> None:
+        """A rank's connection ended. Its process, or its silence, will tell what that means."""
+        log.debug("%s left the gate", member)
+
+    # ------------------------------------------------------------ members
+
+    def adopted(self, member: Member) -> None:
+        """An earlier agent's member lives on: watch it, and show what it prints from now on."""
+        if member.status.elastic:
+            self._judge(core.Heard(member.name))
+        self.show(member, from_end=True)
+
+    def show(self, member: Member, *, from_end: bool = False) -> None:
+        """Show a member's output."""
+        if self.outputs is not None:
+            path = self.paths.log(member.name)
+            self.outputs.follow(member.name, path, lambda: self._label(member), from_end=from_end)
+
+    def _label(self, member: Member) -> str:
+        status = member.status
+        rank = "spare" if status.role == Role.SPARE and status.rank < 0 else str(status.rank)
+        return f"{self.name} {rank}"
+
+    def gone(self, member: Member) -> None:
+        """A member's process ended: nothing more is expected of it."""
+        self._judge(core.Unwatched(member.name))
+        if self.outputs is not None:
+            self.outputs.finish(member.name)
+
+    def settled(self, member: Member) -> None:
+        """A member's end was reported. Of a completed job, nothing of it is kept."""
+        if member.complete is not None:
+            self.dismiss(member)
+
+    def dismiss(self, member: Member) -> None:
+        """Forget a member whose process is gone, and remove its shared memory."""
+        self.launcher.say(op="forget", member=member.name)
+        self.members.remove(member)
+
+    def seat(self, member: Member, generation: Generation) -> Placement:
+        """A member's place in a generation. Raises ValueError when it has none."""
+        for seat in generation.seats:
+            if seat.member == member.name:
+                return seat
+        raise ValueError(f"{member.name} has no seat in generation {generation.number}")
+
+    def form_message(self, member: Member, generation: Generation) -> Message:
+        """The frame that has a member form a generation."""
+        seat, resume = self.seat(member, generation), generation.resume
+        restore: Message = {
+            "tier": resume.tier.value,
+            "step": resume.step,
+            "rank": resume.rank,
+            "member": resume.member,
+            "checkpoint": resume.checkpoint,
+            "reason": resume.reason,
+        }
+        if resume.tier in (Tier.MEMORY, Tier.CHECKPOINT) and resume.rank == seat.rank:
+            restore["arena"] = str(self.paths.arena(resume.member or member.name))
+        seats = [
+            {"rank": s.rank, "member": s.member, "node": s.node, "local_rank": s.local_rank}
+            for s in generation.seats
+        ]
+        frame: Message = {
+            "number": generation.number,
+            "term": generation.term,
+            "rank": seat.rank,
+            "local_rank": seat.local_rank,
+            "world_size": generation.world_size,
+            "local_world_size": sum(s.node == self.name for s in generation.seats),
+            "seats": seats,
+            "store": generation.store,
+            "master": generation.master,
+            "restarts": generation.restarts,
+            "reason": generation.reason,
+            "resume": restore,
+        }
+        return {"op": "form", "generation": frame}
+
+    def _changed(self, member: Member) -> None:
+        self.link.report(self.members.status(member))
+
+    def _loaded(self, member: str) -> None:
+        log.info("a checkpoint was loaded into the arena of %s", member)
+
+    # ------------------------------------------------------------ judgement
+
+    def device(self, reading: DeviceReading) -> None:
+        """A sensor read a device."""
+        self.devices[reading.device] = reading
+        self._judge(core.Reading(reading.device, reading.healthy, reading.reason))
+
+    def _judge(self, event: core.Event) -> None:
+        loop = asyncio.get_running_loop()
+        for effect in self._watch.step(loop.time(), event):
+            if isinstance(effect, core.Silent):
+                self._silence(effect)
+            else:
+                self.tell(
+                    events.DeviceReport(
+                        self.name, self.incarnation, effect.device, effect.healthy, effect.reason
+                    )
+                )
+        if self._timer is not None:
+            self._timer.cancel()
+        due = self._watch.next_deadline()
+        self._timer = loop.call_at(due, self._judge, core.Tick()) if due < float("inf") else None
+
+    def _silence(self, effect: core.Silent) -> None:
+        member = self.members.get(effect.member)
+        if member is None or not member.alive:
+            return
+        message = f"no beat for {effect.age_s:.1f} s"
+        failure = Failure(Cause.SILENT, message, step=member.step(), age_s=effect.age_s)
+        self.members.note(member, failure=failure)
+        self.count("silent")
+        self.launcher.say(op="signal", member=member.name, signal=int(signal.SIGKILL))
+        asyncio.get_running_loop().call_later(_DEATH_TIMEOUT_S, self._give_up, member)
+
+    def _give_up(self, member: Member) -> None:
+        """SIGKILL had no effect (a process in the kernel's hands): it is dead for the cluster anyhow."""
+        if member.alive and self.members.get(member.name) is member:
+            self.gone(member)
+            self.members.update(member, phase=MemberPhase.EXITED)
+
+    def stop_judging(self) -> None:
+        """No more judgement: the agent ends."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _of_session(pid: int, leader: int) -> bool:
+    try:
+        return os.getsid(pid) == leader
+    except ProcessLookupError:
+        return False

@@ -1,0 +1,166 @@
+"""The coordinator's orders, carried out as levels: an order that has its effect already does nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import signal
+from typing import TYPE_CHECKING, Any
+
+from agent.environment import environment
+from agent.ranks import interrupt_message
+from controlplane.core import effects
+from controlplane.core.model import NO_STEP, Cause, Failure, MemberPhase, MemberStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.frames import Message
+    from agent.members import Member
+    from agent.node import Node
+
+_MEMBER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+COMPLETE_GRACE_S = 5.0
+"""Members of a completed job that have not finished may end by themselves for so long."""
+log = logging.getLogger("holdfast.agent.orders")
+
+
+class Orders:
+    """The handlers of the orders."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._table: dict[type[Any], Callable[[Any], None]] = {
+            effects.Launch: self._launch,
+            effects.Interrupt: self._interrupt,
+            effects.Form: self._form,
+            effects.Kill: self._kill,
+            effects.Complete: self._complete,
+            effects.Release: self._release,
+            effects.Persist: self._node.snapshots.order,
+            effects.Publish: self._node.snapshots.order,
+            effects.Load: self._node.snapshots.order,
+        }
+
+    def carry_out(self, order: Any) -> None:
+        """Carry out one order. What cannot be is reported; it never ends the agent."""
+        handler = self._table[type(order)]
+        try:
+            handler(order)
+        except (OSError, ValueError) as error:
+            log.exception("the order %s cannot be carried out", type(order).__name__)
+            self._refuse(order, error)
+
+    def _refuse(self, order: Any, error: Exception) -> None:
+        self._node.count("orders_failed")
+        member = getattr(order, "member", "")
+        if member and isinstance(order, effects.Launch):
+            failure = Failure(Cause.LAUNCH_FAILED, str(error)[:2000])
+            self._node.order_failed(order.spec.job, member, failure)
+
+    def _launch(self, order: effects.Launch) -> None:
+        if not _MEMBER.fullmatch(order.member):
+            raise ValueError(f"member name {order.member!r:.120} will not do")
+        node, member = self._node, self._node.members.get(order.member)
+        if member is None:
+            member = self._spawn(order)
+        elif not member.alive:
+            node.link.report(node.members.status(member))
+            return
+        if not order.warm_only and not member.ordered_to_run:
+            self._run(member, order)
+
+    def _spawn(self, order: effects.Launch) -> Member:
+        node = self._node
+        status = MemberStatus(
+            order.member, order.spec.job, MemberPhase.LAUNCHED, role=order.role, rank=order.rank
+        )
+        member = node.members.add(status)
+        member.launch = order
+        path = node.paths.log(order.member)
+        node.launcher.say(op="spawn", member=order.member, log=str(path))
+        node.show(member)
+        return member
+
+    def _run(self, member: Member, order: effects.Launch) -> None:
+        node, spec = self._node, order.spec
+        member.ordered_to_run, member.launch = True, order
+        env = environment(os.environ, order, node.facts, str(node.paths.board(order.member)))
+        node.launcher.say(
+            op="run",
+            member=order.member,
+            argv=list(spec.argv),
+            env=env,
+            cwd=spec.cwd,
+            module=spec.module,
+            no_python=spec.no_python,
+        )
+        generation = order.generation.number if order.generation else 0
+        node.members.note(member, rank=order.rank, role=order.role, generation=generation)
+        node.members.keep(member)
+        if order.generation is not None:
+            node.port.used(int(order.generation.master.rpartition(":")[2] or 0))
+
+    def _interrupt(self, order: effects.Interrupt) -> None:
+        for member in self._node.members.of(order.job):
+            known = member.form.number if member.form is not None else member.formed
+            concerned = member.alive and member.status.elastic and known <= order.generation
+            if concerned and member.interrupt < order.generation:
+                member.interrupt, member.interrupt_reason = order.generation, order.reason
+                self._node.gate.push(member.name, interrupt_message(member))
+
+    def _form(self, order: effects.Form) -> None:
+        node, generation = self._node, order.generation
+        for seat in generation.seats:
+            if seat.node != node.name:
+                continue
+            member = node.members.get(seat.member)
+            if member is None:
+                failure = Failure(Cause.LAUNCH_FAILED, f"{seat.member} is not on node {node.name}")
+                node.order_failed(generation.job, seat.member, failure)
+            elif not member.alive:
+                node.link.report(node.members.status(member))
+            elif member.form is None or member.form.number < generation.number:
+                member.form = generation
+                if generation.number > member.formed:
+                    node.gate.push(member.name, node.form_message(member, generation))
+
+    def _kill(self, order: effects.Kill) -> None:
+        node, member = self._node, self._node.members.get(order.member)
+        if member is None:
+            log.info("kill %s: it is not here", order.member)
+        elif member.alive:
+            log.info("kill %s: %s", order.member, order.reason)
+            member.kill_reason = order.reason
+            node.launcher.say(op="signal", member=order.member, signal=int(signal.SIGKILL))
+        else:
+            node.link.report(node.members.status(member))
+
+    def _complete(self, order: effects.Complete) -> None:
+        node = self._node
+        frame: Message = {"op": "complete", "ok": order.ok, "reason": order.reason}
+        for member in node.members.of(order.job):
+            if not member.alive:
+                node.dismiss(member)
+            elif member.complete is None:
+                member.complete = frame
+                reached = node.gate.push(member.name, frame)
+                finished = member.status.phase == MemberPhase.FINISHED
+                if not finished:
+                    member.kill_reason = f"the job is over: {order.reason}"
+                    grace_s = COMPLETE_GRACE_S if reached else 0.0
+                    asyncio.get_running_loop().call_later(grace_s, self._end, member)
+
+    def _end(self, member: Member) -> None:
+        if member.alive and self._node.members.get(member.name) is member:
+            self._node.launcher.say(op="signal", member=member.name, signal=int(signal.SIGKILL))
+
+    def _release(self, order: effects.Release) -> None:
+        node = self._node
+        for member in node.members.of(order.job):
+            if member.alive:
+                node.gate.push(member.name, {"op": "release", "step": order.step})
+            elif NO_STEP <= member.status.snapshot_step < order.step:
+                node.dismiss(member)

@@ -1,0 +1,114 @@
+"""Shows the members' output: follows their logs and copies each line to standard output, prefixed.
+
+Works in a thread of its own: a reader of our output that does not read must not stop the agent."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from typing import BinaryIO
+
+_POLL_S = 0.05
+_CHUNK_BYTES = 64 << 10
+_LINE_BYTES_MAX = 16 << 10
+"""A longer line is shown in pieces."""
+
+
+@dataclass(slots=True)
+class _Followed:
+    path: Path
+    label: Callable[[], str]
+    descriptor: int = -1
+    rest: bytes = b""
+    from_end: bool = False
+    last: bool = False  # its process is gone: read to the end, once more
+
+
+class Outputs:
+    """Follows any number of logs."""
+
+    def __init__(self, target: BinaryIO | None = None) -> None:
+        self._target = target if target is not None else sys.stdout.buffer
+        self._lock = threading.Lock()
+        self._followed: dict[str, _Followed] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="outputs", daemon=True)
+
+    def start(self) -> None:
+        """Begin to show."""
+        self._thread.start()
+
+    def follow(self, member: str, path: Path, label: Callable[[], str], *, from_end: bool = False) -> None:
+        """Show this log from its start (or, after another agent, from its end). `label` is asked per look."""
+        with self._lock:
+            if member not in self._followed:
+                self._followed[member] = _Followed(path, label, from_end=from_end)
+
+    def finish(self, member: str) -> None:
+        """The process is gone: show what is left and let go."""
+        with self._lock:
+            followed = self._followed.get(member)
+            if followed is not None:
+                followed.last = True
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Show what there is and stop; no longer than `timeout_s` when nobody reads."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        stopping = False
+        while not stopping:
+            stopping = self._stop.wait(_POLL_S)
+            with self._lock:
+                followed = list(self._followed.items())
+            for member, one in followed:
+                last = one.last or stopping
+                if not self._show(one, last):
+                    return
+                if last:
+                    with self._lock:
+                        del self._followed[member]
+
+    def _show(self, one: _Followed, last: bool) -> bool:
+        """Show what is new. False when nobody can be shown anything any more."""
+        if one.descriptor < 0 and not self._open(one):
+            return True
+        while data := os.read(one.descriptor, _CHUNK_BYTES):
+            lines = (one.rest + data).split(b"\n")
+            one.rest = lines.pop()
+            while len(one.rest) > _LINE_BYTES_MAX:
+                lines.append(one.rest[:_LINE_BYTES_MAX])
+                one.rest = one.rest[_LINE_BYTES_MAX:]
+            if not self._write(one, lines):
+                return False
+        if not last:
+            return True
+        os.close(one.descriptor)
+        return not one.rest or self._write(one, [one.rest])
+
+    def _open(self, one: _Followed) -> bool:
+        try:
+            one.descriptor = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        if one.from_end:
+            os.lseek(one.descriptor, 0, os.SEEK_END)
+        return True
+
+    def _write(self, one: _Followed, lines: list[bytes]) -> bool:
+        prefix = f"[{one.label()}] ".encode()
+        try:
+            self._target.write(b"".join(prefix + line + b"\n" for line in lines))
+            self._target.flush()
+        except (OSError, ValueError):  # our own output is closed; the logs have it all
+            return False
+        return True

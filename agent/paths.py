@@ -1,0 +1,117 @@
+"""The folders of one node: where they are, who may see them, and that only one agent uses them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controlplane.settings import SettingsError
+
+if TYPE_CHECKING:
+    from controlplane.settings import AgentSettings
+
+_SOCKET_PATH_MAX = 107
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Where a node's files are. See docs/protocols.md."""
+
+    run: Path
+    memory: Path
+
+    @classmethod
+    def of(cls, settings: AgentSettings, node: str) -> Paths:
+        """The folders that these settings mean. Raises SettingsError when a socket's path is too long."""
+        base = Path(settings.run_dir or f"/tmp/holdfast-{os.getuid()}").absolute()
+        run = base / settings.cluster / node
+        memory = Path(settings.shm_dir) / f"holdfast-{os.getuid()}-{settings.cluster}-{node}"
+        paths = cls(run, memory)
+        if len(os.fsencode(paths.launcher)) > _SOCKET_PATH_MAX:
+            raise SettingsError(
+                f"the socket's path {paths.launcher} is over {_SOCKET_PATH_MAX} bytes: "
+                "give a shorter --run-dir"
+            )
+        return paths
+
+    @property
+    def gate(self) -> Path:
+        """The socket for ranks."""
+        return self.run / "gate.sock"
+
+    @property
+    def launcher(self) -> Path:
+        """The launcher's socket."""
+        return self.run / "launcher.sock"
+
+    def log(self, member: str) -> Path:
+        """A member's output."""
+        return self.run / "logs" / f"{member}.log"
+
+    def board(self, member: str) -> Path:
+        """A member's page of progress."""
+        return self.memory / f"{member}.board"
+
+    def arena(self, member: str) -> Path:
+        """A member's snapshots."""
+        return self.memory / f"{member}.arena"
+
+    def record(self, member: str) -> Path:
+        """A member's last status, for the next agent."""
+        return self.memory / f"{member}.json"
+
+    def create(self) -> None:
+        """Make the folders, ours alone. Raises SettingsError when they cannot be."""
+        own_folder(self.run, "--run-dir")
+        own_folder(self.run / "logs", "--run-dir")
+        own_folder(self.memory, "--shm-dir")
+
+    def remove(self) -> None:
+        """Remove what an orderly end leaves nobody: sockets, snapshots, boards. Logs stay."""
+        self.gate.unlink(missing_ok=True)
+        if self.memory.is_dir():
+            for path in self.memory.iterdir():
+                path.unlink(missing_ok=True)
+            self.memory.rmdir()
+
+
+def own_folder(path: Path, flag: str) -> None:
+    """Make a folder of mode 0700. Raises SettingsError when it is another user's, or cannot be made."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+            raise SettingsError(f"{path} is no folder of this user: give another {flag}")
+        path.chmod(0o700)
+    except OSError as error:
+        raise SettingsError(
+            f"cannot make the folder {path}: {error.strerror}; give another {flag}"
+        ) from error
+
+
+class FolderLock:
+    """Held by the one agent that uses a run folder; given back by its death."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "agent.lock"
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(self._descriptor, 32).decode(errors="replace").strip()
+            os.close(self._descriptor)
+            raise SettingsError(
+                f"agent {holder} serves {folder} already: stop it, "
+                "or give this one another --node or --run-dir"
+            ) from None
+        os.ftruncate(self._descriptor, 0)
+        os.write(self._descriptor, f"{os.getpid()}\n".encode())
+
+    def release(self) -> None:
+        """Let the next agent have the folder."""
+        os.ftruncate(self._descriptor, 0)
+        os.close(self._descriptor)

@@ -1,0 +1,47 @@
+"""A free port that this node offers for a plain script's rendezvous, and the address others reach it at."""
+
+from __future__ import annotations
+
+import socket
+from urllib.parse import urlsplit
+
+
+class OfferedPort:
+    """Bound but not listened on, so that nobody is given it by chance; who knows it can still bind it."""
+
+    def __init__(self) -> None:
+        self._socket = _bind()
+
+    @property
+    def number(self) -> int:
+        """The port on offer."""
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    def used(self, port: int) -> None:
+        """This port was given to a job: offer another."""
+        if port == self.number:
+            taken, self._socket = self._socket, _bind()
+            taken.close()
+
+    def close(self) -> None:
+        """Offer nothing any more."""
+        self._socket.close()
+
+
+def _bind() -> socket.socket:
+    offered = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    offered.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    offered.bind(("", 0))
+    return offered
+
+
+def route_address(coordinator: str) -> str:
+    """The local address of the route to `coordinator` (host:port). Raises OSError when there is none."""
+    target = urlsplit(f"//{coordinator}")
+    found = socket.getaddrinfo(target.hostname, target.port or 1, type=socket.SOCK_DGRAM)
+    family, kind, protocol, _, address = found[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(address)
+        host: str = probe.getsockname()[0]
+        return host

@@ -1,0 +1,222 @@
+"""What ranks say at the gate, and what becomes of it: a table from op to handler."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from agent.checkpoint.arena import Arena
+from agent.checkpoint.shm import ArenaError
+from agent.gate import BadMessage, integer, number, text
+from controlplane.core import events
+from controlplane.core.model import Cause, Failure, MemberPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.frames import Message
+    from agent.members import Member
+    from agent.node import Node
+
+_REPORTED_MAX = 32
+_TEXT_MAX = 64_000
+"""Characters of a traceback that travel on to the coordinator."""
+_ALIVE_PHASES = (
+    MemberPhase.STARTING,
+    MemberPhase.READY,
+    MemberPhase.FORMING,
+    MemberPhase.RUNNING,
+    MemberPhase.FINISHED,
+)
+log = logging.getLogger("holdfast.agent.ranks")
+
+
+class Ranks:
+    """The handlers of the ranks' messages."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._ops: dict[str, Callable[[Member, Message], None]] = {
+            "beat": self._beat,
+            "tracked": self._tracked,
+            "ready": self._ready,
+            "forming": self._forming,
+            "running": self._running,
+            "started": self._started,
+            "broken": self._broken,
+            "snapshot": self._snapshot,
+            "snapshot_skipped": self._snapshot_skipped,
+            "finished": self._finished,
+            "raised": self._raised,
+            "report": self._report,
+            "restore_failed": self._restore_failed,
+        }
+
+    def hear(self, member: Member, message: Message) -> None:
+        """Take one message. Raises BadMessage."""
+        handler = self._ops.get(str(message.get("op")))
+        if handler is None:
+            raise BadMessage(f"unknown op {message.get('op')!r:.80}")
+        if member.alive:
+            handler(member, message)
+
+    def greet(self, member: Member, message: Message) -> list[Message]:
+        """Take a hello; the answer is what the rank may have missed. Raises BadMessage."""
+        phase, generation = _phase(message), integer(message, "generation")
+        changes: dict[str, Any] = {
+            "elastic": True,
+            "store": text(message, "store", member.status.store),
+            "step": integer(message, "step"),
+            "held_step": integer(message, "held_step"),
+        }
+        if member.status.phase != MemberPhase.RAISED:
+            changes["phase"] = phase
+        member.formed = max(member.formed, generation)
+        if generation > 0:
+            changes["generation"] = generation
+        self._node.members.update(member, **changes)
+        return self._missed(member, phase)
+
+    def _missed(self, member: Member, phase: MemberPhase) -> list[Message]:
+        if member.complete is not None:
+            return [member.complete]
+        if member.form is not None and member.form.number > member.formed:
+            return [self._node.form_message(member, member.form)]
+        moving = phase in (MemberPhase.RUNNING, MemberPhase.FORMING)
+        if moving and member.interrupt >= member.formed > 0:
+            return [interrupt_message(member)]
+        return []
+
+    def _beat(self, member: Member, message: Message) -> None:
+        """Its phase came with the message that changed it: a beat may be older than that."""
+        self._node.members.note(member, step=integer(message, "step"))
+
+    def _tracked(self, member: Member, message: Message) -> None:
+        needed = integer(message, "bytes")
+        arena = member.arena
+        if arena is None or arena.slot_bytes < needed:
+            try:
+                fresh = Arena.create(self._node.paths.arena(member.name), needed)
+            except ArenaError as error:
+                log.error("%s gets no arena: %s", member.name, error)
+                self._node.gate.push(member.name, {"op": "arena_failed", "reason": str(error)})
+                return
+            if arena is not None:
+                arena.close()
+            member.arena = arena = fresh
+        answer = {"op": "arena", "path": str(arena.path), "slot_bytes": arena.slot_bytes}
+        self._node.gate.push(member.name, answer)
+        self._node.members.update(member, state_bytes=needed)
+
+    def _ready(self, member: Member, message: Message) -> None:
+        self._node.members.update(
+            member,
+            phase=MemberPhase.READY,
+            held_step=integer(message, "held_step"),
+            step=integer(message, "step"),
+            generation=max(member.status.generation, integer(message, "generation")),
+        )
+
+    def _forming(self, member: Member, message: Message) -> None:
+        generation = integer(message, "generation")
+        member.formed = max(member.formed, generation)
+        form = member.form
+        changes: dict[str, Any] = {"phase": MemberPhase.FORMING, "generation": generation}
+        if form is not None and form.number == generation:
+            changes["rank"] = self._node.seat(member, form).rank
+        self._node.members.update(member, **changes)
+
+    def _running(self, member: Member, message: Message) -> None:
+        self._node.members.update(
+            member,
+            phase=MemberPhase.RUNNING,
+            generation=integer(message, "generation"),
+            step=integer(message, "step"),
+        )
+
+    def _started(self, member: Member, message: Message) -> None:
+        node, status = self._node, member.status
+        node.tell(
+            events.MemberStarted(
+                node.name,
+                node.incarnation,
+                member.name,
+                status.job,
+                integer(message, "generation"),
+                integer(message, "step"),
+                number(message, "form_s"),
+                number(message, "restore_s"),
+                number(message, "first_step_s"),
+            )
+        )
+
+    def _broken(self, member: Member, message: Message) -> None:
+        self._node.count("broken_collectives")
+        log.info("%s: a collective broke: %.200s", member.name, message.get("message"))
+
+    def _snapshot(self, member: Member, message: Message) -> None:
+        node, step, generation = self._node, integer(message, "step"), integer(message, "generation")
+        node.members.note(member, snapshot_step=step, snapshot_generation=generation)
+        node.members.keep(member)
+        node.tell(
+            events.SnapshotReady(
+                node.name, node.incarnation, member.name, member.status.job, generation, step
+            )
+        )
+
+    def _snapshot_skipped(self, member: Member, message: Message) -> None:
+        self._node.count("snapshots_skipped")
+        log.info("%s skipped a snapshot: %.200s", member.name, message.get("reason"))
+
+    def _finished(self, member: Member, message: Message) -> None:
+        step = integer(message, "step")
+        self._node.members.update(
+            member,
+            phase=MemberPhase.FINISHED,
+            generation=integer(message, "generation"),
+            step=step,
+            held_step=step,
+        )
+
+    def _raised(self, member: Member, message: Message) -> None:
+        failure = Failure(
+            Cause.RAISED,
+            f"{text(message, 'exception')}: {text(message, 'message')}"[:2000],
+            step=integer(message, "step") if "step" in message else member.step(),
+            exception=text(message, "exception")[:200],
+            traceback=text(message, "traceback", "")[-_TEXT_MAX:],
+        )
+        if member.status.failure is None:
+            self._node.members.update(member, phase=MemberPhase.RAISED, failure=failure)
+
+    def _report(self, member: Member, message: Message) -> None:
+        values = message.get("values")
+        if not isinstance(values, dict):
+            raise BadMessage("report: values must map names to numbers")
+        for name, value in list(values.items())[:_REPORTED_MAX]:
+            if type(value) in (int, float):
+                member.reported[name] = float(value)
+        self._node.members.note(member, step=integer(message, "step"))
+
+    def _restore_failed(self, member: Member, message: Message) -> None:
+        reason = f"state could not be put in place: {text(message, 'reason')}"
+        log.error("%s: %s", member.name, reason)
+        self._node.order_failed(member.status.job, member.name, Failure(Cause.STUCK, reason[:2000]))
+
+
+def _interrupt(member: Member) -> Message:
+    return {"op": "interrupt", "generation": member.interrupt, "reason": member.interrupt_reason}
+
+
+def interrupt_message(member: Member) -> Message:
+    """The frame that has a member leave the newest generation it is to leave."""
+    return {"op": "interrupt", "generation": member.interrupt, "reason": member.interrupt_reason}
+
+
+def _phase(message: Message) -> MemberPhase:
+    word = message.get("phase")
+    for phase in _ALIVE_PHASES:
+        if phase.value == word:
+            return phase
+    known = ", ".join(phase.value for phase in _ALIVE_PHASES)
+    raise BadMessage(f"{message.get('op')}: phase {word!r:.80} is none of {known}")

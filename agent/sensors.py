@@ -1,0 +1,129 @@
+"""Sensors: what a node can say of its devices. Another kind of device is another class with `read`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+MEMORY_BYTES_MIN = 32 << 20
+DISK_BYTES_MIN = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReading:
+    """One device now. `figures` by name, each with its unit in the name."""
+
+    device: str
+    healthy: bool
+    reason: str = ""
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+class Sensor(Protocol):
+    """Reads some devices. May block and may raise OSError: it is called in a thread, and a device that
+    is not read for the device timeout counts as bad."""
+
+    def read(self) -> list[DeviceReading]:
+        """What its devices are like now."""
+
+
+class HostSensor:
+    """The machine itself: cores, memory, and the disk that holds the run folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._cores = len(os.sched_getaffinity(0))
+
+    def read(self) -> list[DeviceReading]:
+        """Cores, memory, disk. Raises OSError when the kernel does not tell."""
+        return [self._read_cores(), _read_memory(), self._read_disk()]
+
+    def _read_cores(self) -> DeviceReading:
+        cores = len(os.sched_getaffinity(0))
+        reason = f"{cores} cores are left of {self._cores}" if cores < self._cores else ""
+        return DeviceReading("cores", not reason, reason, {"cores": cores, "load_1m": os.getloadavg()[0]})
+
+    def _read_disk(self) -> DeviceReading:
+        found = os.statvfs(self._folder)
+        free = found.f_bavail * found.f_frsize
+        reason = f"{free} bytes are free at {self._folder}" if free < DISK_BYTES_MIN else ""
+        figures = {"free_bytes": float(free), "total_bytes": float(found.f_blocks * found.f_frsize)}
+        return DeviceReading("disk", not reason, reason, figures)
+
+
+def _read_memory() -> DeviceReading:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    kib = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
+    free, total = kib["MemAvailable"] << 10, kib["MemTotal"] << 10
+    reason = f"{free} bytes of memory are available" if free < MEMORY_BYTES_MIN else ""
+    return DeviceReading("memory", not reason, reason, {"free_bytes": free, "total_bytes": total})
+
+
+class NvmlSensor:
+    """NVIDIA devices, by NVML. Made only where the module pynvml is installed and finds a driver."""
+
+    def __init__(self, nvml: Any) -> None:
+        self._nvml = nvml
+        nvml.nvmlInit()
+        self.count: int = nvml.nvmlDeviceGetCount()
+
+    def read(self) -> list[DeviceReading]:
+        """One reading per device; one that NVML cannot read is bad, and NVML's error is the reason."""
+        return [self._read(index) for index in range(self.count)]
+
+    def _read(self, index: int) -> DeviceReading:
+        nvml, device = self._nvml, f"gpu{index}"
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+            figures = {
+                "used_bytes": float(memory.used),
+                "total_bytes": float(memory.total),
+                "temperature_celsius": float(
+                    nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
+                ),
+                "utilization_percent": float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+            }
+            errors = self._uncorrected(handle)
+        except nvml.NVMLError as error:
+            return DeviceReading(device, False, f"NVML: {error}")
+        reason = f"{errors} uncorrected memory errors since the driver was loaded" if errors else ""
+        return DeviceReading(device, not reason, reason, {**figures, "uncorrected_errors": float(errors)})
+
+    def _uncorrected(self, handle: Any) -> int:
+        nvml = self._nvml
+        try:
+            errors: int = nvml.nvmlDeviceGetTotalEccErrors(
+                handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+            )
+        except nvml.NVMLError_NotSupported:
+            return 0
+        return errors
+
+
+def nvml_sensor() -> NvmlSensor | None:
+    """The sensor of this node's NVIDIA devices; None where there are none to be read."""
+    if importlib.util.find_spec("pynvml") is None:
+        return None
+    nvml = importlib.import_module("pynvml")
+    try:
+        sensor = NvmlSensor(nvml)
+    except nvml.NVMLError:
+        return None
+    return sensor if sensor.count else None
+
+
+def found_sensors(folder: Path) -> list[Sensor]:
+    """All sensors of this node."""
+    nvml = nvml_sensor()
+    return [HostSensor(folder), *([nvml] if nvml is not None else [])]
+
+
+def slots_here() -> int:
+    """How many ranks this node can hold by itself: one per device, else one per core."""
+    nvml = nvml_sensor()
+    return nvml.count if nvml is not None else len(os.sched_getaffinity(0))
