@@ -1,0 +1,105 @@
+"""States to save and to compare: tensors of random bytes, laid out as a rank lays them out."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import TYPE_CHECKING, Any
+
+from agent.checkpoint import layout, names, typed
+from agent.checkpoint.arena import Arena, SlotWriter
+from agent.checkpoint.load import load, read_manifest
+from agent.checkpoint.save import persist, publish
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.checkpoint.arena import SlotView
+    from agent.checkpoint.save import PersistResult
+    from agent.checkpoint.store import Store
+
+JOB = "job"
+ITEM_BYTES = {
+    "bool": 1,
+    "uint8": 1,
+    "int8": 1,
+    "float8_e4m3fn": 1,
+    "int16": 2,
+    "float16": 2,
+    "bfloat16": 2,
+    "int32": 4,
+    "float32": 4,
+    "int64": 8,
+    "float64": 8,
+    "complex64": 8,
+    "complex128": 16,
+}
+Shapes = list[tuple[str, str, tuple[int, ...]]]
+SMALL: Shapes = [("w", "float32", (40_000,)), ("b", "float32", (16,)), ("step", "int64", ())]
+"""Two chunks: one large tensor, one pack."""
+
+
+def nbytes(dtype: str, shape: tuple[int, ...]) -> int:
+    return ITEM_BYTES[dtype] * math.prod(shape)
+
+
+def content(shapes: Shapes, seed: int) -> dict[str, bytes]:
+    source = random.Random(seed)
+    return {name: source.randbytes(nbytes(dtype, shape)) for name, dtype, shape in shapes}
+
+
+def arena_for(path: Path, shapes: Shapes) -> Arena:
+    _, data_bytes = layout.place((name, dtype, shape, nbytes(dtype, shape)) for name, dtype, shape in shapes)
+    return Arena.create(path, layout.room(data_bytes, 64 * 1024))
+
+
+def write(writer: SlotWriter, shapes: Shapes, values: dict[str, bytes], state: Any = None) -> SlotView:
+    tensors, data_bytes = layout.place(
+        (name, dtype, shape, nbytes(dtype, shape)) for name, dtype, shape in shapes
+    )
+    for tensor in tensors:
+        writer.memory[tensor.offset : tensor.offset + tensor.nbytes] = values[tensor.name]
+    writer.layout(layout.encode(tensors, typed.encode(state)), data_bytes)
+    return writer.ready()
+
+
+def snapshot(
+    arena: Arena, step: int, shapes: Shapes = SMALL, *, seed: int = 0, generation: int = 1, state: Any = None
+) -> SlotView:
+    writer = arena.begin(step, generation, released_step=step)
+    assert isinstance(writer, SlotWriter), writer
+    return write(writer, shapes, content(shapes, seed), state)
+
+
+def save(store: Store, slot: SlotView, *, base: str = "", job: str = JOB, show: bool = True) -> PersistResult:
+    checkpoint = names.checkpoint_id(slot.step, slot.generation)
+    with slot.arena.pinned(slot):
+        result = persist(
+            slot,
+            store=store,
+            job=job,
+            checkpoint=checkpoint,
+            step=slot.step,
+            generation=slot.generation,
+            kind="incremental" if base else "full",
+            base=base or checkpoint,
+            versions=[(0, slot.step), (1, slot.step)],
+        )
+    if show:
+        publish(store, job, checkpoint, result.digest)
+    return result
+
+
+def values_of(slot: SlotView) -> dict[str, bytes]:
+    tensors, _ = layout.decode(slot.header, slot.data_bytes)
+    return {t.name: bytes(slot.memory[t.offset : t.offset + t.nbytes]) for t in tensors}
+
+
+def loaded(store: Store, path: Path, checkpoint: str, digest: str = "") -> dict[str, bytes]:
+    """The tensors of a checkpoint, loaded into an arena of its own."""
+    manifest = read_manifest(store, JOB, checkpoint, digest)
+    with Arena.create(path, layout.room(manifest.shards[0].data_bytes, 64 * 1024)) as arena:
+        step = load(store, arena, job=JOB, checkpoint=checkpoint, digest=digest)
+        slot = arena.find(step)
+        assert slot is not None
+        return values_of(slot)

@@ -1,0 +1,251 @@
+"""Saving and loading: bit for bit, once per content, and only what the commit record names."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent.checkpoint import layout, names, typed
+from agent.checkpoint.arena import Arena, SlotState
+from agent.checkpoint.errors import CheckpointError, CheckpointRefused, NameRefused, StorageError
+from agent.checkpoint.load import Found, listing, load, read_manifest, verify
+from agent.checkpoint.manifest import seal
+from agent.checkpoint.save import persist, publish
+from agent.checkpoint.shm import ArenaError
+from agent.checkpoint.store import Store
+from tests.checkpoint.states import (
+    ITEM_BYTES,
+    JOB,
+    SMALL,
+    arena_for,
+    content,
+    loaded,
+    save,
+    snapshot,
+    values_of,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.checkpoint.states import Shapes
+
+MANY: Shapes = [
+    *(
+        (f"{dtype}{number}", dtype, shape)
+        for dtype in ITEM_BYTES
+        for number, shape in enumerate([(), (0,), (3, 0, 2), (1,), (7, 5), (33_000, 3)])
+    ),
+    ("three chunks", "bfloat16", (9, 1 << 20)),
+    ("a name / with .. and 'quotes' \u20ac", "float32", (2,)),
+]
+STATE: Any = {"rng": (b"\x00\xff" * 500, -0.0, float("inf")), "epoch": 3, "sizes": {("a", 1): [2**80]}}
+
+
+def test_every_dtype_comes_back_bit_for_bit(store: Store, shm: Path) -> None:
+    with arena_for(shm / "a", MANY) as arena, arena_for(shm / "b", MANY) as other:
+        slot = snapshot(arena, 10, MANY, seed=1, state=STATE)
+        result = save(store, slot)
+        assert load(store, other, job=JOB, checkpoint="10-1", digest=result.digest) == 10
+        back = other.find(10)
+        assert back is not None
+        assert back.header == slot.header
+        assert values_of(back) == values_of(slot) == content(MANY, 1)
+        _, state = layout.decode(back.header, back.data_bytes)
+        assert struct.pack("d", typed.decode(state)["rng"][1]) == struct.pack("d", -0.0)
+        assert typed.decode(state) == STATE
+        assert result.bytes_total == sum(map(len, content(MANY, 1).values()))
+
+
+@pytest.mark.parametrize("shapes", [[], [("empty", "float32", (0,))]], ids=["no tensors", "one empty"])
+def test_a_state_without_bytes(store: Store, shm: Path, shapes: Shapes) -> None:
+    with arena_for(shm / "a", shapes) as arena:
+        result = save(store, snapshot(arena, 0, shapes))
+    assert result.bytes_total == 0
+    assert loaded(store, shm / "b", "0-1") == content(shapes, 0)
+
+
+def test_the_same_state_again_writes_no_chunk(store: Store, arena: Arena) -> None:
+    first = save(store, snapshot(arena, 10, seed=1))
+    again = save(store, snapshot(arena, 20, seed=1), base="10-1")
+    assert first.bytes_written > first.bytes_total
+    assert again.bytes_written == len(again.manifest)
+    assert verify(store, JOB, "20-1", again.digest).base == "10-1"
+
+
+def test_another_process_does_not_write_known_chunks_again(store: Store, folder: Path, arena: Arena) -> None:
+    save(store, snapshot(arena, 10, seed=1))
+    fresh = Store.open(f"file://{folder}/storage")
+    again = save(fresh, snapshot(arena, 20, seed=1), base="10-1")
+    assert again.bytes_written == len(again.manifest)
+
+
+def test_one_changed_byte_writes_one_chunk(store: Store, shm: Path) -> None:
+    shapes: Shapes = [("w", "uint8", (3 * (8 << 20),)), ("b", "float32", (4,))]
+    with arena_for(shm / "a", shapes) as arena:
+        save(store, snapshot(arena, 10, shapes))
+        slot = snapshot(arena, 20, shapes)
+        slot.memory[(8 << 20) + 5] ^= 1
+        again = save(store, slot, base="10-1")
+        assert again.bytes_written == (8 << 20) + len(again.manifest)
+        assert loaded(store, shm / "b", "20-1") == values_of(slot)
+        assert loaded(store, shm / "c", "10-1") == content(shapes, 0)
+
+
+def test_equal_chunks_of_one_state_are_stored_once(store: Store, shm: Path) -> None:
+    shapes: Shapes = [
+        ("m", "uint8", (4 * (8 << 20),)),
+        ("v", "uint8", (8 << 20,)),
+        ("w", "uint8", (8 << 20,)),
+    ]
+    with arena_for(shm / "a", shapes) as arena:
+        slot = snapshot(arena, 10, shapes)
+        slot.memory[: len(slot.memory)] = bytes(len(slot.memory))
+        result = save(store, slot)
+    assert result.bytes_written == (8 << 20) + len(result.manifest)
+    assert set(map(len, loaded(store, shm / "b", "10-1").values())) == {4 * (8 << 20), 8 << 20}
+
+
+def test_a_full_checkpoint_shares_nothing_with_the_base_before(
+    store: Store, folder: Path, arena: Arena
+) -> None:
+    save(store, snapshot(arena, 10, seed=1))
+    result = save(store, snapshot(arena, 20, seed=1))
+    assert result.bytes_written > result.bytes_total
+    bases = folder / "storage/jobs/job/bases"
+    assert {base.name for base in bases.iterdir()} == {"10-1", "20-1"}
+
+
+def test_a_chunk_that_went_missing_or_rotten_is_written_again(
+    store: Store, folder: Path, arena: Arena, shm: Path
+) -> None:
+    save(store, snapshot(arena, 10, seed=1))
+    first, second = sorted((folder / "storage/jobs/job/bases/10-1/chunks").rglob("*/*"))
+    first.unlink()
+    save(store, snapshot(arena, 20, seed=1), base="10-1")
+    assert loaded(store, shm / "b", "20-1") == content(SMALL, 1)
+    second.write_bytes(bytes(second.stat().st_size))
+    save(Store.open(f"file://{folder}/storage"), snapshot(arena, 30, seed=1), base="10-1")
+    assert loaded(store, shm / "c", "30-1") == content(SMALL, 1)
+
+
+def test_before_the_commit_nothing_is_listed_after_it_loads(store: Store, arena: Arena, shm: Path) -> None:
+    """Between commit and publication the record alone is enough to load, and any process can publish."""
+    result = save(store, snapshot(arena, 10, seed=1), show=False)
+    assert listing(store, JOB) == []
+    assert loaded(store, shm / "b", "10-1", result.digest) == content(SMALL, 1)
+    with pytest.raises(CheckpointError, match=r"10-1.*manifest.*is not at file://"):
+        read_manifest(store, JOB, "10-1")
+    publish(Store.open(store.url), JOB, "10-1", result.digest)
+    publish(store, JOB, "10-1", result.digest)
+    assert listing(store, JOB) == [Found("10-1", 10, 1)]
+    assert store.list("jobs/job/pending") == []
+
+
+def test_the_listing_is_newest_first_and_passes_over_strangers(store: Store, arena: Arena) -> None:
+    for step, generation in ((9, 1), (10, 1), (10, 2)):
+        save(store, snapshot(arena, step, generation=generation))
+    store.put("jobs/job/manifests/README.json", b"hello")
+    store.put("jobs/job/manifests/10-1.json.part", b"hello")
+    assert [found.id for found in listing(store, JOB)] == ["10-2", "10-1", "9-1"]
+    assert listing(store, "another") == []
+
+
+def test_an_id_is_never_overwritten(store: Store, arena: Arena, shm: Path) -> None:
+    save(store, snapshot(arena, 10, seed=1))
+    other = save(store, snapshot(arena, 10, seed=2), show=False)
+    with pytest.raises(CheckpointError, match=r"10-1: manifest: has digest .* the commit record says"):
+        publish(store, JOB, "10-1", other.digest)
+    assert loaded(store, shm / "b", "10-1") == content(SMALL, 1)
+
+
+def test_publishing_what_was_never_saved_is_an_error(store: Store) -> None:
+    with pytest.raises(StorageError, match=r"10-1 of job job cannot be published.*" + "a" * 64):
+        publish(store, JOB, "10-1", "a" * 64)
+
+
+def test_the_manifest_says_what_it_is(store: Store, arena: Arena) -> None:
+    result = save(store, snapshot(arena, 10, generation=3))
+    manifest = read_manifest(store, JOB, "10-3", result.digest)
+    assert (manifest.job, manifest.id, manifest.step, manifest.generation) == (JOB, "10-3", 10, 3)
+    assert (manifest.kind, manifest.base, manifest.versions) == ("full", "10-3", ((0, 10), (1, 10)))
+    assert seal(manifest) == (result.manifest, result.digest)
+
+
+def test_a_checkpoint_larger_than_the_arena_is_refused_and_leaves_it_empty(
+    store: Store, arena: Arena, shm: Path
+) -> None:
+    save(store, snapshot(arena, 10))
+    with Arena.create(shm / "tiny", 4096) as tiny:
+        with pytest.raises(ArenaError, match="larger arena"):
+            load(store, tiny, job=JOB, checkpoint="10-1")
+        assert {slot.state for slot in tiny.slots} == {SlotState.FREE}
+
+
+def test_loading_takes_the_older_slot_and_never_a_pinned_one(store: Store, arena: Arena, shm: Path) -> None:
+    save(store, snapshot(arena, 10, seed=1))
+    with arena_for(shm / "b", SMALL) as other:
+        older, newer = snapshot(other, 20), snapshot(other, 30)
+        with other.pinned(older), pytest.raises(CheckpointError, match="still being read"):
+            load(store, other, job=JOB, checkpoint="10-1")
+        load(store, other, job=JOB, checkpoint="10-1")
+        assert newer.current()
+        assert not older.current()
+
+
+def test_a_shard_that_is_not_there_is_refused(store: Store, arena: Arena) -> None:
+    save(store, snapshot(arena, 10))
+    with pytest.raises(CheckpointRefused, match="no shard of rank 3"):
+        load(store, arena, job=JOB, checkpoint="10-1", rank=3)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"step": 11}, "the slot holds step 10"),
+        ({"checkpoint": "11-1"}, "not the id"),
+        ({"kind": "incremental"}, "does not go with base"),
+        ({"base": "5-1"}, "does not go with base"),
+        ({"kind": "weird"}, "'weird'"),
+        ({"codec": "zstd"}, "codec 'zstd' is unknown; known: none"),
+        ({"base": "../../x", "kind": "incremental"}, "is no id"),
+        ({"job": "../x"}, "job name"),
+    ],
+)
+def test_a_save_that_cannot_be_is_refused(
+    store: Store, folder: Path, arena: Arena, changed: dict[str, Any], message: str
+) -> None:
+    order = {"job": JOB, "checkpoint": "10-1", "step": 10, "generation": 1, "kind": "full", "base": "10-1"}
+    with pytest.raises(CheckpointError, match=message):
+        persist(snapshot(arena, 10), store=store, versions=[(0, 10)], **{**order, **changed})
+    assert not (folder / "storage").exists()
+
+
+def test_a_slot_whose_header_is_none_of_ours_is_refused(store: Store, arena: Arena) -> None:
+    writer = arena.begin(10, 1, released_step=-1)
+    assert not isinstance(writer, str)
+    writer.layout(b'{"tensors": [{}], "state": null}', 0)
+    with pytest.raises(CheckpointError, match="snapshot 10 cannot be saved: tensor 0"):
+        save(store, writer.ready())
+
+
+def test_names_lead_nowhere_else() -> None:
+    for job in ("", ".", "..", "a/b", "../a", "/a", "a\n", "\u00e4", "a" * 64, "-a"):
+        with pytest.raises(NameRefused):
+            names.manifest(job, "1-1")
+    for checkpoint in ("", "1", "1-", "1-1/..", "../1-1", "1-1\n", "\u0661-1", "1-1.json", "9" * 19 + "-1"):
+        with pytest.raises(NameRefused):
+            names.manifest(JOB, checkpoint)
+    for digest in ("", "../" + "a" * 61, "A" * 64, "a" * 63, "a" * 64 + "\n"):
+        with pytest.raises(NameRefused):
+            names.chunk(JOB, "1-1", digest)
+
+
+def test_memory_storage_for_tests(arena: Arena, shm: Path) -> None:
+    store = Store.open(f"memory://{shm.name}")
+    result = save(store, snapshot(arena, 10, seed=1))
+    save(store, snapshot(arena, 20, seed=1), base="10-1")
+    assert loaded(store, shm / "b", "10-1", result.digest) == content(SMALL, 1)
+    assert [found.id for found in listing(store, JOB)] == ["20-1", "10-1"]
