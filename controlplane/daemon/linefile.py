@@ -92,24 +92,20 @@ class LineFile:
 
 
 def tail(path: Path) -> list[str]:
-    """The last whole lines of a file, none when there is no file."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            start = file.seek(max(0, size - TAIL_BYTES))
-            lines = file.read().split(b"\n")
-    except FileNotFoundError:
+    """The last whole lines of a file, none when there is no file (or it is a device)."""
+    if not path.is_file():
         return []
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        start = file.seek(max(0, size - TAIL_BYTES))
+        lines = file.read(TAIL_BYTES).split(b"\n")
     return [line.decode(errors="replace") for line in lines[1 if start else 0 :] if line]
 
 
 def _is_torn(path: Path) -> bool:
     """Whether the file ends within a line (it was killed, or the disk was full)."""
-    try:
-        with path.open("rb") as file:
-            if file.seek(0, os.SEEK_END) == 0:
-                return False
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) != b"\n"
-    except FileNotFoundError:
+    if not path.is_file() or path.stat().st_size == 0:
         return False
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"

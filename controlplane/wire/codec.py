@@ -101,6 +101,16 @@ _BODY_OF_EVENT = {mapping.record: body for body, mapping in _EVENTS.items()}
 _BODY_OF_ORDER = {mapping.record: body for body, mapping in _ORDERS.items()}
 
 
+def fields_of_event(body: str) -> set[str]:
+    """The fields of this body of an AgentMessage that its event fills."""
+    return set(_EVENTS[body].names)
+
+
+def fields_of_order(body: str) -> set[str]:
+    """The fields of this body of a CoordinatorMessage that its order fills."""
+    return set(_ORDERS[body].names)
+
+
 def parse_agent(data: bytes) -> pb.AgentMessage:
     """Bytes of an agent as a message. Raises WireError when they are none."""
     try:

@@ -19,7 +19,7 @@ class Mapping:
     """One record class and its message class. `skip` leading fields are not on the wire."""
 
     def __init__(self, record: type, message: type[Message], skip: int = 0, never_empty: str = "") -> None:
-        self.record, self._message = record, message
+        self.record, self.message = record, message
         shapes = shapes_of(record)[skip:]
         self.names = tuple(shape.name for shape in shapes)
         self._values = _getter(self.names)
@@ -40,9 +40,9 @@ class Mapping:
         for name, write in self._writes:
             fields[name] = write(fields[name])
         try:
-            return self._message(**fields, **more)
+            return self.message(**fields, **more)
         except (ValueError, TypeError) as error:
-            raise WireError(f"{self._message.__name__} cannot hold {record!r}: {error}") from error
+            raise WireError(f"{self.message.__name__} cannot hold {record!r}: {error}") from error
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:

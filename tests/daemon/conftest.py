@@ -48,7 +48,8 @@ def make(shared_etcd: str, cluster: str, folder: Path) -> Iterator[Callable[...,
     made: list[Coordinator] = []
 
     def one(name: str = "a", **settings: Any) -> Coordinator:
-        made.append(Coordinator(folder, shared_etcd, cluster, name, **settings))
+        etcd = settings.pop("etcd", shared_etcd)
+        made.append(Coordinator(folder, etcd, cluster, name, **settings))
         return made[-1]
 
     yield one

@@ -1,0 +1,162 @@
+"""Coordinators that die, end and replace each other, on a real etcd."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
+
+from controlplane.core.model import JobSpec
+from controlplane.wire import codec
+from controlplane.wire import control_pb2 as pb
+from controlplane.wire.control_pb2_grpc import AdminStub
+from tests.daemon.rig import Agent, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.daemon.rig import Coordinator
+
+
+def _spec(job: str = "train") -> JobSpec:
+    return JobSpec(job, ("train.py", "--lr", "1e-3"), "/", env=(("A", "b"),), nproc_per_node=2)
+
+
+async def _submit(address: str, spec: JobSpec) -> pb.SubmitReply:
+    async with grpc.aio.insecure_channel(address) as channel:
+        reply: pb.SubmitReply = await AdminStub(channel).Submit(  # type: ignore[no-untyped-call]
+            pb.SubmitRequest(spec=codec.spec_message(spec)), timeout=20
+        )
+        return reply
+
+
+async def _status(address: str) -> pb.StatusReply:
+    async with grpc.aio.insecure_channel(address) as channel:
+        reply: pb.StatusReply = await AdminStub(channel).Status(  # type: ignore[no-untyped-call]
+            pb.StatusRequest(), timeout=20
+        )
+        return reply
+
+
+async def test_killed_and_started_again_it_knows_its_jobs(
+    make: Callable[..., Coordinator], cluster: str
+) -> None:
+    one = await make().start()
+    await one.leads()
+    assert not (await _submit(one.listen, _spec())).resumed
+    before = await _status(one.listen)
+    async with Agent(one.listen) as agent:
+        assert (await agent.hello(cluster)).WhichOneof("body") == "welcome"
+        one.kill()
+        assert (await agent.ended())[0] is grpc.StatusCode.UNAVAILABLE
+    address = one.listen
+    await one.start()
+    assert one.listen == address
+    await one.leads()
+    after = await _status(address)
+    assert after.term > before.term
+    assert [(row.job, row.argv) for row in after.jobs] == [(row.job, row.argv) for row in before.jobs]
+    async with Agent(address, incarnation=2) as agent:
+        answer = await agent.hello(cluster, term_seen=before.term)
+        assert answer.WhichOneof("body") == "welcome"
+        assert answer.term == after.term
+    assert (await _submit(address, _spec())).resumed
+
+
+async def test_a_dead_leader_of_this_machine_is_not_waited_for(make: Callable[..., Coordinator]) -> None:
+    """Its lease lasts a minute; its process is gone, and that can be seen."""
+    one = await make("a", lease_ttl_s=60.0, node_timeout_s=61.0).start()
+    await one.leads()
+    one.kill()
+    two = await make("b", lease_ttl_s=60.0, node_timeout_s=61.0).start()
+    await two.leads()
+
+
+async def test_two_coordinators(make: Callable[..., Coordinator], cluster: str) -> None:
+    one, two = await make("a").start(), make("b")
+    await one.leads()
+    await two.start()
+    await until(lambda: two.samples()['holdfast_etcd_errors_total{operation="load"}'] == 0)
+    answer = await _refusal(two, cluster, one.listen)
+    assert answer.refused.retry
+    with pytest.raises(grpc.aio.AioRpcError, match="the leader is " + one.listen) as caught:
+        await _status(two.listen)
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert ("holdfast-leader", one.listen) in tuple(caught.value.trailing_metadata())
+    async with Agent(one.listen) as agent:
+        term = (await agent.hello(cluster)).term
+        assert one.end(signal.SIGTERM) == 0
+        goodbye = await agent.order(codec.Refused)
+        assert goodbye.retry
+    await two.leads()
+    async with Agent(two.listen) as agent:
+        assert (await agent.hello(cluster, term_seen=term)).term > term
+
+
+async def _refusal(standby: Coordinator, cluster: str, leader: str) -> pb.CoordinatorMessage:
+    """The answer of a standby, once it has learnt who leads."""
+    while True:
+        async with Agent(standby.listen) as agent:
+            answer = await agent.hello(cluster)
+        assert answer.WhichOneof("body") == "refused"
+        if answer.refused.leader:
+            assert answer.refused.leader == leader
+            return answer
+
+
+async def test_a_stopped_leader_finds_out_that_its_time_is_over(
+    make: Callable[..., Coordinator], cluster: str
+) -> None:
+    one = await make("a", lease_ttl_s=2.0).start()
+    await one.leads()
+    two = await make("b", lease_ttl_s=2.0).start()
+    async with Agent(one.listen) as agent:
+        await agent.hello(cluster)
+        os.kill(one.pid, signal.SIGSTOP)
+        await two.leads()
+        os.kill(one.pid, signal.SIGCONT)
+        refused = await agent.order(codec.Refused)
+        assert refused.retry and "leads no more" in refused.reason
+    await until(lambda: one.samples()["holdfast_leader"] == 0)
+    assert two.samples()["holdfast_leader"] == 1
+
+
+async def test_a_port_that_is_taken(make: Callable[..., Coordinator]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        one = make(listen=address)
+        assert one.spawn().wait(30) == 1
+        assert f"cannot listen on {address}" in one.log()
+        two = make("b", metrics=address)
+        assert two.spawn().wait(30) == 1
+        assert f"cannot serve metrics on {address}" in two.log()
+
+
+async def test_what_is_not_etcd(make: Callable[..., Coordinator]) -> None:
+    one = await make("a").start()
+    two = make("b", etcd=one.listen)  # speaks gRPC, but is no etcd
+    assert two.spawn().wait(30) == 1
+    assert "does not speak" in two.log() or "not etcd" in two.log()
+
+
+async def test_an_etcd_that_is_away_is_waited_for(make: Callable[..., Coordinator], cluster: str) -> None:
+    one = await make("a", etcd="127.0.0.1:1").start()
+    await until(lambda: "etcd cannot be reached" in one.log())
+    async with Agent(one.listen) as agent:
+        assert "no leader is known yet" in (await agent.hello(cluster)).refused.reason
+    assert one.end() == 0
+
+
+async def test_ended_in_order_it_leaves_nothing(make: Callable[..., Coordinator]) -> None:
+    one = await make().start()
+    await one.leads()
+    assert json.loads(one.address_file.read_text())["pid"] == one.pid
+    assert one.end(signal.SIGINT) == 0
+    assert not one.address_file.exists()
+    assert "Traceback" not in one.log()
+    assert one.lines()[-1]["type"] == "LeadershipEnded"
