@@ -124,6 +124,7 @@ class LocalCluster:
             "listen": self.address or "127.0.0.1:0",
             **self.plan.coordinator,
             "etcd": self._endpoints,
+            "etcd_private": not self.plan.etcd,
             "cluster": self.layout.cluster,
             "address_file": str(self._coordinator.address_file),
         }

@@ -87,8 +87,12 @@ def make_layout(job: str, state_dir: str, *, once: bool = False) -> Layout:
         raise CliError(
             f"state folder {state} cannot be made: {error.strerror}; give another with --state-dir"
         ) from error
-    run_root = Path(f"/tmp/holdfast-{os.getuid()}")
-    return Layout(job, state, run_root, Path("/dev/shm"), once and not state_dir)
+    return layout_at(job, state, once=once and not state_dir)
+
+
+def layout_at(job: str, state: Path, *, once: bool = False) -> Layout:
+    """The layout of a job whose state is in this folder; touches nothing."""
+    return Layout(job, state, Path(f"/tmp/holdfast-{os.getuid()}"), Path("/dev/shm"), once)
 
 
 def prune() -> None:

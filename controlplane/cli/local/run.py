@@ -54,7 +54,7 @@ def run_locally(layout: Layout, plan: ClusterPlan, spec: JobSpec, fresh: bool) -
 
 
 def _leave(layout: Layout, keep_logs: bool) -> None:
-    """Nothing continues a job that has a name for once only: its state goes, after a failure but for the logs."""
+    """Nothing continues a job named for once only: its state goes; after a failure the logs stay."""
     if layout.once and keep_logs:
         shutil.rmtree(layout.state / "etcd", ignore_errors=True)
         say(f"the daemons' logs and the journal are in {layout.state}")

@@ -1,0 +1,143 @@
+"""`holdfast demo`: train, hurt, compare."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from controlplane.cli.demo.kills import Kill, impossible, read_kill
+from controlplane.cli.errors import INTERRUPTED, TERMINATED, CliError, UsageError
+from controlplane.cli.parser import Parser, whole
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+SCRIPT = Path(__file__).parents[3] / "examples" / "train_gpt.py"
+EPILOG = "Exit code 0 only when the final weights are the same and no sample was repeated or skipped."
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the flags ask for."""
+
+    steps: int
+    nodes: int
+    per_node: int
+    kills: tuple[Kill, ...]
+    as_json: bool
+    keep: bool
+    seed: int
+    timeout_s: float
+
+    @property
+    def world_size(self) -> int:
+        """Ranks in all."""
+        return self.nodes * self.per_node
+
+
+def demo(argv: Sequence[str]) -> int:
+    """Show it; the exit code says whether the promise was kept."""
+    values = _parser().read(argv)
+    if not SCRIPT.is_file():
+        raise CliError(
+            f"{SCRIPT} is not there: the demo runs from a checkout (`git clone`, then `make demo`)"
+        )
+    wish = _wish(values)
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
+    try:
+        from controlplane.cli.demo.show import show
+
+        return asyncio.run(_interruptible(show(wish, SCRIPT, folder)))
+    finally:
+        if wish.keep:
+            print(f"kept: {folder}", file=sys.stderr)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "demo",
+        "Train a small GPT on 2 nodes of 2 ranks, kill things, train again undisturbed, and compare.",
+        epilog=EPILOG,
+    )
+    parser.add_argument(
+        "--steps",
+        type=whole(2, "a run to be hurt in its middle"),
+        default=60,
+        metavar="N",
+        help="steps to train",
+    )
+    parser.add_argument(
+        "--kill",
+        type=read_kill,
+        action="append",
+        metavar="WHOM@step=N",
+        help="rank=N, agent=N, node=N, coordinator, etcd, all, stop=rank:N (SIGSTOP); repeatable "
+        "(default: rank=2 in the middle)",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="the verdict as one JSON object, on the last line"
+    )
+    parser.add_argument("--keep", action="store_true", help="keep logs, ledgers, checkpoints and journals")
+    parser.add_argument("--nodes", type=whole(1, "a job needs a node"), default=2, metavar="N", help="nodes")
+    parser.add_argument(
+        "--nproc-per-node",
+        type=whole(1, "a node needs a rank"),
+        default=2,
+        metavar="N",
+        help="ranks per node",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the places within a step where blows fall")
+    parser.add_argument(
+        "--timeout-s", type=float, default=900.0, metavar="SECONDS", help="give up after this"
+    )
+    return parser
+
+
+def _wish(values: argparse.Namespace) -> Wish:
+    world = values.nodes * values.nproc_per_node
+    kills = values.kill or [Kill("rank", max(1, values.steps // 2), min(2, world - 1))]
+    for kill in kills:
+        wrong = impossible(kill, values.steps, values.nodes, world)
+        if wrong:
+            raise UsageError(f"--kill: {wrong}")
+    ordered = tuple(sorted(kills, key=lambda kill: kill.step))
+    return Wish(
+        values.steps,
+        values.nodes,
+        values.nproc_per_node,
+        ordered,
+        values.json,
+        values.keep,
+        values.seed,
+        values.timeout_s,
+    )
+
+
+async def _interruptible(work: Any) -> int:
+    """Ctrl-C and SIGTERM cancel the work, which ends what it started."""
+    task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
+    asked: list[signal.Signals] = []
+
+    def ask(number: signal.Signals) -> None:
+        asked.append(number)
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, ask, number)
+    try:
+        code: int = await task
+    except asyncio.CancelledError:
+        return INTERRUPTED if signal.SIGINT in asked else TERMINATED
+    return code
+
+
+COMMANDS = {"demo": demo}

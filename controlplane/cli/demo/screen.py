@@ -1,0 +1,108 @@
+"""What a person sees of the demonstration: a live picture on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from agent.board import PHASES
+from controlplane.cli.event_text import Level, tell
+from controlplane.cli.tables import duration
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from controlplane.cli.demo.training import Training
+
+_PLAIN_EVERY_S = 5.0
+_REDRAW_PER_S = 8
+
+
+class Screen:
+    """Lines that stay, and on a terminal a picture below them that moves. Use as a context."""
+
+    def __init__(self, steps: int, to_stderr: bool) -> None:
+        self._console = Console(stderr=to_stderr, highlight=False, soft_wrap=True)
+        self._steps = steps
+        self._live = Live(console=self._console, refresh_per_second=_REDRAW_PER_S, transient=True)
+        self._phases: dict[int, int] = {}
+        self._said_s = time.monotonic()
+
+    def __enter__(self) -> Screen:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def say(self, text: str, style: str = "") -> None:
+        """A line that stays."""
+        self._console.print(Text(text, style=style))
+
+    def show(self, what: Any) -> None:
+        """Something of rich's that stays."""
+        self._console.print(what)
+
+    def event(self, line: dict[str, Any]) -> None:
+        """A line of the journal, where it says something to a spectator."""
+        if line["type"] == "IncidentChanged":
+            self._incident(line["body"]["incident"])
+        else:
+            sentence = tell(line)
+            if sentence.level <= Level.HEADLINE:
+                self.say(f"  {sentence.text}", "yellow" if line["type"] == "Judged" else "")
+
+    def _incident(self, incident: dict[str, Any]) -> None:
+        """The phases that are new since last time, one line each; then how it ended."""
+        known = self._phases.get(incident["id"], 0)
+        for name, span_s in incident["phases_s"][known:]:
+            self.say(
+                f"  incident {incident['id']}: {name.replace('_', ' ').ljust(10)} {duration(span_s):>8}",
+                "cyan",
+            )
+        self._phases[incident["id"]] = max(known, len(incident["phases_s"]))
+        if incident["outcome"] != "open":
+            total, lost = duration(sum(span_s for _, span_s in incident["phases_s"])), incident["lost_steps"]
+            self.say(
+                f"  incident {incident['id']} {incident['outcome']} after {total}, {lost} steps lost", "green"
+            )
+
+    def update(self, training: Training, title: str) -> None:
+        """Draw how far the ranks are."""
+        steps = training.progress()
+        done = min(steps.values(), default=0)
+        if self._console.is_terminal:
+            self._live.update(self._picture(training, title, max(done, 0)))
+        elif time.monotonic() - self._said_s > _PLAIN_EVERY_S:
+            self._said_s = time.monotonic()
+            self.say(f"{title}: step {max(done, 0)} of {self._steps}")
+
+    def _picture(self, training: Training, title: str, done: int) -> Group:
+        head = Table.grid(padding=(0, 1))
+        bar = ProgressBar(total=self._steps, completed=done, width=40)
+        head.add_row(Text(title, style="bold"), bar, f"step {done} of {self._steps}")
+        ranks = Table(box=None, padding=(0, 2), header_style="dim")
+        for name in ("rank", "node", "process", "generation", "step", "doing"):
+            ranks.add_column(name, justify="left")
+        for rank, seat in sorted(training.seats.items()):
+            board = training.board(seat)
+            words = (
+                ("-", "-", "-")
+                if board is None
+                else (str(board.generation), str(board.step), _doing(board.phase))
+            )
+            ranks.add_row(str(rank), seat.node, str(seat.pid), *words)
+        return Group(head, ranks)
+
+
+def _doing(phase: int) -> str:
+    return PHASES[phase] if 0 <= phase < len(PHASES) else "-"

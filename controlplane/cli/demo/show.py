@@ -1,0 +1,179 @@
+"""The course of the demonstration: a disturbed run, an undisturbed one, the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from typing import TYPE_CHECKING
+
+from controlplane.cli.client import Admin
+from controlplane.cli.demo.ledger import Ledger, judge, read
+from controlplane.cli.demo.report import verdict_table
+from controlplane.cli.demo.screen import Screen
+from controlplane.cli.demo.strike import Strike, strike, wait_for_return
+from controlplane.cli.demo.training import Training
+from controlplane.cli.demo.verdict import Outcome, as_json
+from controlplane.cli.errors import FAILED, OK, CliError
+from controlplane.cli.local.child import last_lines
+from controlplane.cli.local.processes import become_subreaper, end_all_below
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from controlplane.cli.demo.command import Wish
+
+SPARES = 1
+REDRAW_S = 0.1
+
+
+async def show(wish: Wish, script: Path, folder: Path) -> int:
+    """Run all of it. Raises CliError when a run does not come to its end."""
+    become_subreaper()
+    disturbed = _training(wish, script, folder, "disturbed", SPARES)
+    calm = _training(wish, script, folder, "undisturbed", 0)
+    try:
+        with Screen(wish.steps, to_stderr=wish.as_json) as screen:
+            screen.say(_opening(wish, disturbed))
+            async with asyncio.timeout(wish.timeout_s):
+                strikes = await _run(disturbed, wish, screen, "with failures", wish.kills)
+                screen.say("Now the same training once more, undisturbed.", "bold")
+                await _run(calm, wish, screen, "undisturbed", ())
+        outcome = _outcome(wish, disturbed, calm, strikes)
+        result = as_json(outcome)
+        screen.show(verdict_table(outcome, result))
+        if wish.as_json:
+            print(json.dumps(result), flush=True)
+        return OK if outcome.good else FAILED
+    except TimeoutError as error:
+        raise CliError(f"not done within {wish.timeout_s:.0f} s{_logged(disturbed, calm)}") from error
+    finally:
+        for training in (disturbed, calm):
+            training.stop()
+            training.close()
+        end_all_below(os.getpid())
+
+
+def _opening(wish: Wish, training: Training) -> str:
+    kills = "; ".join(map(str, wish.kills))
+    return (
+        f"{wish.nodes} nodes, {wish.per_node} ranks and {SPARES} warm spare each, {wish.steps} steps of "
+        f"a byte-level GPT on the standard library's sources.\nTo come: {kills}.\nEverything said is in {training.log}"
+    )
+
+
+def _training(wish: Wish, script: Path, folder: Path, name: str, spares: int) -> Training:
+    """A run with a folder of its own; all it needs to know is in its command."""
+    own = folder / name
+    state = own / "state"
+    flags = [
+        *("--nnodes", str(wish.nodes), "--nproc-per-node", str(wish.per_node), "--spares", str(spares)),
+        *("--storage", (own / "storage").as_uri(), "--state-dir", str(state), "--rdzv-id", f"demo-{name}"),
+        *("--snapshot-every", "5", "--checkpoint-every", "10", "--ledger", str(own / "ledger")),
+        *("--process-timeout-s", "3", "--lease-ttl-s", "3"),
+    ]
+    arguments = ["--steps", str(wish.steps), "--digest-dir", str(own / "digests")]
+    return Training(own, f"demo-{name}", [*flags, str(script), *arguments])
+
+
+async def _run(
+    training: Training, wish: Wish, screen: Screen, title: str, kills: Sequence[object]
+) -> list[Strike]:
+    """One run to its end, hurt on the way."""
+    training.start()
+    helpers = [
+        asyncio.create_task(training.watch()),
+        asyncio.create_task(_tell(training, screen)),
+        asyncio.create_task(_draw(training, screen, title)),
+    ]
+    strikes: list[Strike] = []
+    work = asyncio.create_task(_hurt(training, wish, screen, strikes)) if kills else None
+    try:
+        await _until_ended(training, work)
+        if work is not None:
+            await work
+    finally:
+        everyone = [*helpers, *([work] if work is not None else [])]
+        for task in everyone:
+            task.cancel()
+        await asyncio.gather(*everyone, return_exceptions=True)
+    if training.ended() != OK:
+        raise CliError(f"the run {title} ended with code {training.ended()}{_logged(training)}")
+    return strikes
+
+
+async def _until_ended(training: Training, work: asyncio.Task[None] | None) -> None:
+    """Until the run is over for good: an end while everything is being killed is none."""
+    while True:
+        await asyncio.sleep(REDRAW_S)
+        if work is not None and work.done():
+            work.result()
+        over = training.ended() is not None and not training.reviving
+        if over:
+            if work is not None:
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
+            return
+
+
+async def _hurt(training: Training, wish: Wish, screen: Screen, strikes: list[Strike]) -> None:
+    for number, kill in enumerate(wish.kills):
+        screen.say(f"{kill}: waiting for it", "dim")
+        blow = await strike(training, kill, wish.seed + number, screen.say)
+        strikes.append(blow)
+        if kill.target == "all":
+            screen.say("The same command again.", "bold")
+            await wait_for_return(training, blow)
+
+
+async def _tell(training: Training, screen: Screen) -> None:
+    """Tell the journal's lines as they come, across restarts of the coordinator."""
+    after = 0
+    while True:
+        address = training.card().get("coordinator")
+        if address:
+            async with Admin(address) as admin:
+                try:
+                    async for line in admin.events(follow=True, after=after):
+                        after = line.sequence
+                        screen.event(json.loads(line.json))
+                except CliError:
+                    pass  # it is away; the card will say where it comes back
+        await asyncio.sleep(REDRAW_S)
+
+
+async def _draw(training: Training, screen: Screen, title: str) -> None:
+    while True:
+        screen.update(training, title)
+        await asyncio.sleep(REDRAW_S)
+
+
+def _logged(*trainings: Training) -> str:
+    lines = [line for training in trainings for line in last_lines(training.log, 20)]
+    return ":\n    " + "\n    ".join(lines) if lines else ""
+
+
+def _outcome(wish: Wish, disturbed: Training, calm: Training, strikes: list[Strike]) -> Outcome:
+    reference = _ledger(calm)
+    lines = disturbed.journal.read_text().splitlines()
+    return Outcome(
+        steps=wish.steps,
+        world_size=wish.world_size,
+        nodes=wish.nodes,
+        digests=_digests(disturbed),
+        undisturbed=_digests(calm),
+        samples=judge(_ledger(disturbed), wish.steps, reference),
+        journal=[json.loads(line) for line in lines],
+        strikes=strikes,
+    )
+
+
+def _ledger(training: Training) -> Ledger:
+    files = sorted(training.ledger.glob("*.jsonl"))
+    return read({path.name: path.read_text().splitlines() for path in files})
+
+
+def _digests(training: Training) -> dict[int, str]:
+    found = [json.loads(path.read_text()) for path in training.digests.glob("*.json")]
+    return {entry["rank"]: entry["digest"] for entry in found}

@@ -1,0 +1,175 @@
+"""Strikes a blow in a given step, at a random place of it, and times how training comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controlplane.cli.errors import CliError
+from controlplane.cli.local.processes import descendants, freeze_and_kill, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controlplane.cli.demo.kills import Kill
+    from controlplane.cli.demo.training import Seat, Training
+
+LOOK_S = 0.001
+RECOVERY_TIMEOUT_S = 120.0
+
+
+@dataclass(slots=True)
+class Strike:
+    """One blow that fell, and what came of it. Times in s from the blow; None: not seen, or not meant."""
+
+    kill: Kill
+    step: int  # the step that training was in
+    generation: int
+    before: dict[int, Seat] = field(default_factory=dict)
+    hit: tuple[int, ...] = ()  # ranks
+    at_ns: int = 0
+    survivors_resumed_s: float | None = None
+    full_world_s: float | None = None
+    survivor_pids_unchanged: bool | None = None
+    lost_steps: int | None = None  # after everything was killed; else the journal knows
+
+
+async def strike(training: Training, kill: Kill, seed: int, say: Callable[[str, str], None]) -> Strike:
+    """Wait for the step, strike, and watch until all ranks have completed a step again."""
+    await _reached(training, kill)
+    before = dict(training.seats)
+    await asyncio.sleep(random.Random(seed).uniform(0, _step_s(training, before)))
+    blow = Strike(kill, max(training.progress().values(), default=0), 0, before)
+    blow.generation = max(_generation(training, seat) for seat in before.values())
+    _BLOWS[kill.target](training, blow)
+    say(f"{kill}: done", "bold red")
+    if kill.target in ("rank", "node"):
+        await _recovered(training, blow)
+    return blow
+
+
+async def _reached(training: Training, kill: Kill) -> None:
+    """Until some rank is in the step, and all ranks of the world are seen."""
+    while True:
+        steps = training.progress()
+        seats = training.seats
+        if steps and len(steps) == len(seats) and max(steps.values()) >= kill.step:
+            return
+        await asyncio.sleep(LOOK_S)
+
+
+def _step_s(training: Training, seats: dict[int, Seat]) -> float:
+    """How long the last step took, about: from its start to its completion."""
+    spans = []
+    for seat in seats.values():
+        board = training.board(seat)
+        if board is not None and board.step_started_ns > 0:
+            spans.append((time.monotonic_ns() - board.step_started_ns) / 1e9)
+            if board.completed_ns > board.step_started_ns:
+                spans.append((board.completed_ns - board.step_started_ns) / 1e9)
+    return min(max(spans, default=0.1), 1.0)
+
+
+def _generation(training: Training, seat: Seat) -> int:
+    board = training.board(seat)
+    return 0 if board is None else board.generation
+
+
+def _kill_rank(training: Training, blow: Strike) -> None:
+    seat = blow.before[blow.kill.index]
+    blow.hit = (seat.rank,)
+    number = signal.SIGSTOP if blow.kill.freeze else signal.SIGKILL
+    blow.at_ns = time.monotonic_ns()
+    if not send(seat.pid, number):
+        raise CliError(f"{blow.kill}: process {seat.pid} was gone already")
+
+
+def _kill_daemon(training: Training, blow: Strike) -> None:
+    name = f"n{blow.kill.index}" if blow.kill.target == "agent" else blow.kill.target
+    pid = training.card()["processes"][name][0]
+    blow.at_ns = time.monotonic_ns()
+    send(pid, signal.SIGKILL)
+
+
+def _kill_node(training: Training, blow: Strike) -> None:
+    """Agent, launcher and ranks of a node, none of which sees the others die first."""
+    node = f"n{blow.kill.index}"
+    blow.hit = tuple(sorted(seat.rank for seat in blow.before.values() if seat.node == node))
+    agent = training.card()["processes"][node][0]
+    pids = Path(training.card()["run_dir"]) / node / "launcher.pid"
+    launcher = int(pids.read_text().split()[0])
+    family = [agent, launcher, *descendants(agent), *descendants(launcher)]
+    for pid in family:
+        send(pid, signal.SIGSTOP)
+    blow.at_ns = time.monotonic_ns()
+    for pid in family:
+        send(pid, signal.SIGKILL)
+
+
+def _kill_all(training: Training, blow: Strike) -> None:
+    assert training.process is not None
+    blow.hit = tuple(sorted(blow.before))
+    training.reviving = True
+    blow.at_ns = time.monotonic_ns()
+    freeze_and_kill(training.process.pid)
+    training.process.wait()
+
+
+_BLOWS: dict[str, Callable[[Training, Strike], None]] = {
+    "rank": _kill_rank,
+    "agent": _kill_daemon,
+    "coordinator": _kill_daemon,
+    "etcd": _kill_daemon,
+    "node": _kill_node,
+    "all": _kill_all,
+}
+
+
+async def _recovered(training: Training, blow: Strike) -> None:
+    """Watch the boards until every rank has completed a step in a newer generation."""
+    deadline = time.monotonic() + RECOVERY_TIMEOUT_S
+    survivors = [seat for rank, seat in blow.before.items() if rank not in blow.hit]
+    while time.monotonic() < deadline and training.ended() is None:
+        if blow.survivors_resumed_s is None:
+            blow.survivors_resumed_s = _since(training, blow, survivors)
+        now = training.seats
+        if blow.survivors_resumed_s is not None and len(now) == len(blow.before):
+            blow.full_world_s = _since(training, blow, list(now.values()))
+        if blow.full_world_s is not None:
+            same = (training.seats[seat.rank].pid == seat.pid for seat in survivors)
+            blow.survivor_pids_unchanged = all(same)
+            return
+        await asyncio.sleep(LOOK_S)
+
+
+async def wait_for_return(training: Training, blow: Strike) -> None:
+    """After everything was killed: run the same command, and time its first steps."""
+    training.close()
+    training.seats = {}
+    training.start()
+    training.reviving = False
+    deadline = time.monotonic() + RECOVERY_TIMEOUT_S
+    while time.monotonic() < deadline and training.ended() is None:
+        boards = [training.board(seat) for seat in training.seats.values()]
+        alive = [board for board in boards if board is not None and board.resumed_ns > blow.at_ns]
+        if len(alive) == len(blow.before):
+            blow.full_world_s = (max(board.resumed_ns for board in alive) - blow.at_ns) / 1e9
+            blow.lost_steps = max(0, blow.step - (min(board.completed for board in alive) - 1))
+            return
+        await asyncio.sleep(LOOK_S)
+
+
+def _since(training: Training, blow: Strike, seats: list[Seat]) -> float | None:
+    """From the blow to the last of these ranks' first step in a newer generation; None: not yet."""
+    times = []
+    for seat in seats:
+        board = training.board(seat)
+        if board is None or board.resumed_generation <= blow.generation:
+            return None
+        times.append(board.resumed_ns)
+    return (max(times) - blow.at_ns) / 1e9 if times else None

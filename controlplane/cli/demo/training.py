@@ -1,0 +1,159 @@
+"""One training run of the demonstration: `holdfast run` as a process, and what can be seen of it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from agent.board import Board
+from controlplane.cli.client import Admin
+from controlplane.cli.errors import CliError
+from controlplane.cli.local.layout import Layout, layout_at
+from controlplane.cli.local.processes import send
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from controlplane.wire import control_pb2 as pb
+
+STATUS_PAUSE_S = 0.2
+END_GRACE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One rank as the coordinator last saw it."""
+
+    rank: int
+    node: str
+    member: str
+    pid: int
+    phase: str
+    generation: int
+
+
+@dataclass(slots=True)
+class Training:
+    """A run in a folder of its own. `start` may be called again after everything was killed."""
+
+    folder: Path
+    name: str
+    argv: Sequence[str]
+    layout: Layout = field(init=False)
+    process: subprocess.Popen[bytes] | None = None
+    reviving: bool = False  # everything was killed on purpose and is about to be started again
+    seats: dict[int, Seat] = field(default_factory=dict)
+    _boards: dict[str, Board] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.layout = layout_at(self.name, self.folder / "state")
+        self.folder.mkdir(parents=True)
+
+    @property
+    def log(self) -> Path:
+        """What the run and its ranks said."""
+        return self.folder / "output.log"
+
+    @property
+    def ledger(self) -> Path:
+        """Where its ranks write down what they consumed."""
+        return self.folder / "ledger"
+
+    @property
+    def digests(self) -> Path:
+        """Where its ranks write down what they came to."""
+        return self.folder / "digests"
+
+    @property
+    def journal(self) -> Path:
+        """Its coordinator's journal."""
+        return self.layout.state / "journal.jsonl"
+
+    def start(self) -> None:
+        """Run `holdfast run`, the same command each time."""
+        self.ledger.mkdir(exist_ok=True)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "controlplane", "run", *self.argv],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def ended(self) -> int | None:
+        """Its exit code, None while it runs."""
+        assert self.process is not None
+        return self.process.poll()
+
+    def stop(self) -> None:
+        """End it as Ctrl-C would, then for certain."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        send(self.process.pid, signal.SIGINT)
+        try:
+            self.process.wait(END_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def close(self) -> None:
+        """Unmap the boards."""
+        for board in self._boards.values():
+            board.close()
+        self._boards.clear()
+
+    async def watch(self) -> None:
+        """Keep `seats` up to date, as long as it is awaited; the coordinator may come and go."""
+        while True:
+            address = self.layout.read_card().get("coordinator")
+            if address:
+                async with Admin(address, timeout_s=2.0) as admin:
+                    await self._look(admin)
+            await asyncio.sleep(STATUS_PAUSE_S)
+
+    async def _look(self, admin: Admin) -> None:
+        try:
+            while True:
+                status = await admin.status()
+                self.seats = seats_of(status)
+                await asyncio.sleep(STATUS_PAUSE_S)
+        except CliError:
+            return  # it is away; the card will say where it comes back
+
+    def board(self, seat: Seat) -> Board | None:
+        """The board of a rank, None while there is none."""
+        if seat.member not in self._boards:
+            try:
+                self._boards[seat.member] = Board.open(self.layout.shm(seat.node) / f"{seat.member}.board")
+            except (OSError, ValueError):
+                return None  # the agent has not made it yet, or has removed it
+        return self._boards[seat.member]
+
+    def progress(self) -> dict[int, int]:
+        """Completed steps by rank."""
+        found = {}
+        for seat in self.seats.values():
+            board = self.board(seat)
+            if board is not None:
+                found[seat.rank] = board.completed
+        return found
+
+    def card(self) -> dict[str, Any]:
+        """The processes of its cluster."""
+        return self.layout.read_card()
+
+
+def seats_of(status: pb.StatusReply) -> dict[int, Seat]:
+    """Who sits where, by rank: the member of the newest generation, where two lay claim to a rank."""
+    rows = sorted(status.ranks, key=lambda row: row.generation)
+    return {
+        row.rank: Seat(row.rank, row.node, row.member, row.pid, row.phase, row.generation)
+        for row in rows
+        if row.rank >= 0 and row.phase != "exited"
+    }

@@ -1,0 +1,139 @@
+"""What the demonstration came to: from the journal, the ledgers and the digests to one JSON object. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from controlplane.cli.demo.ledger import Samples
+    from controlplane.cli.demo.strike import Strike
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Everything that was seen of both runs."""
+
+    steps: int
+    world_size: int
+    nodes: int
+    digests: Mapping[int, str]  # of the disturbed run, by rank
+    undisturbed: Mapping[int, str]
+    samples: Samples
+    journal: Sequence[Line]
+    strikes: Sequence[Strike] = field(default=())
+
+    @property
+    def identical(self) -> bool:
+        """Every rank of both runs came to the same bits."""
+        everyone = len(self.digests) == len(self.undisturbed) == self.world_size
+        return everyone and dict(self.digests) == dict(self.undisturbed)
+
+    @property
+    def good(self) -> bool:
+        """What the exit code says."""
+        return self.identical and self.samples.clean
+
+
+def together(digests: Mapping[int, str]) -> str:
+    """One digest over those of all ranks."""
+    text = "\n".join(f"{rank} {digests[rank]}" for rank in sorted(digests))
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest() if digests else ""
+
+
+def as_json(outcome: Outcome) -> dict[str, Any]:
+    """The last line of `holdfast demo --json`."""
+    samples = outcome.samples
+    return {
+        "steps": outcome.steps,
+        "world_size": outcome.world_size,
+        "nodes": outcome.nodes,
+        "identical": outcome.identical,
+        "final_digest": together(outcome.digests),
+        "undisturbed_digest": together(outcome.undisturbed),
+        "samples": {
+            "consumed": samples.consumed,
+            "repeated": samples.repeated,
+            "skipped": samples.skipped,
+        },
+        "incidents": incidents(outcome.journal, outcome.strikes),
+        "checkpoints": checkpoints(outcome.journal),
+        "kills": [{"kill": str(blow.kill), "in_step": blow.step} for blow in outcome.strikes],
+        "problems": list(samples.problems),
+    }
+
+
+def incidents(journal: Iterable[Line], strikes: Sequence[Strike]) -> list[dict[str, Any]]:
+    """Every incident as it ended, with what was measured from outside for the blow that caused it."""
+    newest: dict[tuple[int, int], dict[str, Any]] = {}
+    for line in journal:
+        if line["type"] == "IncidentChanged":
+            incident = line["body"]["incident"]
+            newest[line["term"], incident["id"]] = incident
+    waiting = list(strikes)
+    told = [_incident(incident, _cause(incident, waiting)) for incident in newest.values()]
+    return told + [_ending(blow) for blow in waiting if blow.kill.target == "all"]
+
+
+def _cause(incident: dict[str, Any], waiting: list[Strike]) -> Strike | None:
+    """The first blow not yet told that hit one of the incident's ranks."""
+    ranks = set(incident["verdict"]["ranks"])
+    for blow in waiting:
+        if blow.kill.target in ("rank", "node") and ranks & set(blow.hit):
+            waiting.remove(blow)
+            return blow
+    return None
+
+
+def _incident(incident: dict[str, Any], blow: Strike | None) -> dict[str, Any]:
+    verdict = incident["verdict"]
+    ranks = verdict["ranks"]
+    return {
+        "id": incident["id"],
+        "scope": verdict["scope"],
+        "cause": verdict["cause"],
+        "rank": ranks[0] if ranks else None,
+        "step": verdict["step"],
+        "lost_steps": incident["lost_steps"],
+        "survivor_pids_unchanged": None if blow is None else blow.survivor_pids_unchanged,
+        "phases_s": {name: round(span, 6) for name, span in incident["phases_s"]},
+        "survivors_resumed_s": None if blow is None else _rounded(blow.survivors_resumed_s),
+        "full_world_s": None if blow is None else _rounded(blow.full_world_s),
+        "outcome": incident["outcome"],
+    }
+
+
+def _ending(blow: Strike) -> dict[str, Any]:
+    """Everything was killed: nobody was left to keep an account of it but we."""
+    return {
+        "id": None,
+        "scope": "job",
+        "cause": "all_killed",
+        "rank": None,
+        "step": blow.step,
+        "lost_steps": blow.lost_steps,
+        "survivor_pids_unchanged": None,
+        "phases_s": {},
+        "survivors_resumed_s": None,
+        "full_world_s": _rounded(blow.full_world_s),
+        "outcome": "recovered" if blow.full_world_s is not None else "open",
+    }
+
+
+def _rounded(span_s: float | None) -> float | None:
+    return None if span_s is None else round(span_s, 4)
+
+
+def checkpoints(journal: Iterable[Line]) -> list[dict[str, Any]]:
+    """Every checkpoint committed, in order."""
+    found: dict[str, dict[str, Any]] = {}
+    for line in journal:
+        record = line["body"].get("record") if line["type"] == "CheckpointChanged" else None
+        if record is not None and line["body"]["outcome"] == "committed":
+            found[record["id"]] = {key: record[key] for key in ("step", "kind", "bytes_written")}
+    return list(found.values())
