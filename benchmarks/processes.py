@@ -44,8 +44,7 @@ class Field:
         for pid in {row["pid"] for row in self.rows()}:
             if self.owns(pid):
                 os.kill(pid, signal.SIGKILL)
-        if error is None:
-            shutil.rmtree(self._root, ignore_errors=True)
+        shutil.rmtree(self._root, ignore_errors=True)
 
     def start(self, *argv: str, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start a program with its output in `output`, below the temporary folder."""
