@@ -187,9 +187,11 @@ class Arena:
     def begin(self, step: int, generation: int, *, released_step: int) -> SlotWriter | SkipReason:
         """Take the slot that may be overwritten, or say why there is none.
 
-        `released_step`: the newest snapshot known to be READY on all ranks. Empty and torn slots go first.
-        With both READY the older one goes if the newer is released; if the newer one belongs to an ended
-        generation and never was released, it goes itself, for no one will ever ask for it."""
+        `released_step`: the newest snapshot known to be READY on all ranks; after a roll back it starts
+        again at the step rolled back to. Empty and torn slots go first. With both READY the older one goes
+        if the newer is released. If the newer belongs to an ended generation and was not released, it goes
+        itself, for it never will be: so releases of earlier generations must be heard before a generation
+        forms (one connection, in order, repeated after a reconnect)."""
         with locked(self._descriptor, self.path):
             slot = self._overwritable(generation, released_step)
             if isinstance(slot, SlotView):

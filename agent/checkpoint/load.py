@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -69,8 +70,18 @@ def read_manifest(store: Store, job: str, checkpoint: str, digest: str = "") -> 
     raise CheckpointCorrupt(checkpoint, "manifest", f"is not at {store.url}")
 
 
-def load(store: Store, arena: Arena, *, job: str, checkpoint: str, digest: str = "", rank: int = 0) -> int:
-    """Bring a checkpoint into a slot of `arena` and make it READY; returns its step. Blocks.
+def load(
+    store: Store,
+    arena: Arena,
+    *,
+    job: str,
+    checkpoint: str,
+    digest: str = "",
+    rank: int = 0,
+    stop: threading.Event | None = None,
+) -> int:
+    """Bring a checkpoint into a slot of `arena` and make it READY; returns its step. Blocks; setting `stop`
+    ends it at the next chunk, with a CheckpointError.
 
     The slot keeps the checkpoint's step and generation: find it with `arena.find(step)`. An empty slot is
     taken first, then the older one. On failure the slot is empty and the error says what is wrong."""
@@ -81,7 +92,7 @@ def load(store: Store, arena: Arena, *, job: str, checkpoint: str, digest: str =
         raise CheckpointError(f"checkpoint {checkpoint} cannot be loaded now: {writer}")
     try:
         writer.layout(shard.header, shard.data_bytes)
-        _fetch(store, manifest, shard, writer.memory)
+        _fetch(store, manifest, shard, writer.memory, stop or threading.Event())
     except BaseException:
         writer.abandon()
         raise
@@ -103,10 +114,12 @@ def _shard(manifest: Manifest, rank: int) -> Shard:
     raise CheckpointRefused(f"checkpoint {manifest.id}: has no shard of rank {rank}")
 
 
-def _fetch(store: Store, manifest: Manifest, shard: Shard, memory: memoryview) -> None:
+def _fetch(store: Store, manifest: Manifest, shard: Shard, memory: memoryview, stop: threading.Event) -> None:
     targets = _targets(manifest, shard)
 
     def one(number: int, chunk: Chunk) -> None:
+        if stop.is_set():
+            raise CheckpointError(f"checkpoint {manifest.id}: told to stop while it was loaded")
         wanted = targets[number]
         if not wanted:
             return

@@ -70,14 +70,17 @@ def persist(
     versions: Sequence[tuple[int, int]],
     codec: str = "none",
     rank: int = 0,
+    stop: threading.Event | None = None,
 ) -> PersistResult:
-    """Make a pinned slot durable as `checkpoint`. Blocks; call it in a worker thread.
+    """Make a pinned slot durable as `checkpoint`. Blocks; call it in a worker thread. Setting `stop` ends
+    it at the next chunk, with a CheckpointError; saved again later, it goes on from there.
 
     Raises StorageError when the storage fails, CheckpointError when the slot is not what it should be."""
     order = _Order(job, checkpoint, step, generation, kind, base, tuple(versions), rank)
     _check(slot, order, codec)
     tensors, state = _content(slot)
     save = _Save(store, order, tensors, slot.memory)
+    save.stop = stop or save.stop
     found = save.run()
     if not slot.current():
         raise CheckpointError(f"checkpoint {checkpoint}: its snapshot was overwritten while it was read")
@@ -156,6 +159,7 @@ class _Save:
 
     def __init__(self, store: Store, order: _Order, tensors: tuple[Tensor, ...], memory: memoryview) -> None:
         self.written = 0
+        self.stop = threading.Event()
         self._store, self._order, self._tensors, self._memory = store, order, tensors, memory
         self._index = _index(store, order.job, order.base)
         self._places: dict[chunks.Place, tuple[bytes, str]] = {}
@@ -178,6 +182,8 @@ class _Save:
         self._index.places.update(self._places)
 
     def _one(self, cut: Cut) -> str:
+        if self.stop.is_set():
+            raise CheckpointError(f"checkpoint {self._order.checkpoint}: told to stop while it was saved")
         content = cut.content(self._memory)
         place = tuple((self._tensors[span.tensor].name, span.start, span.nbytes) for span in cut.spans)
         mark = chunks.fingerprint(content)

@@ -12,6 +12,7 @@ from agent.checkpoint.load import load, read_manifest
 from agent.checkpoint.save import persist, publish
 
 if TYPE_CHECKING:
+    import threading
     from pathlib import Path
 
     from agent.checkpoint.arena import SlotView
@@ -71,7 +72,15 @@ def snapshot(
     return write(writer, shapes, content(shapes, seed), state)
 
 
-def save(store: Store, slot: SlotView, *, base: str = "", job: str = JOB, show: bool = True) -> PersistResult:
+def save(
+    store: Store,
+    slot: SlotView,
+    *,
+    base: str = "",
+    job: str = JOB,
+    show: bool = True,
+    stop: threading.Event | None = None,
+) -> PersistResult:
     checkpoint = names.checkpoint_id(slot.step, slot.generation)
     with slot.arena.pinned(slot):
         result = persist(
@@ -84,6 +93,7 @@ def save(store: Store, slot: SlotView, *, base: str = "", job: str = JOB, show: 
             kind="incremental" if base else "full",
             base=base or checkpoint,
             versions=[(0, slot.step), (1, slot.step)],
+            stop=stop,
         )
     if show:
         publish(store, job, checkpoint, result.digest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -229,6 +230,20 @@ def test_a_slot_whose_header_is_none_of_ours_is_refused(store: Store, arena: Are
     writer.layout(b'{"tensors": [{}], "state": null}', 0)
     with pytest.raises(CheckpointError, match="snapshot 10 cannot be saved: tensor 0"):
         save(store, writer.ready())
+
+
+def test_told_to_stop_it_stops_and_goes_on_later(store: Store, arena: Arena, shm: Path) -> None:
+    stop = threading.Event()
+    stop.set()
+    slot = snapshot(arena, 10, seed=1)
+    with pytest.raises(CheckpointError, match="told to stop while it was saved"):
+        save(store, slot, stop=stop)
+    save(store, slot)
+    with arena_for(shm / "b", SMALL) as other:
+        with pytest.raises(CheckpointError, match="told to stop while it was loaded"):
+            load(store, other, job=JOB, checkpoint="10-1", stop=stop)
+        assert other.newest() is None
+        assert load(store, other, job=JOB, checkpoint="10-1") == 10
 
 
 def test_names_lead_nowhere_else() -> None:
