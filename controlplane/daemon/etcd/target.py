@@ -46,7 +46,7 @@ class Target:
             raise SettingsError("--etcd-cert needs --etcd-ca: without it the connection has no TLS")
         if bool(settings.etcd_user) != bool(settings.etcd_password_file):
             raise SettingsError("--etcd-user and --etcd-password-file go together: give both or none")
-        password = _read("--etcd-password-file", settings.etcd_password_file).decode().strip()
+        password = _read("--etcd-password-file", settings.etcd_password_file).decode().rstrip("\r\n")
         ca, cert, key = settings.etcd_ca, settings.etcd_cert, settings.etcd_key
         return cls(endpoints, ca, cert, key, settings.etcd_user, password, private)
 

@@ -44,7 +44,7 @@ def _final(error: type[EtcdError], text: str) -> Trouble:
 
 
 _NOT_ETCD = Trouble(EtcdNotEtcd, "does not speak etcd's API: is the port right?")
-_NO_TLS = Trouble(EtcdNotEtcd, "speaks no TLS: leave --etcd-ca out, or name its TLS port")
+_NO_TLS = Trouble(EtcdNotEtcd, "has no TLS: leave --etcd-ca out, or name its TLS port")
 _BAD_CERT = Trouble(EtcdAuth, "has a certificate not signed by --etcd-ca, or for another host")
 _NO_USER = _final(EtcdAuth, "wants a login: give --etcd-user and --etcd-password-file")
 _BAD_USER = _final(EtcdAuth, "does not accept this user and password")
@@ -61,6 +61,7 @@ BY_WORDS: tuple[tuple[str, Trouble], ...] = (
     ("before receiving SETTINGS", _away("takes connections but says nothing: not etcd, or stopped")),
     ("WRONG_VERSION_NUMBER", _NO_TLS),
     ("CERTIFICATE_VERIFY_FAILED", _BAD_CERT),
+    ("Handshake read failed", _away("ends the TLS handshake: if it has no TLS, leave --etcd-ca out")),
     ("failed to connect", _away("cannot be reached, or closes connections: does it want TLS (--etcd-ca)?")),
     ("not a primary lessor", _away("is not the lessor yet")),
     ("no leader", _away("has no leader: is the quorum lost?")),

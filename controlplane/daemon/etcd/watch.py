@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from controlplane.daemon.etcd.link import Link
     from controlplane.daemon.etcd.rows import Listing
+    from controlplane.daemon.etcd.trouble import Trouble
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class Watch:
         self._call: Any = None
         self._endpoint = ""
         self._attempt = 0
+        self._troubles: dict[str, Trouble] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -67,6 +69,7 @@ class Watch:
                 self.close()
                 raise
             self._attempt = 0
+            self._troubles.clear()
             if update is not None:
                 return update
 
@@ -122,8 +125,10 @@ class Watch:
     async def _recover(self, error: Failed | EtcdUnavailable) -> None:
         """Before the next attempt: another endpoint, a pause. Raises what no attempt can mend."""
         self.close()
-        if isinstance(error, Failed) and not error.trouble.again:
-            raise error.trouble.error(f"watch of {self._prefix} at {self._endpoint}: {error}") from error
+        if isinstance(error, Failed):
+            self._troubles[self._endpoint] = error.trouble
+            if not error.trouble.again or self._link.hopeless(self._troubles):
+                raise error.trouble.error(f"watch of {self._prefix} at {self._endpoint}: {error}") from error
         if self._attempt == 0:
             log.info("watch of %s at %s resumes after revision %d: %s", self._prefix, self._endpoint,
                      self._revision, error)  # fmt: skip
