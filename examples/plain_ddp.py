@@ -66,7 +66,7 @@ def main() -> None:
         time.sleep(args.pause)
         if rank == 0 and (step + 1) % args.save_every == 0:
             save(path, step + 1, model, optimizer)
-            print(f"step {step + 1} of {args.steps}, loss {float(loss):.6f}", flush=True)
+            print(f"step {step + 1} of {args.steps}, loss {loss.item():.6f}", flush=True)
     print(f"rank {rank} is done at step {args.steps}", flush=True)
     dist.destroy_process_group()
 

@@ -59,7 +59,8 @@ def _opening(wish: Wish, training: Training) -> str:
     kills = "; ".join(map(str, wish.kills))
     return (
         f"{wish.nodes} nodes, {wish.per_node} ranks and {SPARES} warm spare each, {wish.steps} steps of "
-        f"a byte-level GPT on the standard library's sources.\nTo come: {kills}.\nEverything said is in {training.log}"
+        "a byte-level GPT on the standard library's sources.\n"
+        f"To come: {kills}.\nEverything said is in {training.log}"
     )
 
 

@@ -1,0 +1,129 @@
+"""`holdfast run` as a process under test, and a script that obeys the test."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from controlplane.cli.local.layout import layout_at
+from controlplane.cli.local.processes import descendants, is_running
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+DEADLINE_S = 60.0
+
+OBEDIENT = """
+import os, pathlib, sys, time
+folder = pathlib.Path(sys.argv[1])
+name = f"{os.environ['RANK']}-{os.environ['TORCHELASTIC_RESTART_COUNT']}"
+(folder / f"{name}.part").write_text(str(os.getpid()))
+(folder / f"{name}.part").rename(folder / f"{name}.pid")
+print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], flush=True)
+while not (folder / "done").exists():
+    time.sleep(0.02)
+"""
+
+
+def until(what: Callable[[], Any], about: str, timeout_s: float = DEADLINE_S) -> Any:
+    """The first true answer. Fails the test when none comes in time."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"not within {timeout_s:.0f} s: {about}")
+
+
+class Run:
+    """One `holdfast run`, its folders, and everything below it."""
+
+    def __init__(self, folder: Path, *words: str, job: str = "") -> None:
+        self.folder, self.words = folder, words
+        self.state = folder / "state"
+        self.job = job or f"t{folder.name[3:]}".replace("_", "x")
+        self.layout = layout_at(self.job, self.state)
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> Run:
+        flags = ["--state-dir", str(self.state), "--rdzv-id", self.job, "--lease-ttl-s", "2"]
+        with (self.folder / "output").open("a") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "controlplane", "run", *flags, *self.words],
+                stdout=output,
+                stderr=output,
+                text=True,
+                start_new_session=True,
+            )
+        return self
+
+    @property
+    def output(self) -> str:
+        return (self.folder / "output").read_text()
+
+    def end(self, timeout_s: float = DEADLINE_S) -> int:
+        """Its exit code; fails the test when it does not end."""
+        assert self.process is not None
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError(f"it does not end; it said:\n{self.output}") from error
+
+    def pid_of(self, name: str) -> int:
+        """The process of a daemon, 0 when it is not there."""
+        return int(self.layout.read_card().get("processes", {}).get(name, [0])[0])
+
+    def rank_pid(self, rank: int, restart: int = 0) -> int:
+        """The process of the obedient script at this rank and try, once it runs."""
+        path = self.folder / f"{rank}-{restart}.pid"
+        return int(until(lambda: path.exists() and path.read_text(), f"{path.name}; {self.output}"))
+
+    def journal(self, kind: str) -> list[dict[str, Any]]:
+        """The bodies of the journal's lines of one type so far."""
+        path = self.layout.state / "journal.jsonl"
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        entries = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [entry["body"] for entry in entries if entry["type"] == kind]
+
+    def traces(self) -> list[str]:
+        """What is left of it on this machine: sockets, shared memory."""
+        left = [self.layout.run_dir, *self.layout.shm_dir.glob(self.layout.shm("").name + "*")]
+        return [str(path) for path in left if path.exists()]
+
+    def everything_below(self) -> list[int]:
+        assert self.process is not None
+        return [pid for pid in descendants(self.process.pid) if is_running(pid)]
+
+
+@contextmanager
+def running(*words: str, script: str = OBEDIENT) -> Iterator[Run]:
+    """A started run in a folder of its own; ended and removed afterwards, whatever happened."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
+    (folder / "script.py").write_text(script)
+    run = Run(folder, *words, str(folder / "script.py"), str(folder))
+    try:
+        yield run.start()
+    finally:
+        assert run.process is not None
+        if run.process.poll() is None:
+            os.kill(run.process.pid, signal.SIGTERM)
+            try:
+                run.process.wait(30)
+            except subprocess.TimeoutExpired:
+                for pid in [run.process.pid, *descendants(run.process.pid)]:
+                    os.kill(pid, signal.SIGKILL)
+                run.process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(run.layout.run_dir, ignore_errors=True)
+        for trace in run.traces():
+            shutil.rmtree(trace, ignore_errors=True)
