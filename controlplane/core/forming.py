@@ -193,8 +193,7 @@ def _running_plain(m: Machine, job: Job) -> None:
     m.wake(job, job.launched_at + m.settings.plain_after_s)
     if job.incident is not None:
         spent = m.now - job.clock.stored
-        incidents.tell(m, job, {"fence": job.clock.stored - job.clock.judged, "reform": spent})
-        _recovered(m, job)
+        _recovered(m, job, {"fence": job.clock.stored - job.clock.judged, "reform": spent})
 
 
 def _watch_broken(m: Machine, job: Job, generation: Generation) -> None:
@@ -276,8 +275,7 @@ def _close(m: Machine, job: Job, generation: Generation) -> None:
     phases = {"fence": job.clock.stored - job.clock.judged}
     phases["reform"] = job.phases.get("form", m.now - job.clock.stored)
     phases |= {name: job.phases[name] for name in ("restore", "first_step") if name in job.phases}
-    incidents.tell(m, job, phases)
-    _recovered(m, job)
+    _recovered(m, job, phases)
 
 
 def _hint(m: Machine, job: Job, member: Member, generation: Generation) -> None:
@@ -289,8 +287,7 @@ def _hint(m: Machine, job: Job, member: Member, generation: Generation) -> None:
         m.wake(job, member.hint[1] + m.settings.retry_s)
 
 
-def _recovered(m: Machine, job: Job) -> None:
-    phases = dict(job.incident.phases_s) if job.incident else {}
+def _recovered(m: Machine, job: Job, phases: dict[str, float]) -> None:
     incidents.tell(m, job, phases, outcome="recovered")
     if job.incident is not None:
         m.incidents.append(job.incident)

@@ -31,6 +31,7 @@ def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
         return
     member.seen_seq = seq
     old, member.status = member.status, status
+    _revive(m, job, member, status)
     if old is not None and _same(old, status):
         if job.incident is not None or member.dead:
             m.touch(job)
@@ -112,6 +113,17 @@ def _adopt(m: Machine, job: Job, node: str, status: MemberStatus) -> Member:
     if status.phase not in GONE:
         m.note("adopted", member.name, f"node {node} runs it for {job.name}; it may take a seat")
     return member
+
+
+def _revive(m: Machine, job: Job, member: Member, status: MemberStatus) -> None:
+    """A node that was given up is back, and this member with it, before its seat was given away."""
+    lost = member.failure is not None and member.failure.cause is Cause.NODE_LOST
+    if not lost or status.phase in GONE or job.relaunch or job.ended:
+        return
+    if any(seat.member == member.name for seat in job.seats):
+        member.failure = None
+        m.note("revived", member.name, f"node {member.node} is back, and it lives")
+        m.touch(job)
 
 
 def _same(old: MemberStatus, new: MemberStatus) -> bool:

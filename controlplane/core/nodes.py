@@ -136,7 +136,7 @@ def known(m: Machine, name: str, incarnation: int, what: str) -> bool:
 
 def _heard(m: Machine, name: str, incarnation: int, what: str) -> Node | None:
     node = m.nodes.get(name)
-    if node is None or node.incarnation != incarnation or node.state in ("expected", "lost"):
+    if node is None or node.incarnation != incarnation or node.state == "expected":
         m.drop("stale_incarnation", name, f"a {what} of incarnation {incarnation}, which is not the one here")
         return None
     node.heard_at = m.now

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from controlplane.core import commit
 from controlplane.core import effects as fx
 from controlplane.core.commit import Saving, Stage
-from controlplane.core.model import MemberPhase
+from controlplane.core.model import JobPhase, MemberPhase
 
 if TYPE_CHECKING:
     from controlplane.core import events as ev
@@ -39,10 +39,11 @@ def _have(job: Job, rank: int, step: int) -> None:
 def tend(m: Machine, job: Job) -> None:
     """Release what all ranks have, begin a checkpoint when one is due, drive the one in flight."""
     _from_statuses(job)
-    if job.phase in ("running", "forming") and len(job.snapshots) == len(job.seats) > 0:
-        step = min(job.snapshots.values())
+    if job.phase is JobPhase.RUNNING and job.generation is not None and job.generation.store:
+        whole = len(job.snapshots) == len(job.seats)
+        step = min(job.snapshots.values()) if whole else job.generation.resume.step
         if step > job.released:
-            _release(m, job, step)
+            _release(m, job, step, whole)
         else:
             _release_again(m, job)
     if job.saving is not None:
@@ -59,11 +60,12 @@ def _from_statuses(job: Job) -> None:
             _have(job, member.rank, status.snapshot_step)
 
 
-def _release(m: Machine, job: Job, step: int) -> None:
+def _release(m: Machine, job: Job, step: int, whole: bool) -> None:
+    """All ranks have this step: as a snapshot, or (not `whole`) alive, just after they formed."""
     job.released = step
     for node in job.seat_nodes():
         m.emit(fx.Release(node, job.name, step))
-    if not job.spec.storage or not commit.due(step, job.begun, job.spec.checkpoint_every):
+    if not whole or not job.spec.storage or not commit.due(step, job.begun, job.spec.checkpoint_every):
         return
     if job.saving is None:
         begin(m, job, step)
@@ -78,9 +80,10 @@ def _release_again(m: Machine, job: Job) -> None:
     """A rank that is two snapshots on and made none has missed the release."""
     for member in job.seated():
         status = member.status
-        if status is None or status.phase is not MemberPhase.RUNNING or status.snapshot_step > job.released:
+        if status is None or status.snapshot_step > job.released:
             continue
-        if status.step >= job.released + 2 * job.spec.snapshot_every:
+        late = status.phase is MemberPhase.FINISHED and status.snapshot_step < status.held_step
+        if late or status.step >= job.released + 2 * job.spec.snapshot_every:
             key = ("release", member.node, str(job.released))
             m.order(job, key, fx.Release(member.node, job.name, job.released), m.settings.long_retry_s)
 
@@ -230,6 +233,7 @@ def adopt(m: Machine, job: Job) -> None:
     if not left or not job.seats or job.ended:
         return
     record = max(left, key=lambda r: (r.step, r.generation))
+    job.known[record.generation] = None
     seat = job.seats[0]
     job.saving = Saving(
         record.id, record.step, record.generation, seat.node, seat.member, record.kind, record.base,

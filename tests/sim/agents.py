@@ -1,0 +1,266 @@
+"""Simulated agents with their launchers: orders in, reports and beats out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from controlplane.core import effects as fx
+from controlplane.core import events as ev
+from controlplane.core.model import (
+    NO_STEP,
+    Cause,
+    CheckpointRecord,
+    Failure,
+    MemberPhase,
+)
+from tests.sim.ranks import IN_GROUP, Rank
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.sim.world import World
+
+
+class Agent:
+    """One node. Its launcher's members outlive the agent, not the node."""
+
+    def __init__(self, world: World, name: str, slots: int) -> None:
+        self.world = world
+        self.name = name
+        self.slots = slots
+        self.incarnation = 1
+        self.boots = 1
+        self.seq = 0
+        self.term = 0
+        self.port = 1000
+        self.up = True
+        self.cut_until = 0.0  # no packet passes to or from the leader
+        self.linked = 0  # the term of the leader that it has a stream to, 0: none
+        self.ranks: dict[str, Rank] = {}
+        self.persisted: dict[str, CheckpointRecord] = {}
+        self.published: set[str] = set()
+        world.clock.after(world.rng.uniform(0.0, 0.5), self._beat)
+
+    # -------------------------------------------------------------- towards the leader
+
+    def connect(self) -> None:
+        """Say hello to the leader there is."""
+        if not self.up or self.world.clock.now < self.cut_until or self.world.cluster is None:
+            return
+        self.linked = self.world.term
+        hello = ev.NodeJoined(
+            self.name,
+            self.incarnation,
+            f"{self.name}/{self.boots}",
+            self.name,
+            self.slots,
+            self.port,
+            tuple(rank.status() for rank in self.ranks.values()),
+        )
+        self.world.feed(hello)
+
+    def send(self, event: Any) -> None:
+        """A message on the stream, if there is one; the network does what it does."""
+        if self.up and self.linked == self.world.term and self.world.clock.now >= self.cut_until:
+            self.world.network(lambda: self.world.feed_if(self.linked, event))
+
+    def _beat(self) -> None:
+        self.world.clock.after(1.0, self._beat)
+        if not self.up:
+            return
+        self.port += 1
+        if self.linked != self.world.term or self.world.cluster is None:
+            self.connect()
+            return
+        self.seq += 1
+        statuses = tuple(rank.status() for rank in self.ranks.values())
+        self.send(ev.NodeBeat(self.name, self.incarnation, self.seq, self.port, statuses))
+
+    def report(self, rank: Rank) -> None:
+        """Something about a member changed."""
+        self.seq += 1
+        self.send(ev.MemberReport(self.name, self.incarnation, self.seq, rank.status()))
+
+    def started(self, rank: Rank) -> None:
+        """A member completed its first step of a generation."""
+        job, number = rank.spec.job, rank.generation
+        self.send(
+            ev.MemberStarted(
+                self.name, self.incarnation, rank.name, job, number, rank.held - 1, 0.1, 0.1, 0.1
+            )
+        )
+
+    def snapshot_ready(self, rank: Rank, step: int) -> None:
+        """A slot is READY."""
+        self.send(
+            ev.SnapshotReady(self.name, self.incarnation, rank.name, rank.spec.job, rank.generation, step)
+        )
+
+    # -------------------------------------------------------------- orders
+
+    def take(self, term: int, order: Any) -> None:
+        """One order. Orders of an older term are dropped."""
+        if not self.up or term < self.term:
+            return
+        self.term = term
+        ORDERS[type(order)](self, order)
+
+    def launch(self, order: fx.Launch) -> None:
+        rank = self.ranks.get(order.member)
+        if rank is None:
+            rank = Rank(order.member, order.spec, self, order.role, elastic=self.world.elastic)
+            self.ranks[order.member] = rank
+            self._later(0.3, rank, lambda: self._warm(rank))
+        rank.rank = order.rank
+        if not order.warm_only and rank.phase is MemberPhase.WARM:
+            self._start(rank)
+        rank.script = rank.script or not order.warm_only
+
+    def _later(self, delay: float, rank: Rank, do: Callable[[], None]) -> None:
+        self.world.clock.after(delay * self.world.rng.uniform(0.5, 1.5), lambda: rank.alive and do())
+
+    def _warm(self, rank: Rank) -> None:
+        rank.phase = MemberPhase.WARM
+        self.report(rank)
+        if rank.script:
+            self._start(rank)
+
+    def _start(self, rank: Rank) -> None:
+        rank.phase = MemberPhase.STARTING
+        self.report(rank)
+        if rank.elastic:
+            self._later(0.5, rank, lambda: self._ready(rank, fresh=True))
+        else:
+            rank.plain_left = self.world.steps
+            self._later(self.world.step_s * self.world.steps, rank, lambda: self._plain_end(rank))
+
+    def _plain_end(self, rank: Rank) -> None:
+        self.exit(rank, Failure(Cause.EXITED, "exit code 0", exit_code=0))
+
+    def _ready(self, rank: Rank, fresh: bool = False) -> None:
+        if rank.stopped or (fresh and rank.phase is not MemberPhase.STARTING):
+            return
+        rank.phase, rank.failure = MemberPhase.READY, None
+        self.report(rank)
+
+    def interrupt(self, order: fx.Interrupt) -> None:
+        for rank in self.ranks.values():
+            if rank.phase in IN_GROUP and rank.generation <= order.generation and not rank.wedged:
+                self._later(0.05, rank, lambda r=rank: self._stop(r, order.generation))  # type: ignore[misc]
+
+    def _stop(self, rank: Rank, generation: int) -> None:
+        if rank.phase not in IN_GROUP or rank.generation > generation or rank.stopped:
+            return
+        if rank.phase is MemberPhase.RUNNING and self.world.rng.random() < self.world.dirty_chance:
+            rank.held = NO_STEP
+        self._ready(rank)
+
+    def form(self, order: fx.Form) -> None:
+        generation = order.generation
+        for seat in generation.seats:
+            rank = self.ranks.get(seat.member) if seat.node == self.name else None
+            if rank is None or not rank.alive or rank.generation >= generation.number:
+                continue
+            if rank.phase is not MemberPhase.READY and rank.phase not in IN_GROUP:
+                continue
+            rank.generation, rank.rank, rank.phase = generation.number, seat.rank, MemberPhase.FORMING
+            rank.failure = None
+            self.report(rank)
+            self.world.group(generation).join(seat.rank, rank)
+
+    def kill(self, order: fx.Kill) -> None:
+        rank = self.ranks.get(order.member)
+        if rank is not None and rank.alive:
+            self.exit(rank, Failure(Cause.SIGNALED, "killed by signal 9", signal=9))
+
+    def complete(self, order: fx.Complete) -> None:
+        for rank in self.ranks.values():
+            if rank.spec.job == order.job and rank.alive:
+                self.exit(rank, Failure(Cause.EXITED, "the job is over", exit_code=0))
+
+    def release(self, order: fx.Release) -> None:
+        for rank in self.ranks.values():
+            rank.released = max(rank.released, order.step)
+            if rank.phase is MemberPhase.FINISHED and rank.held not in rank.slots:
+                rank.save()
+
+    def exit(self, rank: Rank, failure: Failure) -> None:
+        """The process is gone; the launcher sees it at once."""
+        rank.phase, rank.failure, rank.stopped = MemberPhase.EXITED, failure, False
+        self.report(rank)
+
+    # -------------------------------------------------------------- checkpoints
+
+    def persist(self, order: fx.Persist) -> None:
+        done = self.persisted.get(order.checkpoint)
+        if done is not None:
+            self.send(ev.Persisted(self.name, self.incarnation, done))
+            return
+        rank = self.ranks.get(order.member)
+        line = rank.slots.get(order.step) if rank else None
+        delay = self.world.rng.uniform(0.2, 3.0)
+        self.world.clock.after(delay, lambda: self._persisted(order, line, self.incarnation))
+
+    def _persisted(self, order: fx.Persist, line: str | None, incarnation: int) -> None:
+        if incarnation != self.incarnation or order.checkpoint in self.persisted:
+            return
+        job, name = order.spec.job, order.checkpoint
+        if line is None or self.world.faulty("storage"):
+            reason = "the snapshot was overwritten" if line is None else "no space left on the storage"
+            self.send(ev.PersistFailed(self.name, self.incarnation, job, name, reason))
+            return
+        record = CheckpointRecord(
+            job, name, order.step, order.generation, order.kind, order.base, f"digest of {name}", 100, 10,
+            order.versions,
+        )  # fmt: skip
+        self.persisted[name] = record
+        self.world.storage.chunks[name] = line
+        self.send(ev.Persisted(self.name, self.incarnation, record))
+
+    def publish(self, order: fx.Publish) -> None:
+        name, storage = order.record.id, self.world.storage
+        if name not in storage.lines:
+            assert name in storage.chunks, f"{name} is published but its chunks are not there"
+            storage.publish(name)
+        self.send(ev.Published(self.name, self.incarnation, order.spec.job, name))
+
+    def load(self, order: fx.Load) -> None:
+        name = order.record.id
+        reason = "chunk 3 does not match its hash" if name in self.world.storage.rotten else ""
+        delay = self.world.rng.uniform(0.1, 1.0)
+        event = ev.Loaded(self.name, self.incarnation, order.spec.job, name, order.member, reason)
+        self.world.clock.after(delay, lambda: self.send(event))
+
+    # -------------------------------------------------------------- faults
+
+    def restart(self) -> None:
+        """The agent process is killed and comes back; its ranks do not notice."""
+        self.incarnation += 1
+        self.seq, self.linked = 0, 0
+        self.persisted = {}
+
+    def reboot(self) -> None:
+        """The whole node goes down and comes back empty."""
+        self.up = True
+        self.boots += 1
+        self.restart()
+
+    def down(self) -> None:
+        """Power off: ranks and arenas are gone."""
+        self.up = False
+        for rank in self.ranks.values():
+            rank.phase = MemberPhase.EXITED
+        self.ranks = {}
+
+
+ORDERS: dict[type[Any], Callable[[Agent, Any], None]] = {
+    fx.Launch: Agent.launch,
+    fx.Interrupt: Agent.interrupt,
+    fx.Form: Agent.form,
+    fx.Kill: Agent.kill,
+    fx.Complete: Agent.complete,
+    fx.Release: Agent.release,
+    fx.Persist: Agent.persist,
+    fx.Publish: Agent.publish,
+    fx.Load: Agent.load,
+}

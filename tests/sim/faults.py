@@ -1,0 +1,145 @@
+"""What goes wrong: a table of faults, each a function of the world that draws from its seed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core.model import Cause, Failure, MemberPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.sim.agents import Agent
+    from tests.sim.ranks import Rank
+    from tests.sim.world import World
+
+
+def _living(world: World) -> list[Rank]:
+    return [r for agent in world.agents for r in agent.ranks.values() if r.alive and not r.stopped]
+
+
+def _agent(world: World) -> Agent:
+    return world.rng.choice(world.agents)
+
+
+def kill(world: World) -> None:
+    """SIGKILL of one process, in whatever phase it is."""
+    if living := _living(world):
+        victim = world.rng.choice(living)
+        world.say("kill", f"{victim.name} ({victim.phase}) on {victim.agent.name}")
+        victim.agent.exit(victim, Failure(Cause.SIGNALED, "killed by signal 9", signal=9))
+
+
+def kill_node(world: World) -> None:
+    """Every rank process of one node at once; the agent lives."""
+    agent = _agent(world)
+    world.say("kill_node", agent.name)
+    for rank in [r for r in agent.ranks.values() if r.alive]:
+        agent.exit(rank, Failure(Cause.SIGNALED, "killed by signal 9", signal=9))
+
+
+def stop(world: World) -> None:
+    """SIGSTOP: the agent calls the process dead after its timeout."""
+    if living := [r for r in _living(world) if r.phase in (MemberPhase.RUNNING, MemberPhase.FORMING)]:
+        victim = world.rng.choice(living)
+        world.say("stop", victim.name)
+        victim.stopped = True
+
+        def silent() -> None:
+            if victim.alive and victim.stopped:
+                victim.agent.exit(victim, Failure(Cause.SILENT, "no beat for 5 s", age_s=5.0))
+
+        world.clock.after(5.0, silent)
+
+
+def wedge(world: World) -> None:
+    """A process that beats but does not stop when it is told to."""
+    if living := _living(world):
+        victim = world.rng.choice(living)
+        world.say("wedge", victim.name)
+        victim.wedged = True
+
+
+def agent_restart(world: World) -> None:
+    """kill -9 of an agent; it is back soon."""
+    agent = _agent(world)
+    if not agent.up:
+        return
+    world.say("agent_restart", agent.name)
+    agent.up = False
+    world.broken(agent)
+
+    def back() -> None:
+        agent.up = True
+        agent.restart()
+
+    world.clock.after(world.rng.uniform(0.2, 4.0), back)
+
+
+def node_restart(world: World) -> None:
+    """A machine goes down and comes back empty."""
+    agent = _agent(world)
+    if not agent.up:
+        return
+    world.say("node_restart", agent.name)
+    agent.down()
+    world.broken(agent)
+    world.clock.after(world.rng.uniform(1.0, 12.0), agent.reboot)
+
+
+def cut(world: World) -> None:
+    """No packet passes between one agent and the leader for a while."""
+    agent = _agent(world)
+    for_s = world.rng.choice((0.5, 3.0, 8.0, 15.0))
+    world.say("cut", f"{agent.name} for {for_s} s")
+    agent.cut_until = world.clock.now + for_s
+    if world.rng.random() < 0.5:
+        world.broken(agent)
+
+
+def flap(world: World) -> None:
+    """One stream breaks and is back at the next beat."""
+    agent = _agent(world)
+    world.say("flap", agent.name)
+    world.broken(agent)
+
+
+def coordinator(world: World) -> None:
+    """kill -9 of the leader; another is elected from what etcd holds."""
+    if world.cluster is not None:
+        world.say("coordinator", f"term {world.term} ends")
+        world.crash()
+
+
+def etcd_outage(world: World) -> None:
+    """etcd answers nothing but errors for a while."""
+    for_s = world.rng.uniform(0.5, 6.0)
+    world.say("etcd_outage", f"{for_s:.1f} s")
+    world.etcd_away_until = world.clock.now + for_s
+
+
+def rot(world: World) -> None:
+    """The newest checkpoint on the storage rots."""
+    if world.storage.lines:
+        name = list(world.storage.lines)[-1]
+        world.say("rot", name)
+        world.storage.rotten.add(name)
+
+
+FAULTS: dict[str, Callable[[World], None]] = {
+    "kill": kill,
+    "kill_node": kill_node,
+    "stop": stop,
+    "wedge": wedge,
+    "agent_restart": agent_restart,
+    "node_restart": node_restart,
+    "cut": cut,
+    "flap": flap,
+    "coordinator": coordinator,
+    "etcd_outage": etcd_outage,
+    "rot": rot,
+}
+"""All faults by name."""
+
+WEIGHTS = {"kill": 6, "kill_node": 2, "coordinator": 2}
+"""How often each is drawn, 1 unless named."""

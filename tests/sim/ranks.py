@@ -1,0 +1,189 @@
+"""Simulated rank processes and the groups they form. They hold a step counter and a lineage of state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from controlplane.core.model import (
+    NO_RANK,
+    NO_STEP,
+    Cause,
+    Failure,
+    Generation,
+    JobSpec,
+    MemberPhase,
+    MemberStatus,
+    Role,
+    Tier,
+)
+
+if TYPE_CHECKING:
+    from tests.sim.agents import Agent
+    from tests.sim.world import World
+
+IN_GROUP = (MemberPhase.FORMING, MemberPhase.RUNNING, MemberPhase.FINISHED)
+
+
+@dataclass(eq=False)
+class Rank:
+    """One process. `held`: steps its state is clean with; `line`: which run of states that is."""
+
+    name: str
+    spec: JobSpec
+    agent: Agent
+    role: Role
+    phase: MemberPhase = MemberPhase.LAUNCHED
+    elastic: bool = True
+    generation: int = 0
+    rank: int = NO_RANK
+    held: int = NO_STEP
+    line: str = ""
+    slots: dict[int, str] = field(default_factory=dict)  # step -> lineage; the arena outlives the process
+    slot_generation: int = 0
+    released: int = NO_STEP
+    failure: Failure | None = None
+    stopped: bool = False  # SIGSTOP: silent
+    wedged: bool = False  # does not come when it is called
+    script: bool = False  # runs the script (or is about to)
+    plain_left: int = 0
+
+    @property
+    def alive(self) -> bool:
+        """The process is there."""
+        return self.phase is not MemberPhase.EXITED
+
+    def status(self) -> MemberStatus:
+        """As its agent reports it."""
+        waits = self.phase in (MemberPhase.READY, MemberPhase.FINISHED)
+        spoken = self.elastic and self.phase in (MemberPhase.READY, *IN_GROUP)
+        newest = max(self.slots, default=NO_STEP)
+        return MemberStatus(
+            member=self.name,
+            job=self.spec.job,
+            phase=self.phase,
+            elastic=spoken,
+            role=self.role,
+            generation=self.generation,
+            rank=self.rank,
+            step=self.held if self.phase is MemberPhase.RUNNING else NO_STEP,
+            held_step=self.held if waits else NO_STEP,
+            pid=1,
+            store=f"{self.agent.name}:{self.name}" if spoken else "",
+            snapshot_step=newest,
+            snapshot_generation=self.slot_generation if newest > NO_STEP else 0,
+            failure=self.failure,
+        )
+
+    def finish(self) -> None:
+        """train() has returned: the final state is kept as soon as there is room."""
+        self.phase = MemberPhase.FINISHED
+        self.save()
+        self.agent.report(self)
+
+    def save(self) -> None:
+        """Take a snapshot, if a slot may be overwritten."""
+        if self.snapshot():
+            self.agent.snapshot_ready(self, self.held)
+
+    def snapshot(self) -> bool:
+        """Copy the state into the slot that may be overwritten; False when neither may."""
+        if self.held in self.slots:
+            self.slot_generation = self.generation
+            return True
+        if len(self.slots) == 2:
+            if self.released < max(self.slots):
+                return False
+            del self.slots[min(self.slots)]
+        self.slots[self.held] = self.line
+        self.slot_generation = self.generation
+        return True
+
+
+class Group:
+    """One generation in the living processes: they meet, restore, and step together."""
+
+    def __init__(self, world: World, generation: Generation) -> None:
+        self.world = world
+        self.generation = generation
+        self.members: dict[int, Rank] = {}
+        self.formed = False
+
+    @property
+    def whole(self) -> bool:
+        """Every seat is here and can take part in a collective."""
+        return len(self.members) == self.generation.world_size and all(
+            rank.phase in IN_GROUP and rank.generation == self.generation.number and not rank.stopped
+            for rank in self.members.values()
+        )
+
+    def join(self, seat: int, rank: Rank) -> None:
+        """A rank is at the meeting place."""
+        self.members[seat] = rank
+        if self.whole and not self.formed:
+            self.world.clock.after(self.world.rng.uniform(0.02, 0.2), self._form)
+
+    def _form(self) -> None:
+        if not self.whole or self.formed:
+            return
+        self.world.safety.formed(self)
+        self.formed = True
+        resume = self.generation.resume
+        line = self._source()
+        for rank in self.members.values():
+            rank.held, rank.line, rank.phase = resume.step, line, MemberPhase.RUNNING
+            rank.slots = {s: ln for s, ln in rank.slots.items() if s <= resume.step}
+            rank.agent.report(rank)
+            if rank.held >= self.world.steps:
+                rank.finish()
+        self.world.clock.after(self.world.step_s, self._step)
+
+    def _source(self) -> str:
+        """The lineage that the resume names; what it names must really be there."""
+        resume, world = self.generation.resume, self.world
+        if resume.tier is Tier.FRESH:
+            return world.new_line()
+        if resume.tier is Tier.DONOR:
+            donor = self.members[resume.rank]
+            assert donor.held == resume.step, f"the donor holds {donor.held}, not {resume.step}"
+            return donor.line
+        if resume.tier is Tier.MEMORY:
+            agent = self.members[resume.rank].agent
+            owner = agent.ranks.get(resume.member)
+            assert owner is not None, f"{resume.member} left no snapshot on {agent.name}"
+            assert resume.step in owner.slots, f"{resume.member} has {list(owner.slots)}, not {resume.step}"
+            return owner.slots[resume.step]
+        return world.storage.lines[resume.checkpoint]
+
+    def _step(self) -> None:
+        """All reduce together; each then finishes its own optimizer a moment later."""
+        if not self.whole or any(r.phase is not MemberPhase.RUNNING for r in self.members.values()):
+            self._break()
+            return
+        self.world.safety.stepped(self)
+        for rank in self.members.values():
+            delay = self.world.rng.uniform(0.0, 0.05)
+            self.world.clock.after(delay, lambda r=rank: self._finish(r))  # type: ignore[misc]
+        self.world.clock.after(self.world.step_s, self._step)
+
+    def _finish(self, rank: Rank) -> None:
+        number = self.generation.number
+        if rank.phase is not MemberPhase.RUNNING or rank.generation != number or rank.stopped:
+            return
+        rank.held += 1
+        self.world.safety.completed(rank)
+        if rank.held == self.generation.resume.step + 1:
+            rank.agent.started(rank)
+        if rank.held >= self.world.steps:
+            rank.finish()
+        elif rank.held % rank.spec.snapshot_every == 0:
+            rank.save()
+
+    def _break(self) -> None:
+        """A peer is gone: some of its neighbours see their connection break, the others hang."""
+        silent = any(rank.stopped for rank in self.members.values())
+        for rank in self.members.values():
+            still = rank.phase is MemberPhase.RUNNING and rank.generation == self.generation.number
+            if still and not rank.stopped and not silent and self.world.rng.random() < 0.5:
+                rank.failure = Failure(Cause.BROKEN, "connection closed by peer")
+                rank.agent.report(rank)

@@ -1,0 +1,283 @@
+"""One seeded world: the real Cluster among simulated agents, ranks, etcd, storage and network."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from controlplane.core import effects as fx
+from controlplane.core import events as ev
+from controlplane.core.cluster import Cluster
+from controlplane.core.job import ENDED
+from controlplane.core.model import JobPhase, JobSpec
+from controlplane.core.timing import CoreSettings
+from tests.sim.agents import ORDERS, Agent
+from tests.sim.clock import Clock
+from tests.sim.etcd import Etcd
+from tests.sim.faults import FAULTS, WEIGHTS
+from tests.sim.ranks import Group
+from tests.sim.safety import Safety
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controlplane.core.model import Generation
+
+SETTINGS = CoreSettings(
+    node_timeout_s=10.0, stop_timeout_s=5.0, form_timeout_s=10.0, join_grace_s=2.0, plain_after_s=5.0,
+    final_checkpoint_timeout_s=20.0,
+)  # fmt: skip
+"""As in life, but the long waits shorter: schedules are short."""
+
+
+class Stuck(AssertionError):
+    """Faults have stopped, and the job does not come to its end."""
+
+
+@dataclass
+class Storage:
+    """What a shared storage holds: the lineage of state of every checkpoint."""
+
+    chunks: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, str] = field(default_factory=dict)  # manifests that can be seen
+    rotten: set[str] = field(default_factory=set)
+
+    def publish(self, name: str) -> None:
+        """Put the manifest, if it is not there."""
+        self.lines.setdefault(name, self.chunks[name])
+
+
+@dataclass(frozen=True)
+class Options:
+    """One schedule. `fault_s`: for so long (s of virtual time) faults happen."""
+
+    seed: int
+    nodes: int = 2
+    fault_s: float = 15.0
+    gap_s: float = 3.0
+    steps: int = 30
+    faults: tuple[str, ...] = tuple(FAULTS)
+    verbose: bool = False
+
+
+class World:
+    """Everything around the core, and the core."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.rng = rng = random.Random(options.seed)
+        self.clock = Clock()
+        self.etcd = Etcd()
+        self.storage = Storage()
+        self.safety = Safety(self)
+        self.cluster: Cluster | None = None
+        self.term = 0
+        self.settings = SETTINGS
+        self.steps, self.step_s = options.steps, 0.3
+        self.elastic = rng.random() < 0.85
+        self.spec = JobSpec(
+            job="j", argv=("train.py",), cwd="/", nnodes_min=options.nodes, nnodes_max=options.nodes,
+            nproc_per_node=rng.choice((1, 2)), spares_per_node=rng.choice((0, 1)), max_restarts=100_000,
+            storage=rng.choice(("", "file:///c")), snapshot_every=3, checkpoint_every=6, full_every=12,
+        )  # fmt: skip
+        self.loss = rng.choice((0.0, 0.0, 0.02, 0.1))
+        self.dirty_chance = rng.choice((0.0, 0.1))
+        extra = rng.choice((0, 0, 1))
+        self.agents = [Agent(self, f"n{i}", 2) for i in range(options.nodes + extra)]
+        self.groups: dict[int, Group] = {}
+        self.faults_on = True
+        self.etcd_away_until = 0.0
+        self.line_count = 0
+        self.quiet_failures = 0
+        self.events = 0
+        self.log: list[str] = []
+        self.digest = hashlib.blake2b(digest_size=16)
+        self._tick_at = -1.0
+
+    # -------------------------------------------------------------- one run
+
+    def run(self) -> str:
+        """Live through the schedule; returns the digest of all that happened."""
+        self.clock.after(0.05, self.elect)
+        self.clock.after(0.2, self._submit)
+        self._next_fault()
+        self.clock.run(self.options.fault_s, lambda: False)
+        self._calm()
+        self.clock.run(self.clock.now + 600.0, self._over)
+        if not self._over():
+            raise Stuck(self._where())
+        phase = self.etcd.states["j"].phase
+        assert phase is JobPhase.FINISHED, f"the job ended {phase}: {self.etcd.states['j'].reason}"
+        self.safety.finished()
+        return self.digest.hexdigest()
+
+    def _over(self) -> bool:
+        state = self.etcd.states.get("j")
+        quiet = all(not rank.alive for agent in self.agents for rank in agent.ranks.values())
+        return not self.faults_on and state is not None and state.phase in ENDED and quiet
+
+    def _where(self) -> str:
+        job = self.cluster.machine.jobs.get("j") if self.cluster else None
+        if job is None:
+            return "no leader knows the job"
+        seats = [f"{m.rank}:{m.name}@{m.node} {m.phase}" for m in job.seated()]
+        return f"{job.phase} ({job.reason}) with {seats}"
+
+    def _calm(self) -> None:
+        self.faults_on, self.loss, self.etcd_away_until = False, 0.0, 0.0
+        self.say("calm", "faults stop")
+        for agent in self.agents:
+            agent.cut_until = 0.0
+            for rank in agent.ranks.values():
+                rank.wedged = False
+
+    def _next_fault(self) -> None:
+        delay = self.rng.expovariate(1.0 / self.options.gap_s)
+
+        def strike() -> None:
+            if not self.faults_on:
+                return
+            names = self.options.faults
+            name = self.rng.choices(names, [WEIGHTS.get(n, 1) for n in names])[0]
+            FAULTS[name](self)
+            self._next_fault()
+
+        self.clock.after(delay, strike)
+
+    def _submit(self) -> None:
+        """As a patient person does: until the coordinator has taken it for good."""
+        if "j" not in self.etcd.specs:
+            self.feed(ev.JobSubmitted(self.spec))
+            self.clock.after(2.0, self._submit)
+
+    # -------------------------------------------------------------- the leader
+
+    def elect(self) -> None:
+        """A coordinator wins the election."""
+        self.cluster = Cluster(self.settings)
+        event = self.etcd.elect()
+        self.term = event.term
+        self.feed(event)
+
+    def crash(self) -> None:
+        """kill -9 of the coordinator."""
+        self.cluster = None
+        self.term = -1
+        self.clock.after(self.rng.uniform(0.5, 4.0), self.elect)
+
+    def broken(self, agent: Agent) -> None:
+        """The leader notices that a stream broke."""
+        event = ev.NodeBroken(agent.name, agent.incarnation, "connection reset")
+        term, agent.linked = agent.linked, 0
+        self.clock.after(0.01, lambda: self.feed_if(term, event))
+
+    def feed_if(self, term: int, event: Any) -> None:
+        """An event for the leader of this term, if it still leads."""
+        if term == self.term:
+            self.feed(event)
+
+    def feed(self, event: Any) -> None:
+        """One step of the real core."""
+        if self.cluster is None:
+            return
+        self.events += 1
+        effects = self.cluster.step(self.clock.now, event)
+        self.cluster.check()
+        self._record(event, effects)
+        for effect in effects:
+            self.safety.effect(effect)
+            self._carry_out(effect)
+        self._arm()
+
+    def _arm(self) -> None:
+        at = self.cluster.next_deadline() if self.cluster else -1.0
+        if self.clock.now < at < 1e9 and at != self._tick_at:
+            self._tick_at, term = at, self.term
+
+            def tick() -> None:
+                self._tick_at = -1.0
+                self.feed_if(term, ev.Tick())
+
+            self.clock.after(at - self.clock.now, tick)
+
+    def _carry_out(self, effect: Any) -> None:
+        if isinstance(effect, fx.Store):
+            self._store(effect)
+        elif type(effect) in ORDERS:
+            agent = next(agent for agent in self.agents if agent.name == effect.node)
+            term = self.term
+            if agent.linked == term and self.clock.now >= agent.cut_until:
+                self.network(lambda: agent.take(term, effect))
+        elif isinstance(effect, fx.CheckpointChanged) and effect.outcome == "failed":
+            self.quiet_failures += 1
+        elif isinstance(effect, fx.Refuse):
+            agent = next(agent for agent in self.agents if agent.name == effect.node)
+            agent.linked = 0
+
+    def _store(self, effect: fx.Store) -> None:
+        term, delay = self.term, self.rng.uniform(0.002, 0.03)
+        away = self.clock.now < self.etcd_away_until
+        lost_answer = self.faulty("etcd")
+
+        def commit() -> None:
+            ok = not away and self.etcd.put(effect)
+            fenced = effect.term != self.etcd.term
+            failed = ev.StoreFailed(effect.ticket, "etcd does not answer", fenced)
+            self.feed_if(term, ev.Stored(effect.ticket) if ok and not lost_answer else failed)
+
+        self.clock.after(delay, commit)
+
+    # -------------------------------------------------------------- chance
+
+    def network(self, deliver: Callable[[], None]) -> None:
+        """One message: late, perhaps lost, doubled, or overtaken by a later one."""
+        rng = self.rng
+        if self.loss and rng.random() < self.loss:
+            return
+        wide = self.loss > 0.0 and rng.random() < 0.1
+        self.clock.after(rng.uniform(0.001, 0.8 if wide else 0.02), deliver)
+        if self.loss and rng.random() < self.loss:
+            self.clock.after(rng.uniform(0.001, 1.5), deliver)
+
+    def faulty(self, what: str) -> bool:
+        """Whether this operation of etcd or the storage goes wrong."""
+        return self.faults_on and self.loss > 0.0 and self.rng.random() < 0.1 and bool(what)
+
+    def new_line(self) -> str:
+        """A script that begins at step 0 begins a new lineage of states."""
+        self.line_count += 1
+        return f"line {self.line_count}"
+
+    def group(self, generation: Generation) -> Group:
+        """The meeting place of a generation."""
+        if generation.number not in self.groups:
+            self.groups[generation.number] = Group(self, generation)
+        return self.groups[generation.number]
+
+    # -------------------------------------------------------------- the record
+
+    def say(self, kind: str, text: str) -> None:
+        """One line of what happened."""
+        line = f"{self.clock.now:8.3f}  {kind:<14} {text}"
+        self.digest.update(line.encode())
+        self.log.append(line)
+        if self.options.verbose:
+            print(line)
+
+    def _record(self, event: Any, effects: list[Any]) -> None:
+        self.digest.update(f"{self.clock.now:.6f} {event!r} {effects!r}".encode())
+        for effect in effects:
+            text = SHOWN.get(type(effect))
+            if text is not None:
+                self.say(type(effect).__name__, text(effect))
+
+
+SHOWN: dict[type[Any], Callable[[Any], str]] = {
+    fx.JobChanged: lambda e: f"{e.state.phase}: {e.state.reason}",
+    fx.Judged: lambda e: f"{e.verdict.scope} {e.verdict.cause} {e.verdict.ranks} -> {e.plan.strategy}",
+    fx.IncidentChanged: lambda e: f"{e.incident.id} {e.incident.outcome} lost {e.incident.lost_steps}",
+    fx.CheckpointChanged: lambda e: f"{e.checkpoint} {e.outcome}: {e.reason}",
+    fx.Refuse: lambda e: f"{e.node}: {e.reason}",
+}
