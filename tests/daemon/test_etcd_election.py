@@ -40,9 +40,10 @@ async def candidate(
     finally:
         if process.returncode is None:
             process.kill()
-        await process.wait()
-        assert process.stdin is not None
+        assert process.stdin is not None and process.stdout is not None
         process.stdin.close()
+        await process.stdout.read()
+        await process.wait()
 
 
 async def says(process: asyncio.subprocess.Process, timeout_s: float = 30.0) -> str:
