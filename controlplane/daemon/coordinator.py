@@ -39,7 +39,8 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 """A port taken, an etcd that is none or refuses us: the message says what to do."""
 
-ETCD_RETRY_S = 2.0
+ETCD_TRY_S = 3.0
+"""For one attempt to reach etcd at the start, and between two."""
 
 
 def serve(settings: CoordinatorSettings) -> int:
@@ -92,11 +93,16 @@ async def _usable(etcd: Etcd, settings: CoordinatorSettings) -> None:
     """Return once etcd answers. Raises what waiting cannot mend: not etcd, not allowed, a bad version."""
     while True:
         try:
-            log.info("etcd %s at %s", await etcd.check(), settings.etcd)
+            async with asyncio.timeout(ETCD_TRY_S):
+                log.info("etcd %s at %s", await etcd.check(), settings.etcd)
             return
+        except TimeoutError:
+            log.error(
+                "etcd at %s does not answer: start it, or give another --etcd; trying on", settings.etcd
+            )
         except EtcdUnavailable as error:
             log.error("etcd cannot be reached, trying on: %s", error)
-            await asyncio.sleep(ETCD_RETRY_S)
+            await asyncio.sleep(ETCD_TRY_S)
 
 
 async def _until(stop: asyncio.Event, works: list[Coroutine[Any, Any, None]]) -> None:

@@ -23,7 +23,7 @@ DROPPED = (
 )  # fmt: skip
 CHECKPOINT_FAILURES = ("failed", "skipped", "bad")
 NODE_STATES = ("expected", "up", "suspect", "lost")
-ETCD_OPERATIONS = ("commit", "load", "campaign", "keepalive")
+ETCD_OPERATIONS = ("commit", "load")
 
 _RECOVERY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _ETCD_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)

@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 PAUSE_S = 1.0
 """Between a reign that ended and the next candidacy, and between attempts to reach etcd."""
 
+RESIGN_S = 1.5
+"""Then an etcd that is away is not waited for."""
+
 LOOK_S = 0.2
 """How often a standby looks whether a leader of this machine still lives."""
 
@@ -51,8 +54,10 @@ class Standby:
             finally:
                 watcher.cancel()
                 await asyncio.gather(watcher, return_exceptions=True)
-            async with leadership:
+            try:
                 await self._lead(leadership)
+            finally:
+                await _resign(leadership)
             await asyncio.sleep(PAUSE_S)
 
     async def _watch_leader(self) -> None:
@@ -152,6 +157,15 @@ class Standby:
         message = codec.refused(f"this coordinator leads no more: {reason}", retry=True, term=reign.term)
         reign.links.finish_all(message)
         self._journal.write_body(reign.term, "daemon", "LeadershipEnded", {"reason": reason})
+
+
+async def _resign(leadership: Leadership) -> None:
+    """Step down, without waiting long for an etcd that is away: the lease then expires."""
+    try:
+        async with asyncio.timeout(RESIGN_S):
+            await leadership.resign()
+    except TimeoutError:
+        log.warning("etcd does not answer: the lease of term %d is left to expire", leadership.term)
 
 
 def _root(error: BaseException) -> str:

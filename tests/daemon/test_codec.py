@@ -70,7 +70,7 @@ def _one(shape: Shape, full: bool) -> Any:
 
 def all_records(module: Any) -> list[type]:
     found = [kind for _, kind in inspect.getmembers(module, dataclasses.is_dataclass)]
-    return [kind for kind in found if kind.__module__ == module.__name__]
+    return [kind for kind in found if isinstance(kind, type) and kind.__module__ == module.__name__]
 
 
 def test_no_event_and_no_order_is_forgotten() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
@@ -26,7 +26,7 @@ def _dropped(coordinator: Coordinator, reason: str) -> float:
 async def test_refused_hellos(make: Callable[..., Coordinator], cluster: str) -> None:
     one = await make().start()
     await one.leads()
-    cases = [
+    cases: list[tuple[dict[str, Any], str, str, bool]] = [
         ({"protocol_version": 7}, "wrong_version", "upgrade the coordinator", False),
         ({"cluster": "other"}, "wrong_cluster", "--cluster", False),
         ({"node": "no/slash"}, "bad_name", "node name 'no/slash'", False),
