@@ -129,11 +129,11 @@ class Launcher:
     async def _attach(self, message: Message) -> None:
         if message.get("version") != VERSION:
             raise ValueError(f"this launcher speaks version {VERSION}, the agent {message.get('version')!r}")
-        members = [life.describe() for life in self._lives.values() if life.end is None]
-        self._say({"op": "hello", "version": VERSION, "launcher": self.id, "members": members})
         for life in self._lives.values():
             if life.end is not None:
                 self._say(life.end)
+        members = [life.describe() for life in self._lives.values() if life.end is None]
+        self._say({"op": "hello", "version": VERSION, "launcher": self.id, "members": members})
 
     async def _spawn(self, message: Message) -> None:
         member = message["member"]

@@ -20,7 +20,7 @@ from agent.frames import Decoder, FrameError, Message, encode
 from agent.launching import linux, script
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 PRELOAD = (
     "numpy",
@@ -31,7 +31,7 @@ PRELOAD = (
     "torch._dynamo",  # the first optimizer of a process imports it: 1.2 s
     "agent.sdk",
 )
-"""What every training script is likely to import."""
+"""What every training script is likely to import. HOLDFAST_PRELOAD=a,b.c names others in their place."""
 PACKET_BYTES_MAX = 64 << 10
 
 
@@ -50,12 +50,17 @@ def preload(names: Iterable[str]) -> list[str]:
     return notes
 
 
+def _wanted(env: Mapping[str, str]) -> tuple[str, ...]:
+    wanted = env.get("HOLDFAST_PRELOAD")
+    return PRELOAD if wanted is None else tuple(name for name in wanted.split(",") if name)
+
+
 def serve(control: socket.socket, launcher: int, bare: bool) -> Member:
     """The zygote's life. Returns only in the members it forks."""
     linux.die_with_parent(launcher)
     before = dict(os.environ)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a thread pool would be lost in the fork
-    notes = preload(() if bare else PRELOAD)
+    notes = preload(() if bare else _wanted(before))
     if linux.threads() > 1:
         notes.append(f"{linux.threads()} threads after the imports: forked interpreters may hang")
     gc.collect()

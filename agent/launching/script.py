@@ -145,6 +145,9 @@ def _reseed() -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed()
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.default_generator.seed()
 
 
 def _apply_threads(before: Mapping[str, str], wanted: Mapping[str, str]) -> None:

@@ -1,0 +1,366 @@
+"""A whole agent process, with its launcher and ranks, under a leader on the real wire."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.checkpoint.arena import Arena
+from controlplane.core import effects, events, model
+from controlplane.core.model import Cause, MemberPhase
+from controlplane.wire import codec
+from tests.agent.support import AgentProcess, Leader, alive, folder, generation, launch, spec, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+RANK = """
+import json, os, socket, sys, time
+from agent.frames import Decoder, encode
+member = os.environ["HOLDFAST_MEMBER"]
+def connect(generation):
+    global link, decoder
+    decoder = Decoder()
+    while True:
+        link = socket.socket(socket.AF_UNIX)
+        try:
+            link.connect(os.environ["HOLDFAST_GATE"])
+            break
+        except OSError:
+            time.sleep(0.02)
+    link.sendall(encode(dict(op="hello", version=1, member=member, pid=os.getpid(), store="127.0.0.1:5",
+        phase="running" if generation else "starting", generation=generation, step=3, held_step=-1)))
+def say(**message):
+    link.sendall(encode(message))
+generation = 0
+connect(0)
+say(op="tracked", bytes=100_000)
+say(op="ready", generation=0, held_step=0, step=0)
+link.settimeout(0.1)
+while True:
+    try:
+        data = link.recv(65536)
+        if not data:
+            raise ConnectionError
+    except TimeoutError:
+        say(op="beat", phase="running", generation=generation, step=3)
+        continue
+    except OSError:
+        connect(generation)
+        link.settimeout(0.1)
+        continue
+    for message in decoder.feed(data):
+        print(time.monotonic(), json.dumps(message), flush=True)
+        if message["op"] == "form":
+            generation = message["generation"]["number"]
+            say(op="forming", generation=generation)
+            say(op="running", generation=generation, step=0)
+            say(op="started", generation=generation, step=1, form_s=0.1, restore_s=0.2, first_step_s=0.3)
+        if message["op"] == "interrupt":
+            say(op="ready", generation=generation, held_step=3, step=3)
+        if message["op"] == "complete":
+            sys.exit(0)
+        if message["op"] == "arena":
+            from agent.checkpoint.arena import Arena
+            from agent.checkpoint import layout
+            arena = Arena.open(message["path"])
+            writer = arena.begin(1, 1, released_step=-1)
+            writer.layout(layout.encode((), {}), 0)
+            writer.ready()
+            say(op="snapshot", generation=1, step=1, slot=writer.index)
+"""
+
+
+@pytest.fixture
+async def leader() -> AsyncIterator[Leader]:
+    leader = Leader()
+    await leader.start()
+    yield leader
+    await leader.stop()
+
+
+@pytest.fixture
+async def agent(leader: Leader) -> AsyncIterator[AgentProcess]:
+    with folder() as base:
+        process = AgentProcess(base, f"127.0.0.1:{leader.port}")
+        yield process
+        await process.end()
+        left = list((base / "shm").iterdir())
+        assert not left, process.err()
+        assert not list(process.run_dir.glob("*.sock"))
+
+
+def script(agent: AgentProcess, text: str) -> Path:
+    path = agent.base / "script.py"
+    path.write_text(text)
+    return path
+
+
+async def elastic(agent: AgentProcess, leader: Leader, member: str = "job.0", rank: int = 0) -> int:
+    """Launch one member that speaks the gate's protocol; its pid, once it is READY."""
+    await leader.order(launch(member, spec(script(agent, RANK), nproc_per_node=1), rank))
+    return (await leader.phase(member, MemberPhase.READY)).pid
+
+
+def heard(agent: AgentProcess, member: str = "job.0") -> str:
+    return (agent.run_dir / "logs" / f"{member}.log").read_text()
+
+
+async def test_a_plain_script_has_torchruns_environment(agent: AgentProcess, leader: Leader) -> None:
+    path = script(agent, "import os, json; print(json.dumps(dict(os.environ)), flush=True)")
+    job = spec(path, "--flag", nproc_per_node=2, env=(("MARK", "yes"),), max_restarts=5)
+    await leader.order(launch("job.1", job, rank=1))
+    status = await leader.phase("job.1", MemberPhase.EXITED)
+    assert status.failure is None
+    assert not status.elastic
+    env = json.loads(heard(agent, "job.1"))
+    expected = {
+        "RANK": "1",
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_RANK": "1",
+        "ROLE_WORLD_SIZE": "2",
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "5",
+        "TORCHELASTIC_RUN_ID": "job",
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "OMP_NUM_THREADS": "1",
+        "HOLDFAST_MEMBER": "job.1",
+        "HOLDFAST_NODE": "n0",
+        "HOLDFAST_ADDRESS": "127.0.0.1",
+        "HOLDFAST_ROLE": "rank",
+        "HOLDFAST_JOB": "job",
+        "MARK": "yes",
+    }
+    assert {name: env[name] for name in expected} == expected
+    await until(lambda: "[n0 1] {" in agent.out(), "the prefixed output")
+
+
+async def test_an_exception_is_reported_with_its_traceback(agent: AgentProcess, leader: Leader) -> None:
+    path = script(agent, "def train():\n    raise KeyError('lost')\ntrain()\n")
+    await leader.order(launch("job.0", spec(path)))
+    raised = await leader.phase("job.0", MemberPhase.RAISED)
+    assert raised.failure is not None
+    assert (raised.failure.cause, raised.failure.exception) == (Cause.RAISED, "KeyError")
+    assert "in train" in raised.failure.traceback
+    ended = await leader.phase("job.0", MemberPhase.EXITED)
+    assert ended.failure is not None
+    assert (ended.failure.cause, ended.failure.exit_code) == (Cause.RAISED, 1)
+    await until(lambda: "[n0 0] KeyError: 'lost'" in agent.out(), "the traceback")
+
+
+async def test_a_rank_from_launch_to_completion(agent: AgentProcess, leader: Leader) -> None:
+    pid = await elastic(agent, leader)
+    ready = leader.reports("job.0")[-1]
+    assert ready.elastic
+    assert (ready.store, ready.held_step) == ("127.0.0.1:5", 0)
+    formed = generation(2, "job.0")
+    for _ in range(3):
+        await leader.order(effects.Form("n0", formed))
+    running = await leader.phase("job.0", MemberPhase.RUNNING)
+    assert (running.generation, running.rank, running.pid) == (2, 0, pid)
+    (started,) = await until(lambda: leader.of(events.MemberStarted), "started")
+    assert (started.generation, started.form_s, started.first_step_s) == (2, 0.1, 0.3)
+    for _ in range(3):
+        await leader.order(effects.Interrupt("n0", "job", 2, "a peer died"))
+    await until(lambda: leader.reports("job.0")[-1].held_step == 3, "ready")
+    await leader.order(effects.Form("n0", generation(3, "job.0")))
+    await until(lambda: leader.reports("job.0")[-1].generation == 3, "generation 3")
+    log = heard(agent)
+    assert log.count('"op": "form"') == 2
+    assert log.count('"op": "interrupt"') == 1
+    await leader.order(effects.Complete("n0", "job", True, "done"))
+    ended = await leader.phase("job.0", MemberPhase.EXITED)
+    assert ended.failure is None
+    await until(lambda: not list(agent.memory.iterdir()), "its shared memory's removal")
+    await until(lambda: leader.of(events.NodeBeat)[-1].members == (), "a beat without it")
+
+
+async def test_a_kill_is_noticed_and_its_snapshot_stays(agent: AgentProcess, leader: Leader) -> None:
+    pid = await elastic(agent, leader)
+    ready = await until(lambda: leader.of(events.SnapshotReady), "the snapshot")
+    assert (ready[0].step, ready[0].generation) == (1, 1)
+    os.kill(pid, signal.SIGKILL)
+    status = await leader.phase("job.0", MemberPhase.EXITED)
+    assert status.failure is not None
+    assert (status.failure.cause, status.failure.signal) == (Cause.SIGNALED, 9)
+    assert (status.snapshot_step, status.snapshot_generation) == (1, 1)
+    arena = agent.memory / "job.0.arena"
+    assert arena.exists()
+    await leader.order(effects.Release("n0", "job", 1))
+    count = len(leader.reports("job.0"))
+    await leader.order(effects.Kill("n0", "job", "job.0", "again"))
+    await until(lambda: len(leader.reports("job.0")) > count, "its status, said again")
+    assert arena.exists()
+    await leader.order(effects.Release("n0", "job", 2))
+    await until(lambda: not arena.exists(), "the removal of what is of no more use")
+
+
+async def test_a_stopped_rank_is_killed_as_silent(agent: AgentProcess, leader: Leader) -> None:
+    pid = await elastic(agent, leader)
+    os.kill(pid, signal.SIGSTOP)
+    status = await leader.phase("job.0", MemberPhase.EXITED)
+    assert status.failure is not None
+    assert (status.failure.cause, status.failure.signal) == (Cause.SILENT, 9)
+    assert status.failure.age_s >= 2.0
+    assert not alive(pid)
+
+
+async def test_a_new_agent_adopts_what_runs(agent: AgentProcess, leader: Leader) -> None:
+    pid = await elastic(agent, leader)
+    await leader.order(launch("job.1", spec("none"), role=model.Role.SPARE, rank=-1, warm_only=True))
+    warm = await leader.phase("job.1", MemberPhase.WARM)
+    await leader.order(effects.Form("n0", generation(2, "job.0")))
+    await leader.phase("job.0", MemberPhase.RUNNING)
+    first = await leader.hello(1)
+    agent.kill()
+    assert alive(pid)
+    leader.events.clear()
+    second_agent = AgentProcess(agent.base, f"127.0.0.1:{leader.port}")
+    agent.process = second_agent.process
+    second = await leader.hello(2)
+    assert second.joined.launcher == first.joined.launcher
+    assert second.joined.incarnation > first.joined.incarnation
+    known = {status.member: status for status in second.joined.members}
+    assert (known["job.0"].pid, known["job.0"].phase) == (pid, MemberPhase.RUNNING)
+    assert (known["job.0"].generation, known["job.0"].rank, known["job.0"].snapshot_step) == (2, 0, 1)
+    assert (known["job.1"].pid, known["job.1"].phase) == (warm.pid, MemberPhase.WARM)
+    await until(lambda: heard(agent).count('"op": "welcome"') == 2, "the rank's return")
+    await leader.order(effects.Interrupt("n0", "job", 2, "test"))
+    await leader.phase("job.0", MemberPhase.READY)
+    os.kill(pid, signal.SIGKILL)
+    ended = await leader.phase("job.0", MemberPhase.EXITED)
+    assert ended.failure is not None
+    assert ended.failure.cause == Cause.SIGNALED
+
+
+async def test_an_end_while_no_agent_was_there_is_told(agent: AgentProcess, leader: Leader) -> None:
+    pid = await elastic(agent, leader)
+    agent.kill()
+    os.kill(pid, signal.SIGKILL)
+    agent.process = AgentProcess(agent.base, f"127.0.0.1:{leader.port}").process
+    second = await leader.hello(2)
+    (status,) = second.joined.members
+    assert status.phase == MemberPhase.EXITED
+    assert status.failure is not None
+    assert (status.failure.cause, status.failure.signal) == (Cause.SIGNALED, 9)
+    assert status.snapshot_step == 1
+
+
+async def test_the_launchers_death_is_its_members_death(agent: AgentProcess, leader: Leader) -> None:
+    pid = await elastic(agent, leader)
+    launcher = int((agent.run_dir / "launcher.pid").read_text())
+    os.kill(launcher, signal.SIGKILL)
+    status = await leader.phase("job.0", MemberPhase.EXITED)
+    assert status.failure is not None
+    assert "its launcher died" in status.failure.message
+    await until(lambda: not alive(pid), "the rank's end")
+    await leader.order(launch("job.7", spec(script(agent, "pass"))))
+    assert (await leader.phase("job.7", MemberPhase.EXITED)).failure is None
+
+
+async def test_old_terms_are_dropped_and_a_new_leader_is_told_all(
+    agent: AgentProcess, leader: Leader
+) -> None:
+    await elastic(agent, leader)
+    await leader.stop()
+    port, leader.term = leader.port, 7
+    await leader.start(port)
+    second = await leader.hello(2)
+    assert second.term_seen == 1
+    assert [status.member for status in second.joined.members] == ["job.0"]
+    await leader.order(effects.Kill("n0", "job", "job.0", "stale"), term=6)
+    await leader.order(effects.Form("n0", generation(2, "job.0")))
+    await leader.phase("job.0", MemberPhase.RUNNING)
+    metrics = agent.addresses()["metrics"]
+    page = await asyncio.to_thread(lambda: urllib.request.urlopen(f"http://{metrics}/metrics").read())
+    assert b'holdfast_agent_dropped_total{kind="stale_order"} 1.0' in page
+    assert b'holdfast_agent_members{phase="running"} 1.0' in page
+    assert b"holdfast_agent_term 7.0" in page
+    assert b'holdfast_device_healthy{device="memory"} 1.0' in page
+
+
+async def test_snapshots_become_checkpoints_and_come_back(agent: AgentProcess, leader: Leader) -> None:
+    await elastic(agent, leader)
+    await until(lambda: leader.of(events.SnapshotReady), "the snapshot")
+    job = spec("none", storage=f"file://{agent.base}/store")
+    order = effects.Persist("n0", "job.0", job, "1-1", 1, 1, "full", "1-1", ((0, 1),))
+    await leader.order(order)
+    (persisted,) = await until(lambda: leader.of(events.Persisted), "the save")
+    await leader.order(order)
+    await until(lambda: len(leader.of(events.Persisted)) == 2, "the same result again")
+    assert leader.of(events.Persisted)[1] == persisted
+    await leader.order(effects.Publish("n0", job, persisted.record))
+    (published,) = await until(lambda: leader.of(events.Published), "the manifest")
+    assert published.reason == ""
+    await leader.order(effects.Load("n0", "job.0", job, persisted.record))
+    (loaded,) = await until(lambda: leader.of(events.Loaded), "the load")
+    assert (loaded.member, loaded.reason) == ("job.0", "")
+    with Arena.open(agent.memory / "job.0.arena") as arena:
+        assert arena.find(1) is not None
+    bad = effects.Persist("n0", "job.0", job, "9-1", 9, 1, "full", "9-1", ((0, 9),))
+    await leader.order(bad)
+    (failed,) = await until(lambda: leader.of(events.PersistFailed), "the refusal")
+    assert "snapshot 9" in failed.reason
+
+
+async def test_too_little_shared_memory_is_said_to_the_rank(agent: AgentProcess, leader: Leader) -> None:
+    greedy = RANK.replace("bytes=100_000", "bytes=1 << 50")
+    await leader.order(launch("job.0", spec(script(agent, greedy))))
+    await leader.phase("job.0", MemberPhase.READY)
+    await until(lambda: "arena_failed" in heard(agent), "the refusal")
+    assert "free" in heard(agent)
+
+
+async def test_a_second_agent_is_refused(agent: AgentProcess, leader: Leader) -> None:
+    await leader.hello(1)
+    second = AgentProcess(agent.base, f"127.0.0.1:{leader.port}")
+    assert await asyncio.to_thread(second.process.wait, 60) == 1
+    assert "--run-dir" in agent.err()
+    assert agent.process.poll() is None
+
+
+async def test_a_refused_agent_ends_with_the_reason(leader: Leader) -> None:
+    leader.refusal = codec.refused("protocol version 1, this coordinator speaks 2", retry=False)
+    with folder() as base:
+        agent = AgentProcess(base, f"127.0.0.1:{leader.port}")
+        assert await asyncio.to_thread(agent.process.wait, 60) == 1
+        assert "this coordinator speaks 2" in agent.err()
+        assert not list((base / "shm").iterdir())
+
+
+async def test_a_standby_names_the_leader(leader: Leader) -> None:
+    standby = Leader()
+    await standby.start()
+    standby.refusal = codec.refused("a standby", retry=True, leader=f"127.0.0.1:{leader.port}")
+    with folder() as base:
+        agent = AgentProcess(base, f"127.0.0.1:{standby.port}")
+        await leader.hello(1)
+        assert await agent.end() == 0
+    await standby.stop()
+
+
+async def test_impossible_settings_are_named(leader: Leader) -> None:
+    with folder() as base:
+        for settings, word in (
+            ({"run_dir": str(base / ("x" * 100))}, "--run-dir"),
+            ({"node": "../up"}, "node name"),
+            ({"metrics": "127.0.0.1:99999"}, "--metrics"),
+            ({"coordinator": "no.such.host.invalid:1"}, "--coordinator"),
+        ):
+            agent = AgentProcess(base, **{"coordinator": f"127.0.0.1:{leader.port}", **settings})
+            assert await asyncio.to_thread(agent.process.wait, 60) == 1
+            assert word in agent.err().splitlines()[-1]
