@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import struct
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from agent.frames import Decoder, FrameError, Message, encode
 
@@ -177,8 +177,7 @@ class _Connection(asyncio.Protocol):
         self.pid = self.uid = -1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are no subclasses of it
         descriptor = transport.get_extra_info("socket").fileno()
         with socket.socket(fileno=os.dup(descriptor)) as peer:
             credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
