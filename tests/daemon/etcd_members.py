@@ -6,8 +6,9 @@ import asyncio
 import os
 import socket
 import subprocess
+import urllib.error
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from controlplane.daemon.etcd.binary import clean_environment, find_binary
 from controlplane.daemon.etcd.server import leashed
@@ -97,10 +98,18 @@ async def three_members() -> AsyncIterator[list[Member]]:
 
 
 async def leader_of(members: list[Member]) -> Member:
-    """Which of them leads, by etcd's own word."""
-    while True:
-        for member in members:
-            status = await gateway(member.endpoint, "maintenance/status")
-            if status.get("leader") == status["header"]["member_id"]:
-                return member
-        await asyncio.sleep(0.05)
+    """Which of them leads, by etcd's own word; one that is starting has none yet."""
+    async with asyncio.timeout(30):
+        while True:
+            for member in members:
+                status = await _status(member)
+                if status and status.get("leader") == status["header"]["member_id"]:
+                    return member
+            await asyncio.sleep(0.05)
+
+
+async def _status(member: Member) -> Any:
+    try:
+        return await gateway(member.endpoint, "maintenance/status")
+    except (urllib.error.URLError, ConnectionError):
+        return None

@@ -80,7 +80,7 @@ async def test_a_reign_outlives_etcds_own_leader(keys: Keyspace) -> None:
     async with (
         three_members() as members,
         all_of(members) as etcd,
-        await first(Election(etcd, keys, b"me", ttl_s=20).campaign()) as leadership,
+        await first(Election(etcd, keys, b"me", ttl_s=9).campaign()) as leadership,
     ):
         records = Records(etcd, keys)
         await records.commit(leadership.term, {keys.generation("j"): b"1"})

@@ -130,6 +130,23 @@ async def test_lost_answers_neither_repeat_nor_lose_a_commit(
         assert row is not None and row.value == b"4" and row.version in (3, 4)
 
 
+async def test_a_commit_cancelled_in_mid_air_is_known_again(
+    etcd_server: PrivateEtcd, keys: Keyspace, term: int
+) -> None:
+    async with Proxy(etcd_server.endpoint) as proxy, client_of(proxy.endpoint) as client:
+        records = Records(client, keys)
+        await records.commit(term, {keys.state("j"): b"1", keys.meta: b"m"})
+        proxy.deaf = True
+        with pytest.raises(TimeoutError):
+            await first(records.commit(term, {keys.state("j"): b"2", keys.meta: None}), timeout_s=0.5)
+        assert proxy.swallowed_bytes
+        proxy.deaf = False
+        proxy.cut()
+        await records.commit(term, {keys.state("j"): b"3", keys.meta: b"n"})
+        rows = {row.key: row.value for row in (await records.load()).rows}
+        assert (rows[keys.state("j")], rows[keys.meta]) == (b"3", b"n")
+
+
 async def test_etcd_killed_again_and_again_while_a_leader_writes(
     own_server: PrivateEtcd, keys: Keyspace
 ) -> None:

@@ -93,9 +93,10 @@ class Etcd:
 
         EtcdVersion when one of them loses data (a warning for a private etcd); EtcdUnavailable, EtcdNotEtcd,
         EtcdAuth when none is usable."""
-        await self._link.call(STATUS, pb.StatusRequest())
+        reply = await self._link.call(STATUS, pb.StatusRequest())
         statuses = await asyncio.gather(*map(self._status, dict.fromkeys(self.target.endpoints)))
         versions = {endpoint: status.version for endpoint, status in statuses if status is not None}
+        versions = versions or {self._link.endpoint: reply.message.version}
         for endpoint, version in versions.items():
             _check_version(endpoint, version, private=self.target.private)
         return min(versions.values(), key=_numbers)

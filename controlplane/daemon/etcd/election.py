@@ -103,6 +103,8 @@ class Leadership:
             asyncio.create_task(watchman, name=f"leadership-{term}-{name}")
             for name, watchman in (("renew", self._renew()), ("fence", self._fence()), ("look", self._look()))
         ]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
 
     async def __aenter__(self) -> Self:
         return self
@@ -139,6 +141,12 @@ class Leadership:
             self.reason = reason
             log.info("term %d is over: %s", self.term, reason)
             self.lost.set()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A watchman that fails leaves the reign unwatched: it is over."""
+        if not task.cancelled() and task.exception() is not None:
+            log.error("%s failed", task.get_name(), exc_info=task.exception())
+            self._lose(f"{task.get_name()} failed: {task.exception()!r}")
 
     async def _renew(self) -> None:
         interval_s = self._lease.ttl_s / BEATS_PER_TTL

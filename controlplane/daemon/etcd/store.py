@@ -68,7 +68,7 @@ class Records:
                 [Put(key, value) for key, value in puts.items() if value is not None],
                 [key for key, value in puts.items() if value is None and seen[key]],
             )
-        except EtcdUnknownOutcome:
+        except (EtcdUnknownOutcome, asyncio.CancelledError):
             for key, value in puts.items():
                 self._in_doubt.setdefault(key, set()).add(value)
             raise

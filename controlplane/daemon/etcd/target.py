@@ -48,7 +48,9 @@ class Target:
             raise SettingsError("--etcd-user and --etcd-password-file go together: give both or none")
         password = _read("--etcd-password-file", settings.etcd_password_file).decode().rstrip("\r\n")
         ca, cert, key = settings.etcd_ca, settings.etcd_cert, settings.etcd_key
-        return cls(endpoints, ca, cert, key, settings.etcd_user, password, private)
+        target = cls(endpoints, ca, cert, key, settings.etcd_user, password, private)
+        target.credentials()  # a file that cannot be read is told now, not at the first call
+        return target
 
     def credentials(self) -> grpc.ChannelCredentials | None:
         """TLS credentials from the files, None without TLS; SettingsError when a file cannot be read."""
