@@ -1,0 +1,383 @@
+"""The re-entered loop: barrier, form, restore, train, and on a break back to the barrier."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import logging
+import sys
+import time
+import traceback
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import torch.distributed as dist
+
+from agent.checkpoint.shm import ArenaError
+from agent.sdk import snapshot, transfer
+from agent.sdk.environment import announce
+from agent.sdk.errors import Interrupted, RestoreError, SessionError
+from agent.sdk.formation import Source
+from agent.sdk.groups import gather_numbers, is_broken_collective
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.frames import Message
+    from agent.sdk.formation import Formation
+    from agent.sdk.gate import Gate, Orders
+    from agent.sdk.session import Session
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_SAME_BREAK_MAX = 3  # breaks at the same step that nobody else knows of: then it is the script's own
+_LAST_SNAPSHOT_S = 10.0  # how long the end of training waits for room for its snapshot
+_POLL_S = 0.05
+log = logging.getLogger("holdfast.sdk")
+
+
+def wrap(session: Session, function: Callable[P, R]) -> Callable[P, R]:
+    """The function under the session's care."""
+
+    @functools.wraps(function)
+    def entered(*args: P.args, **kwargs: P.kwargs) -> R:
+        if session._inside:
+            raise SessionError("an elastic function cannot be entered from within one")
+        gate = session._gate
+        run = functools.partial(function, *args, **kwargs)
+        return _alone(session, run) if gate is None else _Loop(session, gate, run).run()
+
+    return entered
+
+
+def _alone(session: Session, run: Callable[[], R]) -> R:
+    """No agent: one pass, in torchrun's process group if there is one."""
+    session._inside = True
+    own = session._world_size > 1 and not dist.is_initialized()
+    try:
+        if own:
+            dist.init_process_group(session._backend)
+        if dist.is_initialized():
+            session._rank, session._world_size = dist.get_rank(), dist.get_world_size()
+        session._guard.arm()
+        _share(session, Source("fresh", 0, 0), 0)
+        return run()
+    finally:
+        session._inside = False
+        if own and dist.is_initialized():
+            dist.destroy_process_group()
+
+
+class _Loop:
+    """One call of an elastic function."""
+
+    def __init__(self, session: Session, gate: Gate, run: Callable[[], Any]) -> None:
+        self._session, self._gate, self._run = session, gate, run
+        self._finished, self._result = False, None
+        self._breaks = (0, 0)  # (step, breaks there that no interrupt explained)
+
+    def run(self) -> Any:
+        session = self._session
+        session._held = -1
+        while True:
+            formation = self._barrier()
+            if formation is None:
+                return self._result
+            try:
+                session._inside = True
+                self._enter(formation)
+                self._result = self._run()
+                self._finish()
+            except BaseException as error:
+                if not self._recoverable(error):
+                    raise
+                _clear(error)
+                self._leave(error)
+            finally:
+                session._inside = False
+            self._collect()
+
+    # ------------------------------------------------------------------ barrier
+
+    def _barrier(self) -> Formation | None:
+        """Wait for the next generation; None when the job is complete."""
+        session, gate = self._session, self._gate
+        if not self._finished:
+            gate.say(self._ready(), keep=True)
+            session._phase = "ready"
+            session._show("barrier")
+        orders = self._await()
+        gate.forget("ready")
+        if orders.refused:
+            raise SessionError(f"the agent refused this process: {orders.refused}")
+        if orders.complete is not None:
+            self._end(orders.complete)
+            return None
+        return orders.form
+
+    def _ready(self) -> dict[str, Any]:
+        session = self._session
+        return {
+            "op": "ready",
+            "generation": session._generation,
+            "held_step": session._held,
+            "step": session._completed,
+        }
+
+    def _await(self) -> Orders:
+        session, gate = self._session, self._gate
+        gate.wait(self._moved)
+        if self._finished and gate.orders.complete is None and not gate.orders.refused:
+            self._finished = False  # a peer was lost before the job's end: it may need this state
+            gate.forget("finished")
+            session._held = session._completed
+            session._groups.dissolve()
+            gate.say(self._ready(), keep=True)
+            session._phase = "ready"
+            gate.wait(self._moved)
+        return gate.orders
+
+    def _moved(self, orders: Orders) -> bool:
+        session = self._session
+        if orders.complete is not None or orders.refused:
+            return True
+        if self._finished:
+            return orders.interrupted >= session._generation
+        form = orders.form
+        return form is not None and form.number > max(session._generation, orders.interrupted)
+
+    def _end(self, message: Message) -> None:
+        """The job is over. Who has no result to give (a spare, or a job that failed) ends here."""
+        self._session._groups.dissolve()
+        self._session._phase = "finished"
+        if not message.get("ok", True):
+            sys.exit(f"the job has ended: {message.get('reason', 'no reason given')}")
+        if not self._finished:
+            sys.exit(0)
+
+    # ------------------------------------------------------------------ into a generation
+
+    def _enter(self, formation: Formation) -> None:
+        session, gate = self._session, self._gate
+        session._generation = formation.number
+        session._rank, session._world_size = formation.rank, formation.world_size
+        gate.say({"op": "forming", "generation": formation.number})
+        session._phase = "forming"
+        session._show("forming")
+        if session._board is not None:
+            session._board.generation = formation.number
+        announce(formation)
+        begun = time.monotonic()
+        session._groups.form(formation)
+        port = session._groups.formed()
+        formed = time.monotonic()
+        self._restore(formation, port)
+        self._go(formation, begun, formed)
+
+    def _go(self, formation: Formation, begun: float, formed: float) -> None:
+        session, gate = self._session, self._gate
+        session._completed = formation.resume.step
+        session._fresh = formation.resume.step == 0
+        session._guard.arm()
+        now = time.monotonic()
+        session._first_of_generation = (formed - begun, now - formed, now)
+        gate.say({"op": "running", "generation": formation.number, "step": session._completed})
+        session._phase = "running"
+        session._show("between")
+        if session._board is not None:
+            session._board.completed = session._completed
+
+    def _restore(self, formation: Formation, port: int) -> None:
+        session, resume = self._session, formation.resume
+        try:
+            if resume.arena and formation.rank == resume.rank and session._held != resume.step:
+                session._held = -1
+                snapshot.load(resume.arena, resume.step, session._tracked)
+                session._held = resume.step
+            ports = _share(session, resume, port)
+        except (RestoreError, ArenaError) as error:
+            self._gate.say(
+                {"op": "restore_failed", "generation": formation.number, "reason": str(error)[:2000]}
+            )
+            log.error("state could not be put in place: %s", error)
+            self._gate.wait(lambda orders: orders.complete or orders.interrupted >= formation.number)
+            raise Interrupted from error
+        session._held = resume.step
+        session._groups.narrow(port, ports)
+
+    # ------------------------------------------------------------------ out of a generation
+
+    def _recoverable(self, error: BaseException) -> bool:
+        session, gate = self._session, self._gate
+        if isinstance(error, Interrupted):
+            return True
+        if not isinstance(error, Exception) or isinstance(error, SessionError):
+            return False
+        if gate.interrupted(session._generation):
+            return True
+        if not is_broken_collective(error):
+            return False
+        step, times = self._breaks
+        times = times + 1 if step == session._completed else 1
+        self._breaks = (session._completed, times)
+        if times > _SAME_BREAK_MAX:
+            return False
+        message = f"{type(error).__name__}: {error}"[:500]
+        gate.say({"op": "broken", "generation": session._generation, "message": message})
+        return True
+
+    def _leave(self, error: BaseException) -> None:
+        session = self._session
+        if session._phase == "running":
+            session._held = session._guard.settle(session._completed)
+        session._completed = session._held if session._held >= 0 else session._completed
+        session._first_of_generation = None
+        log.info("left generation %d at step %d: %s", session._generation, session._completed, error)
+
+    def _collect(self) -> None:
+        """The groups go, and the wrappers that were tied to them."""
+        session = self._session
+        if self._finished:
+            return
+        if any(reference() is not None for reference in session._wrapped):
+            gc.collect()
+        session._wrapped.clear()
+        session._groups.dissolve()
+
+    # ------------------------------------------------------------------ the end
+
+    def _finish(self) -> None:
+        session, gate = self._session, self._gate
+        session._check_interrupted()
+        deadline = time.monotonic() + _LAST_SNAPSHOT_S
+        while session._environment.snapshot_every and session._tracked.objects:
+            reason = _snapshot(session, gate)
+            if not reason:
+                break
+            session._check_interrupted()
+            if time.monotonic() > deadline:
+                _skipped(session, gate, reason)
+                break
+            gate.wait(lambda orders: orders.interrupted >= session._generation, _POLL_S)
+        session._held = session._completed
+        gate.say({"op": "finished", "generation": session._generation, "step": session._completed}, keep=True)
+        session._phase = "finished"
+        session._show("finished")
+        self._finished = True
+
+
+def _share(session: Session, resume: Source, port: int) -> set[int]:
+    """Agree on who needs the state, and move it. The ports at which the ranks' groups were accepted."""
+    if session._world_size == 1:
+        return set()
+    device = session.device
+    source = session._rank == resume.rank
+    flat = session._tracked.flatten() if source else None
+    header = flat.header()[0] if flat is not None else b""
+    needs = 0 if source or session._held == resume.step or not session._tracked.objects else 1
+    rows = gather_numbers([needs, port, len(header)], device, session._world_size)
+    takers = tuple(rank for rank, row in enumerate(rows) if row[0])
+    route = transfer.Route(resume.rank, takers, session._rank, device)
+    if takers and route.concerns_me:
+        if flat is not None:
+            transfer.give(route, flat, header)
+        else:
+            session._held = -1
+            transfer.take(route, rows[resume.rank][2], session._tracked)
+    return {row[1] for row in rows}
+
+
+def after_step(session: Session, gate: Gate, now_ns: int) -> None:
+    """What follows a completed step: news to the agent, and the snapshot when one is due."""
+    first = session._first_of_generation
+    if first is not None:
+        session._first_of_generation = None
+        _started(session, gate, first, now_ns)
+    every = session._environment.snapshot_every
+    if every and session._completed % every == 0 and session._tracked.objects:
+        session._show("snapshot")
+        reason = _snapshot(session, gate)
+        if reason:
+            _skipped(session, gate, reason)
+        session._show("between")
+
+
+def _started(session: Session, gate: Gate, first: tuple[float, float, float], now_ns: int) -> None:
+    form_s, restore_s, begun = first
+    if session._board is not None:
+        session._board.resumed_ns = now_ns
+        session._board.resumed_generation = session._generation
+    gate.say(
+        {
+            "op": "started",
+            "generation": session._generation,
+            "step": session._completed,
+            "form_s": form_s,
+            "restore_s": restore_s,
+            "first_step_s": now_ns / 1e9 - begun,
+        }
+    )
+    if session._environment.snapshot_every and session._tracked.objects and not session._snapshots.path:
+        gate.say({"op": "tracked", "bytes": session._snapshots.needs()}, keep=True)
+
+
+def _snapshot(session: Session, gate: Gate) -> str:
+    """Take one now: "" or why not."""
+    reason = _attach(session, gate)
+    if reason:
+        return reason
+    outcome = session._snapshots.write(session._completed, session._generation, gate.orders.released_step)
+    if isinstance(outcome, str):
+        if "outgrown" in outcome:
+            gate.say({"op": "tracked", "bytes": session._snapshots.needs()}, keep=True)
+        return outcome
+    gate.say(
+        {
+            "op": "snapshot",
+            "generation": session._generation,
+            "step": session._completed,
+            "slot": outcome,
+        },
+        keep=True,
+    )
+    return ""
+
+
+def _attach(session: Session, gate: Gate) -> str:
+    """Use the arena that the agent named last: "" or why there is none."""
+    arena = gate.orders.arena
+    if arena is None:
+        return "no shared memory yet"
+    if arena["op"] == "arena_failed":
+        return str(arena.get("reason", "the agent has no shared memory"))
+    if gate.arena_taken is not arena:
+        try:
+            session._snapshots.attach(arena["path"])
+        except ArenaError as error:
+            return str(error)
+        gate.arena_taken = arena
+    return ""
+
+
+def _skipped(session: Session, gate: Gate, reason: str) -> None:
+    gate.say(
+        {
+            "op": "snapshot_skipped",
+            "generation": session._generation,
+            "step": session._completed,
+            "reason": reason[:500],
+        }
+    )
+
+
+def _clear(error: BaseException) -> None:
+    """Free what the frames of a caught exception hold: the wrapped model above all."""
+    seen: set[int] = set()
+    pending: list[BaseException | None] = [error]
+    while pending:
+        found = pending.pop()
+        if found is None or id(found) in seen:
+            continue
+        seen.add(id(found))
+        traceback.clear_frames(found.__traceback__)
+        pending += [found.__cause__, found.__context__]
+        found.__traceback__ = None

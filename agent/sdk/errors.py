@@ -1,0 +1,15 @@
+"""What the SDK raises, for users and within itself."""
+
+from __future__ import annotations
+
+
+class SessionError(RuntimeError):
+    """The session was used in a way that cannot be, or its state cannot be kept. Names the mend."""
+
+
+class RestoreError(SessionError):
+    """State of another rank or of a snapshot does not fit what this rank tracks."""
+
+
+class Interrupted(BaseException):
+    """The generation is broken: leave the user's loop. Never seen by users' `except Exception`."""

@@ -1,0 +1,124 @@
+"""A generation as the agent describes it to one rank: parsed, and refused when it cannot be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+_TIERS = ("fresh", "donor", "memory", "checkpoint")
+
+
+class FormationError(ValueError):
+    """What the agent sent describes no generation. The message is dropped and counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One rank's place."""
+
+    rank: int
+    member: str
+    node: str
+    local_rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the first step's state comes from. `arena`: path, for the rank that reads it from there."""
+
+    tier: str
+    step: int
+    rank: int
+    arena: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Formation:
+    """One generation, seen from one of its ranks."""
+
+    number: int
+    rank: int
+    local_rank: int
+    world_size: int
+    local_world_size: int
+    seats: tuple[Seat, ...]
+    store: str
+    master: str
+    restarts: int
+    resume: Source
+
+
+def parse(message: Any) -> Formation:
+    """The generation in a `form` message. Raises FormationError naming the field that cannot be."""
+    body = _record(message, "generation")
+    seats = tuple(_seat(entry, index) for index, entry in enumerate(_list(body, "seats")))
+    formation = Formation(
+        number=_integer(body, "number", 1),
+        rank=_integer(body, "rank"),
+        local_rank=_integer(body, "local_rank"),
+        world_size=_integer(body, "world_size", 1),
+        local_world_size=_integer(body, "local_world_size", 1),
+        seats=seats,
+        store=_text(body, "store"),
+        master=_text(body, "master", ""),
+        restarts=_integer(body, "restarts") if "restarts" in body else 0,
+        resume=_resume(_record(body, "resume"), len(seats)),
+    )
+    if formation.rank >= formation.world_size or len(seats) != formation.world_size:
+        raise FormationError(f"rank {formation.rank} of {formation.world_size} with {len(seats)} seats")
+    split_address(formation.store)
+    return formation
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of "host:port". Raises FormationError."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise FormationError(f"{address!r:.80} is no host:port")
+    return host.strip("[]"), int(port)
+
+
+def _resume(body: dict[str, Any], world_size: int) -> Source:
+    tier, rank = _text(body, "tier"), _integer(body, "rank", -1)
+    if tier not in _TIERS or rank >= world_size:
+        raise FormationError(f"cannot resume from tier {tier!r:.80}, rank {rank}")
+    return Source(tier, _integer(body, "step"), max(rank, 0), _text(body, "arena", ""))
+
+
+def _seat(entry: Any, index: int) -> Seat:
+    if not isinstance(entry, dict):
+        raise FormationError(f"seat {index} is no object")
+    seat = Seat(
+        _integer(entry, "rank"), _text(entry, "member"), _text(entry, "node"), _integer(entry, "local_rank")
+    )
+    if seat.rank != index:
+        raise FormationError(f"seat {index} says it is rank {seat.rank}")
+    return seat
+
+
+def _record(body: Any, key: str) -> dict[str, Any]:
+    value = body.get(key)
+    if not isinstance(value, dict):
+        raise FormationError(f"{key} is no object")
+    return value
+
+
+def _list(body: dict[str, Any], key: str) -> list[Any]:
+    value = body.get(key)
+    if not isinstance(value, list):
+        raise FormationError(f"{key} is no list")
+    return value
+
+
+def _integer(body: dict[str, Any], key: str, minimum: int = 0) -> int:
+    value = body.get(key)
+    if type(value) is not int or not minimum <= value < 1 << 62:
+        raise FormationError(f"{key} must be an integer of {minimum} or more, not {value!r:.80}")
+    return value
+
+
+def _text(body: dict[str, Any], key: str, default: str | None = None) -> str:
+    value = body.get(key, default)
+    if not isinstance(value, str):
+        raise FormationError(f"{key} must be a string, not {value!r:.80}")
+    return value

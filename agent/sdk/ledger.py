@@ -1,0 +1,35 @@
+"""What a rank consumed and committed, one JSON line each, written at once: SIGKILL loses nothing written."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Ledger:
+    """An append-only file of one member."""
+
+    def __init__(self, folder: Path, member: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._descriptor = os.open(folder / f"{member}.jsonl", flags, 0o600)
+
+    def attempt(self, step: int, generation: int, rank: int, **of: Any) -> None:
+        """A share was handed out. `of`: world_size, total (samples of the step's global batch), indices."""
+        self._write(kind="attempt", step=step, generation=generation, rank=rank, **of)
+
+    def committed(self, step: int, generation: int, rank: int) -> None:
+        """A step is complete."""
+        self._write(kind="committed", step=step, generation=generation, rank=rank, t_ns=time.monotonic_ns())
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+    def _write(self, **line: Any) -> None:
+        os.write(self._descriptor, json.dumps(line, separators=(",", ":")).encode() + b"\n")

@@ -1,0 +1,43 @@
+"""The randomness of a step: either a function of (seed, step, rank) alone, or kept from the step's start."""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import Any
+
+import torch
+
+from agent.sdk.sampling import mix
+
+
+def seed_step(seed: int, step: int, rank: int) -> None:
+    """Seed torch on all devices, random, and numpy if it is loaded."""
+    value = mix(mix(mix(seed & 0xFFFFFFFFFFFFFFFF) ^ step) ^ rank) >> 1
+    torch.default_generator.manual_seed(value)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(value)
+    random.seed(value)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and hasattr(numpy, "random"):
+        numpy.random.seed(value & 0xFFFFFFFF)
+
+
+class Kept:
+    """Generator states at a step's start, for sessions that seed for themselves."""
+
+    def __init__(self) -> None:
+        numpy: Any = sys.modules.get("numpy")
+        self._torch = torch.default_generator.get_state()
+        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
+        self._random = random.getstate()
+        self._numpy = numpy.random.get_state() if numpy is not None else None
+
+    def restore(self) -> None:
+        """Put them back."""
+        torch.default_generator.set_state(self._torch)
+        if self._cuda is not None:
+            torch.cuda.set_rng_state_all(self._cuda)
+        random.setstate(self._random)
+        if self._numpy is not None:
+            sys.modules["numpy"].random.set_state(self._numpy)

@@ -1,0 +1,286 @@
+"""The session: what a training script holds in its hand."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from agent.board import PHASES, Board
+from agent.sdk import ddp, elastic, groups, randomness, sampling
+from agent.sdk.environment import Environment
+from agent.sdk.errors import Interrupted, SessionError
+from agent.sdk.gate import VERSION, Gate
+from agent.sdk.guard import Guard
+from agent.sdk.ledger import Ledger
+from agent.sdk.snapshot import Snapshots
+from agent.sdk.state import Tracked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from agent.frames import Message
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_CODE = {name: code for code, name in enumerate(PHASES)}
+_REPORT_EVERY_S = 1.0
+
+
+class Session:
+    """Connects this rank to its agent and makes its training survive failures.
+
+    Without an agent in the environment the same script trains alone, or under torchrun. `seed`: every step
+    begins with torch, random and numpy seeded from (seed, step, rank), so that its randomness survives the
+    loss of a rank; None leaves them alone (then a replaced rank goes on with random numbers of its own).
+    `backend`: of torch.distributed; by default nccl beside a GPU, else gloo. Raises SessionError."""
+
+    def __init__(self, *, seed: int | None = 0, backend: str | None = None) -> None:
+        self._environment = environment = Environment.read(os.environ)
+        self._seed = seed
+        self._tracked = Tracked()
+        self._guard = Guard(self._tracked)
+        self._guard.on_optimizer = lambda _: self._show("optimizer")
+        self._guard.on_tail = lambda _: self._show("tail")
+        self._snapshots = Snapshots(self._tracked)
+        self._backend = groups.choose_backend(backend)
+        self._rank, self._world_size = max(environment.rank, 0), environment.world_size
+        self._generation, self._completed, self._phase = 0, 0, "starting"
+        self._held = -1
+        self._inside = False  # in the elastic function
+        self._first_of_generation: tuple[float, float, float] | None = None
+        self._fresh = False
+        self._wrapped: list[weakref.ref[torch.nn.Module]] = []
+        self._report: dict[str, Any] = {}
+        self._report_lock = threading.Lock()
+        self._device: torch.device | None = None
+        self._ledger = _ledger(environment)
+        self._board = _board(environment)
+        self._gate: Gate | None = None
+        self._groups = groups.Groups(environment.address, self._backend, self._own_sockets)
+        if environment.gate:
+            self._connect(environment)
+        _sessions.add(self)
+
+    def _connect(self, environment: Environment) -> None:
+        self._address = self._groups.serve()
+        self._gate = Gate(environment.gate, self._hello, self._beat, self._groups.sever)
+        self._groups.heed(self._gate.interrupted)
+        self._gate.start()
+
+    # ------------------------------------------------------------------ what a script uses
+
+    @property
+    def rank(self) -> int:
+        """This process's rank in the current generation."""
+        return self._rank
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks the current generation has."""
+        return self._world_size
+
+    @property
+    def step(self) -> int:
+        """The number of completed steps, which is the number of the step that runs or comes next."""
+        return self._completed
+
+    @property
+    def generation(self) -> int:
+        """The number of the current set of process groups; 0 when training alone."""
+        return self._generation
+
+    @property
+    def device(self) -> torch.device:
+        """The device this rank computes on."""
+        if self._device is None:
+            self._device = groups.device_for(self._backend, max(self._environment.local_rank, 0))
+        return self._device
+
+    def track(self, **objects: Any) -> None:
+        """Keep these objects' state through failures: anything with state_dict and load_state_dict, and
+        torch.Generator. Call it before the elastic function is entered. Raises SessionError."""
+        if self._inside:
+            raise SessionError("track: call it before the function under @session.elastic is entered")
+        for name, thing in objects.items():
+            self._tracked.add(name, thing)
+
+    def elastic(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorator: the function is entered anew for every generation; its last result is returned when
+        the whole job is complete. Exceptions of the function itself are raised as they are."""
+        return elastic.wrap(self, function)
+
+    def steps(self, total: int, *, seed: int | str | None = "session") -> Iterator[int]:
+        """Yield the steps that are left of `total`. A step is complete when the next one is asked for."""
+        if type(total) is not int or total < 0:
+            raise SessionError(f"steps: total must be an integer of 0 or more, not {total!r:.80}")
+        chosen = self._seed if isinstance(seed, str) else seed
+        while self._completed < total:
+            self._begin(chosen)
+            yield self._completed
+            self._complete()
+        self._check_interrupted()
+
+    def ddp(self, module: torch.nn.Module, **options: Any) -> torch.nn.Module:
+        """The module wrapped in DistributedDataParallel whose order of summation never changes, so that a
+        disturbed run ends bit-identical to an undisturbed one. `options` are DDP's. The module itself when
+        this rank trains alone."""
+        if self._world_size == 1 or not dist.is_initialized():
+            return module
+        wrapped = ddp.wrap(module, self.device, options)
+        if wrapped is not module:
+            self._wrapped.append(weakref.ref(wrapped))
+        return wrapped
+
+    def sample_indices(self, n: int, global_batch: int, seed: int = 0) -> torch.Tensor:
+        """This rank's share of the current step's samples out of range(n): int64, shuffled anew every epoch.
+        Which samples a step has depends on the step alone, never on the world size. Raises SessionError."""
+        sampling.check(n, global_batch)
+        places = sampling.share(global_batch, self._rank, self._world_size)
+        chosen = sampling.indices(n, self._completed * global_batch + places.start, len(places), seed)
+        if self._ledger is not None:
+            self._ledger.attempt(
+                self._completed,
+                self._generation,
+                self._rank,
+                world_size=self._world_size,
+                total=global_batch,
+                indices=chosen.tolist(),
+            )
+        return chosen
+
+    def report(self, **values: Any) -> None:
+        """Show numbers to the operator, once a second at most. Tensors are read later, off this thread."""
+        kept = {
+            name: value.detach() if isinstance(value, torch.Tensor) else value
+            for name, value in values.items()
+        }
+        with self._report_lock:
+            self._report.update(kept)
+
+    def close(self) -> None:
+        """Let go of everything. A session that is not closed ends with its process."""
+        self._groups.dissolve()
+        if self._gate is not None:
+            self._gate.close()
+        self._snapshots.detach()
+        for thing in (self._ledger, self._board):
+            if thing is not None:
+                thing.close()
+        self._ledger = self._board = None
+
+    # ------------------------------------------------------------------ a step
+
+    def _check_interrupted(self) -> None:
+        if self._gate is not None and self._gate.interrupted(self._generation):
+            raise Interrupted
+
+    def _begin(self, seed: int | None) -> None:
+        self._check_interrupted()
+        step = self._completed
+        self._guard.begin(keep_random=seed is None, whole=self._fresh)
+        if seed is not None:
+            randomness.seed_step(seed, step, self._rank)
+        if self._board is not None:
+            self._board.step = step
+            self._board.step_started_ns = time.monotonic_ns()
+            self._board.phase = _CODE["forward"]
+
+    def _complete(self) -> None:
+        self._guard.end()
+        self._completed += 1
+        self._fresh = False
+        now = time.monotonic_ns()
+        if self._board is not None:
+            self._board.phase = _CODE["between"]
+            self._board.completed_ns = now
+            self._board.completed = self._completed
+        if self._ledger is not None:
+            self._ledger.committed(self._completed - 1, self._generation, self._rank)
+        if self._gate is not None:
+            elastic.after_step(self, self._gate, now)
+
+    def _show(self, phase: str) -> None:
+        if self._board is not None:
+            self._board.phase = _CODE[phase]
+
+    # ------------------------------------------------------------------ for the gate's thread
+
+    def _hello(self) -> Message:
+        held = self._held if self._phase in ("ready", "finished") else -1
+        return {
+            "op": "hello",
+            "version": VERSION,
+            "member": self._environment.member,
+            "pid": os.getpid(),
+            "store": self._address,
+            "phase": self._phase,
+            "generation": self._generation,
+            "step": self._completed,
+            "held_step": held,
+        }
+
+    def _beat(self) -> Message:
+        self._send_report()
+        return {
+            "op": "beat",
+            "phase": self._phase,
+            "generation": self._generation,
+            "step": self._completed,
+        }
+
+    def _send_report(self) -> None:
+        with self._report_lock:
+            values, self._report = self._report, {}
+        numbers = {name: number for name, value in values.items() if (number := _number(value)) is not None}
+        if numbers and self._gate is not None:
+            self._gate.say({"op": "report", "step": self._completed, "values": numbers})
+
+    def _own_sockets(self) -> set[int]:
+        return self._gate.inodes() if self._gate is not None else set()
+
+    def _neutralise(self) -> None:
+        """In a forked child (a DataLoader's worker): the agent and the peers are the parent's."""
+        self._groups.neutralise()
+        if self._gate is not None:
+            self._gate.neutralise()
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    return number if abs(number) < 1e15 else None
+
+
+def _ledger(environment: Environment) -> Ledger | None:
+    if not environment.ledger:
+        return None
+    return Ledger(Path(environment.ledger), environment.member or f"alone.{environment.rank}")
+
+
+def _board(environment: Environment) -> Board | None:
+    if not environment.board:
+        return None
+    try:
+        return Board.open(Path(environment.board), writable=True)
+    except (OSError, ValueError) as error:
+        raise SessionError(f"HOLDFAST_BOARD={environment.board}: {error}") from error
+
+
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for session in list(_sessions):
+        session._neutralise()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,110 @@
+"""Copies of the state into this rank's arena, and back out of one.
+
+The plan (which live tensor goes to which place of which slot) is made once and kept while the same tensors
+are there; then a snapshot is one pass of copies at the speed of memory, and a small header."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import torch
+
+from agent.checkpoint import layout
+from agent.checkpoint.arena import HEADER_ALIGN_BYTES, Arena, SkipReason, SlotView, SlotWriter
+from agent.checkpoint.shm import align
+from agent.sdk.errors import RestoreError
+from agent.sdk.state import dtype_of
+
+if TYPE_CHECKING:
+    from agent.sdk.state import Flat, Tracked
+
+
+def view(memory: memoryview, entry: layout.Tensor) -> torch.Tensor:
+    """The bytes of one tensor of a slot, as a tensor that shares them. Raises RestoreError."""
+    dtype = dtype_of(entry.dtype)
+    if not entry.nbytes:
+        return torch.empty(entry.shape, dtype=dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a slot mapped for reading only is read only
+        flat = torch.frombuffer(
+            memory, dtype=dtype, count=entry.nbytes // dtype.itemsize, offset=entry.offset
+        )
+    return flat.view(entry.shape)
+
+
+class Snapshots:
+    """This rank's arena."""
+
+    def __init__(self, tracked: Tracked) -> None:
+        self._tracked = tracked
+        self._arena: Arena | None = None
+        self._views: dict[int, tuple[tuple[layout.Tensor, ...], list[torch.Tensor]]] = {}
+
+    @property
+    def path(self) -> str:
+        """The arena's file, "" when there is none yet."""
+        return str(self._arena.path) if self._arena is not None else ""
+
+    def needs(self) -> int:
+        """Bytes that one slot needs for the state as it is now."""
+        header, _, data_bytes = self._tracked.flatten().header()
+        return layout.room(data_bytes, len(header))
+
+    def attach(self, path: str) -> None:
+        """Use the arena at `path`. Raises ArenaError."""
+        self.detach()
+        self._arena = Arena.open(path)
+
+    def detach(self) -> None:
+        """Let go of the arena; the file stays."""
+        self._views.clear()
+        if self._arena is not None:
+            self._arena.close()
+            self._arena = None
+
+    def write(self, step: int, generation: int, released_step: int) -> int | str:
+        """Copy the state into the free slot: the slot's index, or why it was skipped."""
+        if self._arena is None:
+            return "no shared memory yet"
+        flat = self._tracked.flatten()
+        header, placed, data_bytes = flat.header()
+        if align(data_bytes, HEADER_ALIGN_BYTES) + len(header) > self._arena.slot_bytes:
+            return "the state has outgrown the slot"
+        writer = self._arena.begin(step, generation, released_step=released_step)
+        if isinstance(writer, SkipReason):
+            return str(writer)
+        self._fill(writer, flat, placed)
+        writer.layout(header, data_bytes)
+        writer.ready()
+        return writer.index
+
+    @torch.no_grad()
+    def _fill(self, writer: SlotWriter, flat: Flat, placed: tuple[layout.Tensor, ...]) -> None:
+        known = self._views.get(writer.index)
+        if known is None or known[0] != placed:
+            known = (placed, [view(writer.memory, entry) for entry in placed])
+            self._views[writer.index] = known
+        cuda = any(tensor.is_cuda for tensor in flat.tensors)
+        for target, source in zip(known[1], flat.tensors, strict=True):
+            target.copy_(source, non_blocking=cuda)
+        if cuda:
+            torch.cuda.synchronize()
+
+
+def load(path: str, step: int, tracked: Tracked) -> None:
+    """Put the snapshot of `step` in this arena file in place. Raises RestoreError or ArenaError."""
+    with Arena.open(path) as arena:
+        slot = arena.find(step)
+        if slot is None:
+            raise RestoreError(f"{path} holds no snapshot of step {step}")
+        with arena.pinned(slot):
+            _adopt(slot, tracked)
+
+
+def _adopt(slot: SlotView, tracked: Tracked) -> None:
+    try:
+        entries, plain = layout.decode(slot.header, slot.data_bytes)
+    except layout.LayoutError as error:
+        raise RestoreError(f"{slot.arena.path}: {error}") from error
+    tracked.adopt(entries, plain, [view(slot.memory, entry) for entry in entries])

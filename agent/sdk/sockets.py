@@ -1,0 +1,87 @@
+"""The process's sockets, and how a blocked collective is broken through them.
+
+When a peer falls silent (stopped, its network cut) no connection breaks, and aborting a gloo group does not
+free who waits in it. Shutting down the group's own connected sockets does, within milliseconds."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from dataclasses import dataclass
+
+_DESCRIPTORS = "/proc/self/fd"
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """A socket: its descriptor number and its inode, which tells whether the number still means it."""
+
+    descriptor: int
+    inode: int
+
+
+def opened() -> frozenset[Handle]:
+    """Every socket of this process now."""
+    found = []
+    for name in os.listdir(_DESCRIPTORS):
+        try:
+            status = os.fstat(int(name))
+        except OSError:  # closed since the folder was read
+            continue
+        if stat.S_ISSOCK(status.st_mode):
+            found.append(Handle(int(name), status.st_ino))
+    return frozenset(found)
+
+
+def borrow(handle: Handle) -> socket.socket | None:
+    """A duplicate of this very socket to look at or shut down, or None when it is gone. Close it."""
+    try:
+        duplicate = os.dup(handle.descriptor)
+    except OSError:
+        return None
+    if os.fstat(duplicate).st_ino != handle.inode:
+        os.close(duplicate)
+        return None
+    return socket.socket(fileno=duplicate)
+
+
+def ports(handle: Handle) -> tuple[int, int, str] | None:
+    """(own port, peer's port, peer's IP) of a connected internet socket; peer's port 0 for a listener;
+    None for anything else."""
+    borrowed = borrow(handle)
+    if borrowed is None:
+        return None
+    with borrowed:
+        if borrowed.family not in (socket.AF_INET, socket.AF_INET6) or borrowed.type != socket.SOCK_STREAM:
+            return None
+        try:
+            if borrowed.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                return borrowed.getsockname()[1], 0, ""
+            peer = borrowed.getpeername()
+            return borrowed.getsockname()[1], peer[1], peer[0].removeprefix("::ffff:")
+        except OSError:  # not connected
+            return None
+
+
+def shut(handle: Handle) -> None:
+    """Shut a connected socket down both ways. Never a listener: gloo ends the process over that."""
+    borrowed = borrow(handle)
+    if borrowed is None:
+        return
+    with borrowed:
+        try:
+            if not borrowed.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                borrowed.shutdown(socket.SHUT_RDWR)
+        except OSError:  # its peer was quicker
+            return
+
+
+def close_inherited(handles: frozenset[Handle]) -> None:
+    """In a forked child: close these, so that a peer sees the parent's death as what it is."""
+    for handle in handles:
+        try:
+            if os.fstat(handle.descriptor).st_ino == handle.inode:
+                os.close(handle.descriptor)
+        except OSError:
+            continue

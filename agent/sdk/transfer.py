@@ -1,0 +1,95 @@
+"""State from one rank to those that need it, through the group: one agreement, then a few large messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+
+from agent.checkpoint import layout
+from agent.sdk.errors import RestoreError
+from agent.sdk.state import Flat, Tracked, dtype_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+BUCKET_BYTES = 32 << 20
+_HEADER_MAX = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Who gives and who takes. With one taker the bytes go to it alone."""
+
+    source: int
+    takers: tuple[int, ...]
+    rank: int
+    device: torch.device
+
+    @property
+    def concerns_me(self) -> bool:
+        """Whether this rank has a part in it."""
+        return self.rank == self.source or len(self.takers) > 1 or self.rank in self.takers
+
+    def pass_on(self, tensor: torch.Tensor) -> None:
+        """Move one tensor from the source to the takers, in place."""
+        if len(self.takers) > 1:
+            dist.broadcast(tensor, self.source)
+        elif self.rank == self.source:
+            dist.send(tensor, self.takers[0])
+        else:
+            dist.recv(tensor, self.source)
+
+
+def give(route: Route, flat: Flat, header: bytes) -> None:
+    """The source's part."""
+    route.pass_on(torch.frombuffer(bytearray(header), dtype=torch.uint8).to(route.device))
+    sizes = [(str(tensor.dtype), tensor.nbytes) for tensor in flat.tensors]
+    for bucket in buckets(sizes):
+        parts = [flat.tensors[index].reshape(-1).to(route.device) for index in bucket]
+        route.pass_on(torch.cat(parts) if len(parts) > 1 else parts[0].contiguous())
+
+
+def take(route: Route, header_bytes: int, tracked: Tracked) -> None:
+    """A taker's part, or that of one who only stands by in a broadcast. Raises RestoreError."""
+    if not 0 < header_bytes <= _HEADER_MAX:
+        raise RestoreError(f"rank {route.source} announced a header of {header_bytes} bytes")
+    raw = torch.empty(header_bytes, dtype=torch.uint8, device=route.device)
+    route.pass_on(raw)
+    try:
+        entries, plain = layout.decode(bytes(raw.cpu().untyped_storage()), 1 << 62)
+    except layout.LayoutError as error:
+        raise RestoreError(f"rank {route.source} sent a header that is none: {error}") from error
+    values: list[torch.Tensor] = [torch.empty(0)] * len(entries)
+    keep = route.rank in route.takers
+    for bucket in buckets([(entry.dtype, entry.nbytes) for entry in entries]):
+        dtype = dtype_of(entries[bucket[0]].dtype)
+        counts = [entries[index].nbytes // dtype.itemsize for index in bucket]
+        buffer = torch.empty(sum(counts), dtype=dtype, device=route.device)
+        route.pass_on(buffer)
+        if keep:
+            for index, part in zip(bucket, torch.split(buffer, counts), strict=True):
+                values[index] = part.view(entries[index].shape)
+    if keep:
+        for index, entry in enumerate(entries):
+            if not entry.nbytes:
+                values[index] = torch.empty(entry.shape, dtype=dtype_of(entry.dtype))
+        tracked.adopt(entries, plain, values)
+
+
+def buckets(sizes: Sequence[tuple[str, int]]) -> Iterator[list[int]]:
+    """Indices of tensors that travel together: of one type, up to BUCKET_BYTES; empty ones do not travel."""
+    waiting: dict[str, tuple[list[int], int]] = {}
+    for index, (dtype, nbytes) in enumerate(sizes):
+        if not nbytes:
+            continue
+        held, total = waiting.get(dtype, ([], 0))
+        if held and total + nbytes > BUCKET_BYTES:
+            yield held
+            held, total = [], 0
+        held.append(index)
+        waiting[dtype] = (held, total + nbytes)
+    for held, _ in waiting.values():
+        yield held
