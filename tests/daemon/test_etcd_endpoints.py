@@ -176,6 +176,13 @@ async def test_tls_with_client_certificates(keys: Keyspace) -> None:
                         await etcd.get("x")
 
 
+async def test_a_certificate_file_that_holds_none(etcd_server: PrivateEtcd, tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("not a certificate")
+    async with Etcd(Target((etcd_server.endpoint,), str(tmp_path / "ca.pem"))) as etcd:
+        with pytest.raises(EtcdAuth, match="--etcd-ca, --etcd-cert or --etcd-key holds no PEM"):
+            await etcd.get("x")
+
+
 async def test_tls_to_an_etcd_without(etcd_server: PrivateEtcd) -> None:
     async with folder() as path:
         await asyncio.to_thread(certificates, path)

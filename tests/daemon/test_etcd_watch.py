@@ -7,6 +7,9 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
+import pytest
+
+from controlplane.daemon.etcd.errors import EtcdError
 from controlplane.daemon.etcd.rows import Changed, Listed, Put, absent, modified_at
 from tests.daemon.etcd_fixtures import Proxy, client_of, first, gateway, until
 
@@ -110,6 +113,19 @@ async def test_a_cancelled_wait_loses_nothing(etcd: Etcd, keys: Keyspace) -> Non
                 assert cancelled < 5000, f"only {len(told)} changes were told"
         await writing
     assert told == [str(number) for number in range(100)] and cancelled
+
+
+async def test_it_ends_with_its_client(etcd_server: PrivateEtcd, keys: Keyspace) -> None:
+    client = client_of(etcd_server.endpoint)
+    async with client.watch(keys.prefix) as updates:
+        await first(anext(updates))
+        waiting = asyncio.create_task(anext(updates))
+        await asyncio.sleep(0)
+        await client.close()
+        (ended,) = await first(asyncio.gather(waiting, return_exceptions=True))
+        assert isinstance(ended, EtcdError | asyncio.CancelledError)
+        with pytest.raises(EtcdError, match="this etcd client is closed"):
+            await client.get(keys.meta)
 
 
 async def test_history_compacted_away_under_it_lists_anew_and_says_so(

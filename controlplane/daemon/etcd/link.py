@@ -100,6 +100,7 @@ class Link:
         self.clock = clock
         self._jitter = jitter
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._closed = False
         self._at = int(jitter() * len(target.endpoints))
         self._token = ""
         self._login = asyncio.Lock()
@@ -130,6 +131,7 @@ class Link:
 
     async def close(self) -> None:
         """Close all channels; open calls end."""
+        self._closed = True
         channels, self._channels = list(self._channels.values()), {}
         for channel in channels:
             await channel.close()
@@ -225,6 +227,8 @@ class Link:
                 call.cancel()
 
     def _stub(self, endpoint: str, method: Method[Any]) -> Any:
+        if self._closed:
+            raise EtcdError("this etcd client is closed")
         channel = self._channels.get(endpoint)
         if channel is None:
             credentials = self.target.credentials()

@@ -46,6 +46,7 @@ def _final(error: type[EtcdError], text: str) -> Trouble:
 _NOT_ETCD = Trouble(EtcdNotEtcd, "does not speak etcd's API: is the port right?")
 _NO_TLS = Trouble(EtcdNotEtcd, "has no TLS: leave --etcd-ca out, or name its TLS port")
 _BAD_CERT = Trouble(EtcdAuth, "has a certificate not signed by --etcd-ca, or for another host")
+_BAD_FILES = _final(EtcdAuth, "was not called: --etcd-ca, --etcd-cert or --etcd-key holds no PEM that fits")
 _NO_USER = _final(EtcdAuth, "wants a login: give --etcd-user and --etcd-password-file")
 _BAD_USER = _final(EtcdAuth, "does not accept this user and password")
 _NO_ROLE = _final(EtcdAuth, "does not let this user touch the key: grant it readwrite on /holdfast/v1/")
@@ -61,6 +62,7 @@ BY_WORDS: tuple[tuple[str, Trouble], ...] = (
     ("before receiving SETTINGS", _away("takes connections but says nothing: not etcd, or stopped")),
     ("WRONG_VERSION_NUMBER", _NO_TLS),
     ("CERTIFICATE_VERIFY_FAILED", _BAD_CERT),
+    ("create security handshaker", _BAD_FILES),
     ("Handshake read failed", _away("ends the TLS handshake: if it has no TLS, leave --etcd-ca out")),
     ("failed to connect", _away("cannot be reached, or closes connections: does it want TLS (--etcd-ca)?")),
     ("not a primary lessor", _away("is not the lessor yet")),
