@@ -1,0 +1,69 @@
+"""Showing the members' output: prefixed, whole, and never in the agent's way."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.outputs import Outputs
+from tests.agent.support import folder, until_sync
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def here() -> Iterator[Path]:
+    with folder() as path:
+        yield path
+
+
+def test_lines_are_prefixed_and_the_last_words_are_shown(here: Path) -> None:
+    log, label = here / "log", ["n0 spare"]
+    with (here / "shown").open("wb") as target:
+        outputs = Outputs(target)
+        outputs.start()
+        outputs.follow("job.1", log, lambda: label[0])
+        with log.open("ab", buffering=0) as writer:
+            writer.write(b"first\nhalf")
+            until_sync(lambda: (here / "shown").read_bytes() == b"[n0 spare] first\n", "the first line")
+            label[0] = "n0 2"
+            writer.write(b" a line\n\xff\n" + b"x" * 40_000 + b"\nlast words")
+        outputs.finish("job.1")
+        until_sync(lambda: b"last words" in (here / "shown").read_bytes(), "the last words")
+        outputs.close()
+    lines = (here / "shown").read_bytes().split(b"\n")
+    assert lines[:3] == [b"[n0 spare] first", b"[n0 2] half a line", b"[n0 2] \xff"]
+    assert b"".join(line.removeprefix(b"[n0 2] ") for line in lines[3:-2]) == b"x" * 40_000
+    assert lines[-2:] == [b"[n0 2] last words", b""]
+
+
+def test_after_another_agent_only_what_is_new_is_shown(here: Path) -> None:
+    log = here / "log"
+    log.write_bytes(b"old\n")
+    with (here / "shown").open("wb") as target:
+        outputs = Outputs(target)
+        outputs.start()
+        outputs.follow("job.1", log, lambda: "n0 0", from_end=True)
+        time.sleep(0.2)  # the follower must have looked once
+        with log.open("ab") as writer:
+            writer.write(b"new\n")
+        outputs.close()
+    assert (here / "shown").read_bytes() == b"[n0 0] new\n"
+
+
+def test_a_reader_that_does_not_read_holds_nobody_up(here: Path) -> None:
+    read, write = os.pipe()
+    with os.fdopen(write, "wb", buffering=0) as target:
+        outputs = Outputs(target)
+        outputs.start()
+        (here / "log").write_bytes(b"y" * 1_000_000)
+        outputs.follow("job.1", here / "log", lambda: "n0 0")
+        outputs.finish("job.1")
+        outputs.close(timeout_s=0.3)
+        os.close(read)
+        outputs.close(timeout_s=10)

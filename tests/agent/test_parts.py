@@ -1,0 +1,130 @@
+"""The small parts: environment, ports, paths, sensors."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.environment import NodeFacts, environment
+from agent.paths import FolderLock, Paths, own_folder
+from agent.ports import OfferedPort, route_address
+from agent.sensors import HostSensor, slots_here
+from controlplane.core.model import NO_RANK, Placement, Role
+from controlplane.settings import AgentSettings, SettingsError
+from tests.agent.support import folder, generation, launch, spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FACTS = NodeFacts("b", "10.0.0.2", "/run/gate.sock", "/ledger")
+
+
+@pytest.fixture
+def here() -> Iterator[Path]:
+    with folder() as path:
+        yield path
+
+
+def test_ranks_of_two_nodes_know_their_place() -> None:
+    job = spec("x.py", nproc_per_node=2, nnodes_max=2)
+    seats = tuple(Placement(rank, f"job.{rank}", "ab"[rank // 2], rank % 2) for rank in range(4))
+    two = generation(3)
+    two = type(two)(two.job, 3, 1, seats, "", "10.0.0.1:777", two.resume, "", restarts=2)
+    env = environment({"KEEP": "1"}, launch("job.3", job, 3, local_rank=1, generation=two), FACTS, "/b")
+    names = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE MASTER_ADDR MASTER_PORT"
+    values = [env[name] for name in names.split()]
+    assert values == ["3", "1", "4", "2", "1", "2", "10.0.0.1", "777"]
+    assert env["TORCHELASTIC_RESTART_COUNT"] == "2"
+    assert (env["KEEP"], env["HOLDFAST_LEDGER"], env["HOLDFAST_ADDRESS"]) == ("1", "/ledger", "10.0.0.2")
+
+
+def test_a_spare_has_no_rank() -> None:
+    job = spec("x.py", nproc_per_node=2)
+    order = launch("job.9", job, NO_RANK, role=Role.SPARE, generation=None)
+    env = environment({"OMP_NUM_THREADS": "4"}, order, FACTS, "/b")
+    assert (env["RANK"], env["LOCAL_RANK"], env["HOLDFAST_ROLE"]) == ("-1", "-1", "spare")
+    assert (env["WORLD_SIZE"], env["LOCAL_WORLD_SIZE"], env["OMP_NUM_THREADS"]) == ("2", "2", "4")
+
+
+def test_an_offered_port_is_kept_until_used_and_a_store_can_have_it() -> None:
+    offer = OfferedPort()
+    port = offer.number
+    script = (
+        "import sys; from datetime import timedelta; from torch.distributed import TCPStore\n"
+        "s = TCPStore('127.0.0.1', int(sys.argv[1]), 1, True, timedelta(seconds=20)); s.set('a', 'b')\n"
+        "print(s.get('a').decode())"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", script, str(port)], capture_output=True, text=True, check=False
+    )
+    assert found.stdout.strip() == "b", found.stderr
+    offer.used(port + 1)
+    assert offer.number == port
+    offer.used(port)
+    assert offer.number != port
+    offer.close()
+
+
+def test_the_address_is_that_of_the_route() -> None:
+    assert route_address("127.0.0.1:7070") == "127.0.0.1"
+    with pytest.raises(OSError):
+        route_address("no.such.host.invalid:1")
+
+
+def test_only_one_agent_per_folder(here: Path) -> None:
+    lock = FolderLock(here)
+    with pytest.raises(SettingsError, match=f"agent {os.getpid()} serves .*--run-dir"):
+        FolderLock(here)
+    lock.release()
+    FolderLock(here).release()
+
+
+def test_folders_that_are_not_ours_are_refused(here: Path) -> None:
+    (here / "elsewhere").mkdir()
+    (here / "link").symlink_to(here / "elsewhere")
+    with pytest.raises(SettingsError, match="give another --shm-dir"):
+        own_folder(here / "link", "--shm-dir")
+    (here / "file").write_text("")
+    with pytest.raises(SettingsError, match="--run-dir"):
+        own_folder(here / "file" / "sub", "--run-dir")
+    with pytest.raises(SettingsError, match="shorter --run-dir"):
+        Paths.of(AgentSettings(run_dir=str(here / ("x" * 90))), "n0")
+
+
+def test_the_host_sensor_reads_this_machine(here: Path) -> None:
+    readings = {reading.device: reading for reading in HostSensor(here).read()}
+    assert set(readings) == {"cores", "memory", "disk"}
+    assert all(reading.healthy for reading in readings.values())
+    assert readings["disk"].figures["free_bytes"] == pytest.approx(
+        os.statvfs(here).f_bavail * os.statvfs(here).f_frsize, rel=0.2
+    )
+    assert slots_here() >= 1
+
+
+def test_lost_cores_are_bad() -> None:
+    """In a process of its own: its affinity is narrowed while the sensor lives."""
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs two cores")
+    script = (
+        "import json, os, pathlib; from agent.sensors import HostSensor\n"
+        "s = HostSensor(pathlib.Path('/tmp')); os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "r = s.read()[0]; print(json.dumps([r.device, r.healthy, r.reason]))"
+    )
+    found = subprocess.check_output([sys.executable, "-c", script], text=True)
+    device, healthy, reason = json.loads(found)
+    assert (device, healthy) == ("cores", False)
+    assert reason.startswith("1 cores are left of")
+
+
+def test_an_offered_port_is_given_to_nobody_by_chance() -> None:
+    offer = OfferedPort()
+    with socket.socket() as other, pytest.raises(OSError):
+        other.bind(("127.0.0.1", offer.number))
+    offer.close()
