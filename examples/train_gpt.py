@@ -92,8 +92,9 @@ class Windows:
     def __len__(self) -> int:
         return (len(self.text) - 1) // self.context
 
-    def batch(self, numbers: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        rows = torch.stack([self.text[n * self.context : (n + 1) * self.context + 1] for n in numbers]).long()
+    def batch(self, numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        places = numbers[:, None] * self.context + torch.arange(self.context + 1)
+        rows = self.text[places].long()
         return rows[:, :-1], rows[:, 1:]
 
 
@@ -160,12 +161,11 @@ def main() -> None:
             session.report(loss=float(loss.detach()))
 
     train()
-    write_digest(args.digest_dir, digest(model, optimizer))
+    write_digest(args.digest_dir, session.rank, digest(model, optimizer))
 
 
-def write_digest(folder: str, value: str) -> None:
+def write_digest(folder: str, rank: int, value: str) -> None:
     """Say what the training came to; into a file of this rank's own, whole or not at all."""
-    rank = int(os.environ.get("RANK", "0"))
     print(f"final digest {value}")
     if folder:
         path = Path(folder) / f"{rank}.json"

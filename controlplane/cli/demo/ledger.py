@@ -22,7 +22,7 @@ class Share:
     """What one rank was handed for one step."""
 
     world_size: int
-    total: int
+    total: int  # samples of the whole step, over all ranks
     indices: tuple[int, ...]
 
 
@@ -83,21 +83,20 @@ _ENTRIES = {"attempt": _attempt, "committed": _commit}
 
 def judge(ledger: Ledger, steps: int, reference: Ledger | None = None) -> Samples:
     """Judge steps 0 to `steps` - 1. With a reference (an undisturbed run) each step's samples must be its."""
-    counts: Counter[int] = Counter()
     problems: list[str] = []
-    repeated = skipped = consumed = 0
+    repeated = again = skipped = consumed = 0
+    epoch = _Epoch(_distinct(ledger))
     for step in range(steps):
         samples, missing = _step(ledger, step, problems)
-        counts += samples
         consumed += samples.total()
         skipped += missing
         expected = None if reference is None else _step(reference, step, [])[0]
+        again += epoch.turn(samples)
         if expected is not None and expected != samples and not missing:
             repeated += (samples - expected).total()
             skipped += (expected - samples).total()
             problems.append(f"step {step} consumed other samples than the undisturbed run")
-    again, left_out = _over_epochs(counts, _total(ledger), consumed)
-    return Samples(consumed, max(repeated, again), max(skipped, left_out), tuple(problems))
+    return Samples(consumed, max(repeated, again), skipped, tuple(problems))
 
 
 def _step(ledger: Ledger, step: int, problems: list[str]) -> tuple[Counter[int], int]:
@@ -126,19 +125,31 @@ def _together(shares: Mapping[int, Share]) -> Counter[int]:
 
 
 def _batch(ledger: Ledger) -> int:
-    """The size of a whole step: the largest that was attempted."""
-    return max((_together(shares).total() for shares in ledger.shares.values()), default=0)
-
-
-def _total(ledger: Ledger) -> int:
+    """The size of a whole step."""
     return max((share.total for shares in ledger.shares.values() for share in shares.values()), default=0)
 
 
-def _over_epochs(counts: Counter[int], total: int, consumed: int) -> tuple[int, int]:
-    """Each sample's turn comes once per pass over the data: how many came too often, how many too rarely."""
-    if total == 0:
-        return 0, 0
-    least, most = consumed // total, -(-consumed // total)
-    too_often = sum(count - most for count in counts.values() if count > most)
-    too_rarely = sum(least - counts[index] for index in range(total) if counts[index] < least) if least else 0
-    return too_often, too_rarely
+def _distinct(ledger: Ledger) -> int:
+    """How many different samples were ever attempted: the data has at least so many."""
+    return len(
+        {index for shares in ledger.shares.values() for share in shares.values() for index in share.indices}
+    )
+
+
+class _Epoch:
+    """One pass over the data: a sample's turn comes again only after everyone else's."""
+
+    def __init__(self, distinct: int) -> None:
+        self._distinct = distinct
+        self._seen: set[int] = set()
+
+    def turn(self, samples: Counter[int]) -> int:
+        """How many of a step's samples came before their turn."""
+        early = 0
+        known = [index for index in samples.elements() if index in self._seen]
+        for index in [*(samples - Counter(known)).elements(), *known]:
+            if len(self._seen) == self._distinct:
+                self._seen.clear()
+            early += index in self._seen
+            self._seen.add(index)
+        return early

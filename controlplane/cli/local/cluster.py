@@ -77,9 +77,11 @@ class LocalCluster:
             await asyncio.gather(task, return_exceptions=True)
 
     async def stop(self) -> list[int]:
-        """End everything that was started: orderly, then with SIGKILL. Returns what would not end."""
-        await asyncio.gather(*[agent.stop(AGENT_GRACE_S) for agent in self._agents])
+        """End everything that was started: orderly, then with SIGKILL. Returns what would not end.
+
+        The coordinator first: it must not take the end of the ranks for failures to be mended."""
         await self._coordinator.stop(DAEMON_GRACE_S)
+        await asyncio.gather(*[agent.stop(AGENT_GRACE_S) for agent in self._agents])
         await self._etcd.stop()
         for keeper in self._keepers:
             keeper.cancel()
