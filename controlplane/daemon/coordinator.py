@@ -63,7 +63,7 @@ async def run(settings: CoordinatorSettings) -> int:
 async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
     """Bind everything, then stand for election until told to stop; undo it all in reverse order."""
     async with contextlib.AsyncExitStack() as stack:
-        journal = Journal(Path(settings.journal) if settings.journal else None)
+        journal = _open_journal(settings.journal)
         stack.push_async_callback(journal.close)
         metrics = Metrics(version("holdfast"))
         metrics_address = _start_metrics(settings, metrics, stack)
@@ -71,6 +71,7 @@ async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
         host, port = host_port("--listen", settings.listen)
         server = Server(front, host, port)
         stack.push_async_callback(server.close)
+        stack.callback(journal.release)
         front.address = settings.advertise or f"{_reachable(host)}:{server.port}"
         await server.start()
         listen = f"{_reachable(host)}:{server.port}"
@@ -136,6 +137,15 @@ def host_port(flag: str, text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def _open_journal(path: str) -> Journal:
+    try:
+        return Journal(Path(path) if path else None)
+    except OSError as error:
+        raise SettingsError(
+            f"--journal {path} cannot be written: {error.strerror}; give another file"
+        ) from error
+
+
 def _start_metrics(settings: CoordinatorSettings, metrics: Metrics, stack: contextlib.AsyncExitStack) -> str:
     """Answer /metrics; returns where, "" when not wanted."""
     if not settings.metrics:
@@ -163,8 +173,13 @@ def _write_address(path: str, listen: str, metrics: str, stack: contextlib.Async
         return
     document = json.dumps({"listen": listen, "metrics": metrics, "pid": os.getpid()})
     fresh = Path(f"{path}.{os.getpid()}")
-    fresh.write_text(document)
-    fresh.replace(path)
+    try:
+        fresh.write_text(document)
+        fresh.replace(path)
+    except OSError as error:
+        raise SettingsError(
+            f"--address-file {path} cannot be written: {error.strerror}; give another file"
+        ) from error
     stack.callback(Path(path).unlink, missing_ok=True)
 
 

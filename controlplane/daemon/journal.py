@@ -112,10 +112,14 @@ class Journal:
 
     async def close(self) -> None:
         """Write what waits, release the followers."""
-        self.closed = True
-        self._wake()
+        self.release()
         if self._file is not None:
             await asyncio.to_thread(self._file.close)
+
+    def release(self) -> None:
+        """Let the followers end once they have all lines."""
+        self.closed = True
+        self._wake()
 
     def _wake(self) -> None:
         self._news.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 import grpc
@@ -12,6 +13,8 @@ from controlplane.wire import codec
 if TYPE_CHECKING:
     from controlplane.daemon.metrics import Metrics
     from controlplane.wire import control_pb2 as pb
+
+log = logging.getLogger(__name__)
 
 ORDERS_WAITING_MAX = 1024
 """An agent that leaves so many orders untaken is cut off; it comes back and hears the newest."""
@@ -108,7 +111,14 @@ class Links:
         link = self._links.get(node)
         if link is None:
             self._metrics.messages_dropped_total.labels("no_stream").inc()
-        elif not link.send(codec.to_agent(effect, term)):
+            return
+        try:
+            message = codec.to_agent(effect, term)
+        except codec.WireError as error:
+            log.error("an order to node %s cannot be told: %s", node, error)
+            self._metrics.messages_dropped_total.labels("malformed").inc()
+            return
+        if not link.send(message):
             self._metrics.messages_dropped_total.labels("slow_agent").inc()
 
     def forget(self, link: Link) -> bool:

@@ -9,6 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 from controlplane.core import events
+from controlplane.core.effects import Note
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +26,11 @@ BACKLOG_MAX = 20_000
 """With so many events waiting, streams are not read from."""
 
 TICK_MIN_S = 0.001
+
+NOTE_INTERVAL_S = 10.0
+"""The same note is journalled once in so long."""
+
+NOTES_KEPT = 4096
 
 
 class ReignOver(Exception):
@@ -61,6 +67,7 @@ class Loop:
         self._waiting: deque[tuple[Event, asyncio.Future[list[Effect]] | None]] = deque()
         self._wake = asyncio.Event()
         self._drained = asyncio.Event()
+        self._notes: dict[Note, float] = {}
         self._beats: dict[str, tuple[Any, ...]] = {}
 
     def post(self, event: Event) -> None:
@@ -118,7 +125,13 @@ class Loop:
 
     def _take(self, event: Event, answer: asyncio.Future[list[Effect]] | None) -> None:
         begun = time.perf_counter()
-        effects = self._core.step(time.monotonic(), event)
+        try:
+            effects = self._core.step(time.monotonic(), event)
+        except Exception as error:
+            self._journal.write(self._term, "event", event)
+            self._journal.write_body(self._term, "daemon", "CoreFailed", {"reason": repr(error)})
+            self._waiting.appendleft((event, answer))  # whoever asked hears that the reign is over
+            raise
         self._metrics.step_seconds.observe(time.perf_counter() - begun)
         for effect in effects:
             self._perform(effect)
@@ -130,12 +143,25 @@ class Loop:
         self._metrics.events_total.labels(type(event).__name__).inc()
         if isinstance(event, events.NodeBeat):
             self._metrics.heartbeats_total.inc()
-        if self._is_steady(event) and not effects:
+        news = [effect for effect in effects if not self._is_repeated(effect)]
+        if self._is_steady(event) and not news:
             self._journal.skip()
             return
         self._journal.write(self._term, "event", event)
-        for effect in effects:
+        for effect in news:
             self._journal.write(self._term, "effect", effect)
+
+    def _is_repeated(self, effect: Effect) -> bool:
+        """Whether it is a note that was written in the last seconds: a beat may repeat it for ever."""
+        if not isinstance(effect, Note):
+            return False
+        now = time.monotonic()
+        if len(self._notes) > NOTES_KEPT:
+            self._notes.clear()
+        repeated = now - self._notes.get(effect, -math.inf) < NOTE_INTERVAL_S
+        if not repeated:
+            self._notes[effect] = now
+        return repeated
 
     def _is_steady(self, event: Event) -> bool:
         """Whether it tells nothing new: a tick, or a beat that differs from the last in steps only."""

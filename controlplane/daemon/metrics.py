@@ -19,7 +19,7 @@ PHASES = ("detect", "decide", "fence", "reform", "restore", "first_step")
 OUTCOMES = ("recovered", "failed", "superseded")
 DROPPED = (
     "malformed", "oversized", "slow_agent", "no_stream", "wrong_version", "wrong_cluster", "bad_name",
-    "stale_leader", "not_leader", "refused",
+    "stale_leader", "not_leader", "refused", "stale",
 )  # fmt: skip
 CHECKPOINT_FAILURES = ("failed", "skipped", "bad")
 NODE_STATES = ("expected", "up", "suspect", "lost")

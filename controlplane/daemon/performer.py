@@ -46,7 +46,7 @@ class Performer:
             effects.IncidentChanged: self._incident,
             effects.JobChanged: self._job,
             effects.CheckpointChanged: self._checkpoint,
-            effects.Note: lambda _note: None,  # the journal has it
+            effects.Note: self._note,
         }
         self.term = 0
 
@@ -87,3 +87,8 @@ class Performer:
             series.set(time.time())
         elif effect.outcome != "started":
             self._metrics.checkpoint_failures_total.labels(effect.outcome).inc()
+
+    def _note(self, effect: effects.Note) -> None:
+        """The journal has it; what the core dropped is counted."""
+        if effect.kind.startswith(("stale_", "stray")):
+            self._metrics.messages_dropped_total.labels("stale").inc()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from controlplane.core.events import Stored, StoreFailed
 from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable, Fenced
+from controlplane.settings import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,7 +54,12 @@ class Recorder:
 
     def add(self, effect: Store) -> None:
         """Have it written after all that were added before."""
-        self._waiting.append((effect.ticket, self._records.puts(effect)))
+        try:
+            puts = self._records.puts(effect)
+        except SettingsError as error:  # a name that cannot be a key
+            self._post(StoreFailed(effect.ticket, str(error)))
+            return
+        self._waiting.append((effect.ticket, puts))
         self._wake.set()
 
     def outcome(self, ticket: int) -> asyncio.Future[str]:

@@ -1,0 +1,265 @@
+"""Parts of the shell by themselves: effects' table, a link's bound, the loop's end, records, identity."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+import grpc
+import pytest
+
+from controlplane.core import effects, events
+from controlplane.core.effects import Effect, Note, Store
+from controlplane.core.model import CheckpointRecord, Generation, JobPhase, JobSpec, JobState
+from controlplane.core.timing import CoreSettings
+from controlplane.daemon.coordinator import core_settings, host_port
+from controlplane.daemon.etcd.errors import EtcdUnavailable, Fenced
+from controlplane.daemon.etcd.keyspace import Keyspace
+from controlplane.daemon.identity import Identity
+from controlplane.daemon.journal import Journal
+from controlplane.daemon.links import ORDERS_WAITING_MAX, Link, Links
+from controlplane.daemon.loop import Loop, ReignOver
+from controlplane.daemon.metrics import Metrics
+from controlplane.daemon.performer import Performer
+from controlplane.daemon.recorder import Recorder
+from controlplane.daemon.records import Records
+from controlplane.settings import CoordinatorSettings, SettingsError
+from controlplane.wire import codec
+from tests.daemon.test_codec import sample
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controlplane.core.events import Event
+
+
+class Disk:
+    """Keeps values, as etcd does; while `trouble` is set it takes none, while `gate` is closed it waits."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes | None] = {}
+        self.commits: list[int] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.trouble: Exception | None = None
+
+    async def commit(self, term: int, puts: Mapping[str, bytes | None]) -> int:
+        await self.gate.wait()
+        if self.trouble is not None:
+            raise self.trouble
+        self.values.update(puts)
+        self.commits.append(len(puts))
+        return len(self.commits)
+
+
+def _store(ticket: int) -> Store:
+    state = JobState(f"j{ticket}", JobPhase.PENDING, "")
+    return Store(ticket, 1, job=state.job, state=state)
+
+
+async def _until_over(task: asyncio.Task[None]) -> BaseException | None:
+    await asyncio.wait([task])
+    return task.exception()
+
+
+def _recorder(disk: Disk) -> tuple[Recorder, list[Event]]:
+    said: list[Event] = []
+    return Recorder(disk, Records(Keyspace("c")), said.append, 1, Metrics("0")), said
+
+
+async def test_every_effect_has_someone_who_carries_it_out() -> None:
+    metrics = Metrics("0")
+    links = Links(metrics)
+    recorder = Recorder(Disk(), Records(Keyspace("c")), lambda event: None, 1, metrics)
+    performer = Performer(links, recorder, metrics, lambda term: codec.welcome("c", 1.0, term))
+    assert set(performer.table) == set(get_args(Effect))
+    for kind in get_args(Effect):
+        performer.perform(sample(kind) if kind is not Store else _store(1))
+
+
+async def test_a_record_that_has_no_key_is_answered_and_ends_nothing() -> None:
+    recorder, said = _recorder(Disk())
+    recorder.add(Store(5, 1, node="no/slash", node_state="up"))
+    assert [type(event).__name__ for event in said] == ["StoreFailed"]
+
+
+async def test_an_order_that_cannot_be_told_ends_nothing() -> None:
+    metrics = Metrics("0")
+    links = Links(metrics)
+    link = Link("n1", 1)
+    links.expect(link)
+    links.admit("n1", 1, codec.welcome("c", 1.0, 1))
+    links.send("n1", effects.Kill("n1", "j", "j.1", "\ud800"), 1)
+    assert link.orders.qsize() == 1 and not link.cut.is_set()
+
+
+def test_the_core_gets_its_share_of_the_settings() -> None:
+    settings = CoordinatorSettings(node_timeout_s=11, retry_s=0.5, join_grace_s=3)
+    core = core_settings(settings)
+    assert (core.node_timeout_s, core.retry_s, core.join_grace_s) == (11, 0.5, 3)
+    assert core.long_retry_s == CoreSettings().long_retry_s
+
+
+@pytest.mark.parametrize("text", ["", "7070", ":7070", "host:", "host:x", "host:70700"])
+def test_addresses_that_are_none(text: str) -> None:
+    with pytest.raises(SettingsError, match="--listen"):
+        host_port("--listen", text)
+    assert host_port("--listen", "[::1]:7") == ("::1", 7)
+
+
+async def test_an_agent_that_takes_nothing_is_cut_off() -> None:
+    link = Link("n1", 1)
+    message = codec.to_agent(effects.Release("n1", "j", 1), 1)
+    assert all(link.send(message) for _ in range(ORDERS_WAITING_MAX))
+    assert not link.send(message)
+    assert link.cut.is_set() and link.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    link.finish(message)
+    assert link.orders.qsize() == ORDERS_WAITING_MAX + 2
+
+
+async def test_what_waits_goes_into_one_transaction_in_order() -> None:
+    disk = Disk()
+    recorder, said = _recorder(disk)
+    task = asyncio.create_task(recorder.run())
+    disk.gate.clear()
+    for ticket in range(1, 101):
+        recorder.add(_store(ticket))
+        await asyncio.sleep(0)
+    answer = recorder.outcome(100)
+    disk.gate.set()
+    assert await answer == ""
+    assert said == [events.Stored(ticket) for ticket in range(1, 101)]
+    assert disk.commits[0] == 1 and len(disk.commits) == 4
+    assert await recorder.outcome(100) == ""  # asked after it was written
+    task.cancel()
+    await _until_over_cancelled(task)
+
+
+async def _until_over_cancelled(task: asyncio.Task[None]) -> None:
+    await asyncio.wait([task])
+    assert task.cancelled()
+
+
+async def test_an_etcd_that_is_away_is_told_for_each_ticket() -> None:
+    disk = Disk()
+    disk.trouble = EtcdUnavailable("no answer")
+    recorder, said = _recorder(disk)
+    task = asyncio.create_task(recorder.run())
+    answers = [recorder.outcome(ticket) for ticket in (1, 2)]
+    for ticket in (1, 2):
+        recorder.add(_store(ticket))
+    assert [await answer for answer in answers] == ["no answer", "no answer"]
+    disk.trouble = None
+    recorder.add(_store(3))
+    assert await recorder.outcome(3) == ""
+    kinds = [type(event).__name__ for event in said]
+    assert kinds == ["StoreFailed", "StoreFailed", "Stored"]
+    task.cancel()
+    await _until_over_cancelled(task)
+
+
+async def test_fenced_ends_the_recorder_and_what_waits() -> None:
+    disk = Disk()
+    disk.trouble = Fenced("another leads")
+    recorder, said = _recorder(disk)
+    for ticket in (1, 2):
+        recorder.add(_store(ticket))
+    asked = recorder.outcome(2)
+    task = asyncio.create_task(recorder.run())
+    assert isinstance(await _until_over(task), Fenced)
+    assert said == [events.StoreFailed(n, "another leads", fenced=True) for n in (1, 2)]
+    assert await asked == "another leads"
+    assert "leads no more" in await recorder.outcome(77)
+
+
+class Brittle:
+    """A core that breaks at a job's submission."""
+
+    def step(self, now: float, event: Event) -> list[Effect]:
+        if isinstance(event, events.JobSubmitted):
+            raise AssertionError("decisions do not settle")
+        return [Note("seen", "x", type(event).__name__)]
+
+    def next_deadline(self) -> float:
+        return math.inf
+
+
+async def test_a_core_that_breaks_ends_its_reign_and_the_journal_says_by_what() -> None:
+    journal, done = Journal(), list[Effect]()
+    loop = Loop(Brittle(), 7, done.append, journal, Metrics("0"))
+    task = asyncio.create_task(loop.run())
+    assert await loop.ask(events.Tick()) == [Note("seen", "x", "Tick")]
+    waiting = asyncio.create_task(loop.ask(events.JobSubmitted(JobSpec("j", ("t.py",), "/"))))
+    behind = asyncio.create_task(loop.ask(events.Tick()))
+    assert isinstance(await _until_over(task), AssertionError)
+    for lost in (waiting, behind):
+        with pytest.raises(ReignOver):
+            await lost
+    with pytest.raises(ReignOver):
+        await loop.ask(events.Tick())
+    assert [line.text.count("decisions do not settle") for line in journal.lines()][-1] == 1
+    assert '"JobSubmitted"' in journal.lines()[-2].text
+
+
+async def test_a_leader_whose_time_is_over_does_nothing_more() -> None:
+    done = list[Effect]()
+    loop = Loop(Brittle(), 7, done.append, Journal(), Metrics("0"))
+    loop.held = lambda: False
+    loop.post(events.Tick())
+    assert isinstance(await _until_over(asyncio.create_task(loop.run())), ReignOver)
+    assert done == []
+
+
+async def test_the_same_note_is_journalled_once_in_a_while() -> None:
+    journal = Journal()
+    loop = Loop(Brittle(), 7, lambda effect: None, journal, Metrics("0"))
+    task = asyncio.create_task(loop.run())
+    for _ in range(50):
+        await loop.ask(events.Tick())
+    assert len(journal.lines()) == 2
+    task.cancel()
+    await _until_over_cancelled(task)
+
+
+def test_records_survive_etcd() -> None:
+    keys = Keyspace("c")
+    spec, state = replace(sample(JobSpec), job="j"), replace(sample(JobState), job="j")
+    generation = replace(sample(Generation), job="j")
+    old, new = (
+        CheckpointRecord("j", f"{step}-1", step, 1, "full", "", "d", 1, 1, ((0, step),)) for step in (5, 9)
+    )
+    records, values = Records(keys), dict[str, bytes]()
+    values |= records.puts(Store(1, 1, job="j", spec=spec, state=state, generation=generation))
+    for record in (new, old):
+        values |= records.puts(Store(1, 1, job="j", checkpoint=record))
+    assert values[keys.latest("j")] == b"9-1"
+    values |= records.puts(Store(1, 1, job="j", checkpoint=replace(new, bad="rotten")))
+    assert values[keys.latest("j")] == b"5-1"
+    values |= records.puts(Store(1, 1, node="n1", node_state="up"))
+    values |= records.puts(Store(1, 1, node="n2", node_state="lost", node_reason="silent"))
+    elected = Records(keys).elected(4, values)
+    assert elected == events.Elected(
+        4, ("n1",), (spec,), (state,), (generation,), (old, replace(new, bad="rotten"))
+    )
+
+
+def test_who_is_dead() -> None:
+    own = Identity.own("h:1")
+    assert Identity.of(own.to_bytes()) == own
+    assert not own.is_dead()
+    assert replace(own, born=own.born + 1).is_dead()  # the pid is someone else's now
+    assert not replace(own, boot="another machine", born=0).is_dead()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        fields = Path(f"/proc/{child.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        other = replace(own, pid=child.pid, born=int(fields[19]))
+        assert not other.is_dead()
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert other.is_dead()  # only its remains are there
+    assert Identity.of(b"host:1") is None
