@@ -86,7 +86,11 @@ def _final_saved(m: Machine, job: Job, final: int) -> bool:
         return False
     if job.final_tried:
         return True
-    if all(mb.status and mb.status.snapshot_step >= final for mb in job.seated()):
+    late = [mb for mb in job.seated() if not mb.status or mb.status.snapshot_step < final]
+    for node in dict.fromkeys(mb.node for mb in late):
+        # All ranks live with this state: a slot of an older one may make room for it.
+        m.order(job, ("release", node, str(final)), fx.Release(node, job.name, final))
+    if not late:
         job.final_tried = True
         saving.begin(m, job, final, final=True)
     return False

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def loading(m: Machine, job: Job) -> None:
     """Choose where the state comes from; fetch a checkpoint first when it is that."""
     seated = job.seated()
-    if any(mb.phase is not MemberPhase.READY for mb in seated):
+    if not all(incidents.at_barrier(m, job, mb) for mb in seated):
         m.set_phase(job, JobPhase.STOPPING, "a rank left the barrier: wait for all of them again")
         return
     choice = resume.choose(copies(m, job), job.known_step)
@@ -49,7 +49,7 @@ def copies(m: Machine, job: Job) -> list[resume.Copy]:
         status = member.status
         if status is not None and status.held_step > NO_STEP:
             found.append(resume.Copy(Tier.DONOR, status.held_step, member.rank))
-        elif status is not None and status.generation == 0:
+        elif status is not None and (member.generation == 0 or not generation_met(job)):
             found.append(resume.Copy(Tier.FRESH, 0, member.rank))
     readers = {seat.node: seat.rank for seat in reversed(job.seats) if m.up(seat.node)}
     for member in job.members.values():
@@ -62,6 +62,11 @@ def copies(m: Machine, job: Job) -> list[resume.Copy]:
         if record.published and not record.bad
     ]
     return found
+
+
+def generation_met(job: Job) -> bool:
+    """Whether the newest generation may have met, and so have changed what the script built."""
+    return job.generation is not None and bool(job.generation.store)
 
 
 def _order_load(m: Machine, job: Job, member: Member, choice: Resume) -> None:
@@ -176,7 +181,7 @@ def _runs(member: Member, generation: Generation) -> bool:
 
 
 def _outside(member: Member, generation: Generation) -> bool:
-    return member.status is not None and member.status.generation < generation.number
+    return member.status is not None and member.generation < generation.number
 
 
 def _order_form(m: Machine, job: Job, generation: Generation) -> None:
@@ -218,7 +223,7 @@ def _watch_broken(m: Machine, job: Job, generation: Generation) -> None:
 
 def _suspects(member: Member, generation: Generation) -> bool:
     status = member.status
-    if status is None or status.generation != generation.number:
+    if status is None or member.generation != generation.number:
         return False
     if status.phase is MemberPhase.READY:
         return True

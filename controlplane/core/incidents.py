@@ -110,6 +110,8 @@ def interrupt(m: Machine, job: Job, reason: str) -> None:
     if job.generation is None or not job.generation.store:
         return
     number = job.generation.number
+    if number > job.interrupted[0]:
+        job.interrupted = (number, m.now)
     seats = (*job.generation.seats, *job.seats)
     for node in dict.fromkeys(seat.node for seat in seats):
         key = ("interrupt", node, str(number))
@@ -149,8 +151,9 @@ def stopping(m: Machine, job: Job) -> None:
         return
     _fill_seats(m, job)
     placing.order_launches(m, job)
-    behind = [mb for mb in job.seated() if not mb.dead and mb.phase in IN_GENERATION]
-    if behind:
+    living = [mb for mb in job.seated() if not mb.dead]
+    behind = [mb for mb in living if mb.phase in IN_GENERATION]
+    if behind or any(mb.phase is MemberPhase.READY and not at_barrier(m, job, mb) for mb in living):
         interrupt(m, job, job.reason)
         _kill_stuck(m, job, behind)
         return
@@ -159,8 +162,22 @@ def stopping(m: Machine, job: Job) -> None:
         m.set_phase(job, JobPhase.PARKED, f"waits for {', '.join(away)}, or another node with room")
     elif job.phase is JobPhase.PARKED:
         m.set_phase(job, JobPhase.STOPPING, "every seat has a node again")
-    if not away and all(mb.phase is MemberPhase.READY for mb in job.seated()):
+    if not away and all(at_barrier(m, job, mb) for mb in job.seated()):
         m.set_phase(job, JobPhase.LOADING, "every rank is at the barrier: the nearest state is chosen")
+
+
+def at_barrier(m: Machine, job: Job, member: Member) -> bool:
+    """READY, and sure to stay so: its node speaks, and it has not been told of the generation that broke,
+    or it has left it, or its agent has spoken of it since it must have heard of the end."""
+    if member.dead or member.phase is not MemberPhase.READY or not m.up(member.node):
+        return False
+    broken = job.generation
+    if broken is None or not broken.store or member.generation >= broken.number:
+        return True
+    if all(seat.member != member.name for seat in broken.seats):
+        return True
+    number, since = job.interrupted
+    return number >= broken.number and member.seen_at >= since + m.settings.retry_s
 
 
 def _kill_stuck(m: Machine, job: Job, behind: list[Member]) -> None:

@@ -39,6 +39,8 @@ class Member:
     launch: Launch | None = None  # repeated until its effect is seen; None for an adopted member
     status: MemberStatus | None = None
     seen_seq: int = -1  # the newest report of it
+    seen_at: float = 0.0  # when (s) its agent last spoke of it
+    entered: int = 0  # newest generation that it was seen in
     failure: Failure | None = None
     done: bool = False  # FINISHED was seen: its exit is no failure
     started: int = 0  # newest generation in which it completed a step
@@ -53,6 +55,16 @@ class Member:
     def phase(self) -> MemberPhase:
         """As its agent said last; LAUNCHED before it has said anything."""
         return self.status.phase if self.status else MemberPhase.LAUNCHED
+
+    @property
+    def generation(self) -> int:
+        """The newest generation that it was told to form; 0 when none. An agent may show the generation
+        that a member was launched under before it has formed any: that one does not count."""
+        if self.status is None:
+            return 0
+        shown = self.status.generation
+        under = self.launch.generation.number if self.launch and self.launch.generation else 0
+        return shown if shown > under or self.entered >= shown else 0
 
     @property
     def alive(self) -> bool:
@@ -102,6 +114,7 @@ class Job:
     clock: Clock = field(default_factory=Clock)
     relaunch: bool = False  # the open incident starts every rank again
     stop_by: float = 0.0
+    interrupted: tuple[int, float] = (0, 0.0)  # (generation, since when) that was told to stop
     form_by: float = 0.0
     broken_since: float | None = None
     gathered_at: float | None = None  # since when the minimum of nodes is there

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core import effects as fx
 from controlplane.core.failures import Evidence
-from controlplane.core.job import GONE, Member
+from controlplane.core.job import GONE, IN_GENERATION, Member
 from controlplane.core.model import NO_RANK, NO_STEP, Cause, Failure, MemberPhase, Role
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
     if member.node != node or seq < member.seen_seq:
         m.drop("stale_report", status.member, f"sequence {seq} from {node} is not the newest word on it")
         return
-    member.seen_seq = seq
+    member.seen_seq, member.seen_at = seq, m.now
+    if status.phase in IN_GENERATION:
+        member.entered = max(member.entered, status.generation)
     old, member.status = member.status, status
     _revive(m, job, member, status)
     if old is not None and _same(old, status):
@@ -141,7 +143,7 @@ def _same(old: MemberStatus, new: MemberStatus) -> bool:
 
 def _learn(job: Job, member: Member, status: MemberStatus) -> None:
     job.elastic = job.elastic or status.elastic
-    job.barrier = job.barrier or status.phase is MemberPhase.READY or status.generation > 0
+    job.barrier = job.barrier or status.phase in (MemberPhase.READY, *IN_GENERATION)
     reached = max(status.held_step, status.snapshot_step)
     if status.phase is MemberPhase.RUNNING:
         reached = max(reached, status.step)

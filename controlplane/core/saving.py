@@ -41,13 +41,19 @@ def tend(m: Machine, job: Job) -> None:
     _from_statuses(job)
     if job.phase is JobPhase.RUNNING and job.generation is not None and job.generation.store:
         whole = len(job.snapshots) == len(job.seats)
-        step = min(job.snapshots.values()) if whole else job.generation.resume.step
+        step = min(job.snapshots.values()) if whole else _newest_behind(job, job.generation.resume.step)
         if step > job.released:
             _release(m, job, step, whole)
         else:
             _release_again(m, job)
     if job.saving is not None:
         drive(m, job)
+
+
+def _newest_behind(job: Job, step: int) -> int:
+    """The newest snapshot of an earlier generation: its older slots may go, or no rank finds room."""
+    slots = [mb.status.snapshot_step for mb in job.seated() if mb.status]
+    return max((slot for slot in slots if slot <= step), default=-1)
 
 
 def _from_statuses(job: Job) -> None:

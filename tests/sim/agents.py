@@ -112,12 +112,14 @@ class Agent:
             self.ranks[order.member] = rank
             self._later(0.3, rank, lambda: self._warm(rank))
         rank.rank = order.rank
+        if self.world.launch_shows and order.generation is not None:
+            rank.launched_under = order.generation.number
         if not order.warm_only and rank.phase is MemberPhase.WARM:
             self._start(rank)
         rank.script = rank.script or not order.warm_only
 
     def _later(self, delay: float, rank: Rank, do: Callable[[], None]) -> None:
-        self.world.clock.after(delay * self.world.rng.uniform(0.5, 1.5), lambda: rank.alive and do())
+        self.world.clock.after(delay * self.world.rng.uniform(0.5, 1.5), lambda: do() if rank.alive else None)
 
     def _warm(self, rank: Rank) -> None:
         rank.phase = MemberPhase.WARM
@@ -145,6 +147,8 @@ class Agent:
 
     def interrupt(self, order: fx.Interrupt) -> None:
         for rank in self.ranks.values():
+            if self.world.fences:
+                rank.fence = max(rank.fence, order.generation)
             if rank.phase in IN_GROUP and rank.generation <= order.generation and not rank.wedged:
                 self._later(0.05, rank, lambda r=rank: self._stop(r, order.generation))  # type: ignore[misc]
 
@@ -159,7 +163,9 @@ class Agent:
         generation = order.generation
         for seat in generation.seats:
             rank = self.ranks.get(seat.member) if seat.node == self.name else None
-            if rank is None or not rank.alive or rank.generation >= generation.number:
+            if rank is None or not rank.alive or rank.generation >= generation.number > 0:
+                continue
+            if rank.fence >= generation.number:
                 continue
             if rank.phase is not MemberPhase.READY and rank.phase not in IN_GROUP:
                 continue

@@ -45,9 +45,7 @@ class Etcd:
         if old is not None:
             first_form = new.number == old.number and not old.store
             same = new == old
-            assert new.number > old.number or first_form or same, (
-                f"{new.number} after {old.number}"
-            )
+            assert new.number > old.number or first_form or same, f"{new.number} after {old.number}"
         self.generations[new.job] = new
         self.written.append(new)
 

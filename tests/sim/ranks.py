@@ -47,6 +47,8 @@ class Rank:
     wedged: bool = False  # does not come when it is called
     script: bool = False  # runs the script (or is about to)
     plain_left: int = 0
+    fence: int = 0  # generations up to this one are broken
+    launched_under: int = 0
 
     @property
     def alive(self) -> bool:
@@ -64,7 +66,7 @@ class Rank:
             phase=self.phase,
             elastic=spoken,
             role=self.role,
-            generation=self.generation,
+            generation=max(self.generation, self.launched_under),
             rank=self.rank,
             step=self.held if self.phase is MemberPhase.RUNNING else NO_STEP,
             held_step=self.held if waits else NO_STEP,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from controlplane.core import effects as fx
 from controlplane.core.model import NO_STEP, Tier
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.sim.ranks import Group, Rank
     from tests.sim.world import World
 
@@ -92,7 +94,7 @@ class Safety:
             assert best == self.world.steps, f"finished, but the newest checkpoint is of step {best}"
 
 
-CHECKS = {
+CHECKS: dict[type[Any], Callable[[Safety, Any], None]] = {
     fx.Form: Safety.form,
     fx.Launch: Safety.launch,
     fx.CheckpointChanged: Safety.checkpoint,

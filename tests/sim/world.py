@@ -84,6 +84,7 @@ class World:
         )  # fmt: skip
         self.loss = rng.choice((0.0, 0.0, 0.02, 0.1))
         self.dirty_chance = rng.choice((0.0, 0.1))
+        self.launch_shows, self.fences = rng.random() < 0.5, rng.random() < 0.7
         extra = rng.choice((0, 0, 1))
         self.agents = [Agent(self, f"n{i}", 2) for i in range(options.nodes + extra)]
         self.groups: dict[int, Group] = {}
