@@ -50,6 +50,7 @@ class Snapshots:
         self._pools[effects.Publish] = self._pools[effects.Persist]
         self._stores: dict[str, Store] = {}
         self._lock = threading.Lock()
+        self._stop = threading.Event()
         self._running: set[asyncio.Task[None]] = set()
         self._results: dict[tuple[Any, ...], events.Event | None] = {}
         self.bytes_written = 0
@@ -84,7 +85,8 @@ class Snapshots:
         task.add_done_callback(self._running.discard)
 
     async def close(self) -> None:
-        """Drop what has not begun and wait for what has."""
+        """Drop what has not begun, stop the uploads, and wait for what runs."""
+        self._stop.set()
         for pool in set(self._pools.values()):
             pool.shutdown(wait=False, cancel_futures=True)
         for task in self._running:
@@ -134,6 +136,7 @@ class Snapshots:
                     kind=order.kind,
                     base=order.base,
                     versions=order.versions,
+                    stop=self._stop,
                 )
         self.bytes_written += done.bytes_written
         record = CheckpointRecord(
