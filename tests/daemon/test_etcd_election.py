@@ -80,8 +80,8 @@ async def test_a_leader_process_killed_is_replaced_when_its_lease_runs_out(
     etcd_server: PrivateEtcd, keys: Keyspace
 ) -> None:
     async with (
-        candidate(etcd_server.endpoint, keys, "first", 3) as leader,
-        candidate(etcd_server.endpoint, keys, "second", 3) as standby,
+        candidate(etcd_server.endpoint, keys, "first", 2) as leader,
+        candidate(etcd_server.endpoint, keys, "second", 2) as standby,
     ):
         terms = {leader: asyncio.create_task(says(leader)), standby: asyncio.create_task(says(standby))}
         await asyncio.wait(terms.values(), return_when=asyncio.FIRST_COMPLETED)
@@ -160,7 +160,7 @@ async def test_nobody_leads_without_etcd(own_server: PrivateEtcd, keys: Keyspace
     await own_server.stop()
     async with client_of(own_server.endpoint, timeout_s=0.5) as etcd:
         standing = asyncio.create_task(Election(etcd, keys, b"me").campaign())
-        done, _ = await asyncio.wait([standing], timeout=1.5)
+        done, _ = await asyncio.wait([standing], timeout=0.7)
         assert not done
         await own_server.start()
         async with await first(standing) as leadership:
