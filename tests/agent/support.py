@@ -228,12 +228,13 @@ class Leader(ControlServicer):
 
 
 AGENT = """
-import asyncio, json, logging, sys
+import json, logging, sys
+import uvloop
 from agent.loop import serve
 from controlplane.settings import AgentSettings, SettingsError
 logging.basicConfig(level=logging.INFO, stream=sys.stderr)
 try:
-    sys.exit(asyncio.run(serve(AgentSettings(**json.loads(sys.argv[1])))))
+    sys.exit(uvloop.run(serve(AgentSettings(**json.loads(sys.argv[1])))))
 except SettingsError as error:
     sys.exit(f"settings: {error}")
 """

@@ -126,7 +126,7 @@ def test_orders_are_idempotent(launcher: LauncherProcess, member: str) -> None:
     pid = launcher.client.until("running", member=member)["pid"]
     launcher.spawn(member)
     assert launcher.client.until("running", member=member)["pid"] == pid
-    until_sync(lambda: launcher.output(member), "the output")
+    until_sync(lambda: launcher.output(member) == "once\n", "the output")
     launcher.client.say(op="signal", member=member, signal=int(signal.SIGKILL))
     launcher.client.until("exited", member=member, signal=9)
     assert launcher.output(member) == "once\n"

@@ -1,0 +1,99 @@
+"""The link to the leader: nothing said once is lost while leaders come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from agent.link import Link, Peer
+from controlplane.core import effects, events
+from controlplane.core.model import MemberPhase, MemberStatus
+from tests.agent.support import Leader, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from controlplane.wire import codec
+
+STATUS = MemberStatus("job.1", "job", MemberPhase.RUNNING)
+
+
+class Node:
+    def __init__(self, *coordinators: str) -> None:
+        self.orders: list[codec.Order] = []
+        self.dropped: list[tuple[str, str]] = []
+        peer = Peer(
+            cluster="test",
+            node="n0",
+            incarnation=5,
+            joined=lambda: events.NodeJoined("n0", 5, "launcher", "127.0.0.1", 2, 7000, (STATUS,)),
+            statuses=lambda: (STATUS,),
+            port=lambda: 7000,
+            order=self.orders.append,
+            drop=lambda kind, reason: self.dropped.append((kind, reason)),
+        )
+        self.link = Link(coordinators, 0.2, peer)
+
+
+@contextlib.asynccontextmanager
+async def running(node: Node) -> AsyncIterator[None]:
+    task = asyncio.create_task(node.link.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def ready(step: int) -> events.SnapshotReady:
+    return events.SnapshotReady("n0", 5, "job.1", "job", 1, step)
+
+
+def steps(leader: Leader) -> set[int]:
+    return {event.step for event in leader.of(events.SnapshotReady)}
+
+
+async def test_what_is_said_once_arrives_though_the_leader_is_away() -> None:
+    leader = Leader()
+    await leader.start()
+    node = Node("127.0.0.1:1", f"127.0.0.1:{leader.port}")
+    node.link.tell(ready(1))
+    async with running(node):
+        await until(lambda: steps(leader) == {1}, "what was said before there was a stream")
+        await leader.stop()
+        node.link.tell(ready(2))
+        await until(lambda: not node.link.up, "the break")
+        node.link.tell(ready(3))
+        node.link.report(STATUS)
+        successor = Leader(term=2)
+        await successor.start(leader.port)
+        await until(lambda: {2, 3} <= steps(successor), "what was said meanwhile")
+        hello = await successor.hello(1)
+        assert hello.term_seen == 1
+        assert hello.joined.members == (STATUS,)
+        await until(lambda: len(successor.of(events.NodeBeat)) > 2, "beats")
+        numbers = [beat.seq for beat in successor.of(events.NodeBeat)]
+        assert numbers == sorted(set(numbers))
+        assert not successor.reports("job.1")
+    await successor.stop()
+
+
+async def test_an_old_leader_is_not_obeyed() -> None:
+    old, new = Leader(term=3), Leader(term=9)
+    await new.start()
+    await old.start()
+    node = Node(f"127.0.0.1:{new.port}", f"127.0.0.1:{old.port}")
+    async with running(node):
+        await new.hello(1)
+        await new.order(effects.Release("n0", "job", 1))
+        await until(lambda: node.orders, "the order")
+        await new.order(effects.Release("n0", "job", 2), term=4)
+        await until(lambda: node.dropped, "the drop")
+        await new.stop()
+        await old.hello(1)
+        await until(lambda: len(old.hellos) > 1, "a second attempt: its welcome was of an old term")
+        assert not node.link.up
+        assert node.link.term == 9
+    assert [order.step for order in node.orders if isinstance(order, effects.Release)] == [1]
+    await old.stop()
