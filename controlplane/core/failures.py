@@ -55,9 +55,9 @@ def judge(job: str, evidence: Sequence[Evidence], seats: Sequence[Placement]) ->
     )
 
 
-def repeat_key(verdict: Verdict, exception: str) -> str:
+def repeat_key(failure: Failure) -> str:
     """What counts as the same failure again: the same exception (or cause) at the same step."""
-    return f"{exception or verdict.cause}@{verdict.step}"
+    return f"{failure.exception or failure.cause}@{failure.step}"
 
 
 def is_exception(key: str) -> bool:

@@ -297,6 +297,7 @@ def _recovered(m: Machine, job: Job, phases: dict[str, float]) -> None:
     if job.incident is not None:
         m.incidents.append(job.incident)
     job.incident, job.evidence = None, []
+    job.counted = {}
     job.failures_seen = {key: times for key, times in job.failures_seen.items() if is_exception(key)}
     if not job.generation or not job.generation.store:
         return

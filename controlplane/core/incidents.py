@@ -35,35 +35,43 @@ def take(m: Machine, job: Job) -> None:
         return
     job.evidence += fresh
     verdict = failures.judge(job.name, job.evidence, job.seats)
-    cause, reason = _strategy(m, job, verdict, fresh)
+    cause, reason = _strategy(m, job, fresh)
     plan = _plan(m, job, cause, reason)
     _record(m, job, verdict, plan)
     _begin(m, job, verdict, plan)
 
 
-def _strategy(m: Machine, job: Job, verdict: Verdict, fresh: list[failures.Evidence]) -> tuple[Strategy, str]:
-    failure = failures.root(job.evidence).failure
-    key = failures.repeat_key(verdict, failure.exception)
-    if verdict.cause not in recovery.UNCOUNTED and failures.root(fresh) is failures.root(job.evidence):
-        job.failures_seen[key] = job.failures_seen.get(key, 0) + 1
+def _strategy(m: Machine, job: Job, fresh: list[failures.Evidence]) -> tuple[Strategy, str]:
+    failure = failures.root(fresh).failure
     dead = [seat for seat in job.seats if job.members[seat.member].dead]
-    picks = spares(job)
-    ready = [name for name in picks.values() if job.members[name].phase is MemberPhase.READY]
+    ready = [name for name in spares(job).values() if job.members[name].phase is MemberPhase.READY]
     situation = recovery.Situation(
         elastic=job.elastic and not job.relaunch,
         barrier=job.barrier or job.known_step > 0,
         exception=failure.exception,
-        repeats=job.failures_seen.get(key, 0),
+        repeats=_count(job, failures.root(fresh)),
         restarts=job.generation.restarts if job.generation else 0,
         max_restarts=job.spec.max_restarts,
         dead=len(dead),
         nodes_up=all(m.up(seat.node) for seat in dead),
         spares=len(ready) == len(dead),
     )
-    strategy, reason = recovery.choose(verdict.cause, situation)
+    strategy, reason = recovery.choose(failure.cause, situation)
     if strategy is Strategy.STOP:
         reason = "\n".join(part for part in (f"{reason}: {failure.message}", failure.traceback) if part)
     return strategy, reason
+
+
+def _count(job: Job, first: failures.Evidence) -> int:
+    """How often this failure was seen. Ranks that fail alike in one generation failed once; a rank that
+    does so in a second life failed again."""
+    key = failures.repeat_key(first.failure)
+    if first.failure.cause not in recovery.UNCOUNTED:
+        seen = job.counted.setdefault((key, job.generation.number if job.generation else 0), [])
+        if not seen or first.rank in seen:
+            job.failures_seen[key] = job.failures_seen.get(key, 0) + 1
+        seen.append(first.rank)
+    return job.failures_seen.get(key, 0)
 
 
 def _plan(m: Machine, job: Job, strategy: Strategy, reason: str) -> Plan:
@@ -81,11 +89,11 @@ def _record(m: Machine, job: Job, verdict: Verdict, plan: Plan) -> None:
     number = job.generation.number if job.generation else 0
     if job.incident is None:
         job.incidents += 1
-        job.clock = Clock(injured=first.injured_at, heard=first.heard_at)
+        job.clock = Clock(injured=first.injured_at, heard=first.heard_at, judged=m.now)
         job.incident = Incident(job.incidents, job.name, verdict, plan, number)
     else:
         job.incident = dataclasses.replace(job.incident, verdict=verdict, plan=plan)
-    job.clock.judged, job.clock.stored = m.now, 0.0
+    job.clock.stored = 0.0
     job.phases = {}
     m.emit(fx.Judged(verdict, plan, job.incident.id))
 
@@ -105,15 +113,16 @@ def _begin(m: Machine, job: Job, verdict: Verdict, plan: Plan) -> None:
     tell(m, job, {})
 
 
-def interrupt(m: Machine, job: Job, reason: str) -> None:
-    """Tell every node of the generation at once that it is broken."""
+def interrupt(m: Machine, job: Job, reason: str, only: list[Member] | None = None) -> None:
+    """Tell every node of the generation at once that it is broken; again, only where someone is behind."""
     if job.generation is None or not job.generation.store:
         return
     number = job.generation.number
     if number > job.interrupted[0]:
         job.interrupted = (number, m.now)
     seats = (*job.generation.seats, *job.seats)
-    for node in dict.fromkeys(seat.node for seat in seats):
+    everywhere = [seat.node for seat in seats]
+    for node in dict.fromkeys(everywhere if only is None else [member.node for member in only]):
         key = ("interrupt", node, str(number))
         m.order(job, key, fx.Interrupt(node, job.name, number, reason))
 
@@ -153,8 +162,9 @@ def stopping(m: Machine, job: Job) -> None:
     placing.order_launches(m, job)
     living = [mb for mb in job.seated() if not mb.dead]
     behind = [mb for mb in living if mb.phase in IN_GENERATION]
-    if behind or any(mb.phase is MemberPhase.READY and not at_barrier(m, job, mb) for mb in living):
-        interrupt(m, job, job.reason)
+    unsure = [mb for mb in living if mb.phase is MemberPhase.READY and not at_barrier(m, job, mb)]
+    if behind or unsure:
+        interrupt(m, job, job.reason, behind + unsure)
         _kill_stuck(m, job, behind)
         return
     away = sorted({seat.node for seat in job.seats if job.members[seat.member].dead})
@@ -240,7 +250,8 @@ def _relaunching(m: Machine, job: Job) -> None:
     """Every rank is started again: the rest is killed first, so that none holds a device or a port."""
     left = [mb for mb in job.seated() if mb.alive and mb.phase is not MemberPhase.RAISED and m.up(mb.node)]
     for member in left:
-        members.kill(m, job, member, "its job is started again")
+        member.failure = member.failure or Failure(Cause.EXITED, "its job is started again")
+        members.kill(m, job, member, member.failure.message)
     if left:
         return
     seats = job.generation.seats if job.generation else tuple(job.seats)

@@ -121,6 +121,7 @@ class Job:
     launched_at: float = 0.0
     incidents: int = 0
     failures_seen: dict[str, int] = field(default_factory=dict)
+    counted: dict[tuple[str, int], list[int]] = field(default_factory=dict)  # (failure, generation): ranks
     spare_failures: dict[str, int] = field(default_factory=dict)  # by node
     known_step: int = NO_STEP  # newest step known to be completed anywhere
     loaded: tuple[str, str] = ("", "")  # (member, checkpoint) in place

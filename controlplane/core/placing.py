@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controlplane.core import effects as fx
-from controlplane.core import ending, formation
+from controlplane.core import ending, formation, incidents
 from controlplane.core.job import Job, Member
 from controlplane.core.model import Generation, JobPhase, MemberPhase, Resume, Role, Tier
 
@@ -159,6 +159,9 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
     job.generation, job.storing, job.relaunch = generation, None, False
     job.clock.stored = job.launched_at = m.now
     job.snapshots, job.released = {}, -1
+    for member in job.seated():
+        job.sent.pop(("launch", member.node, member.name), None)
+    incidents.tell(m, job, {"fence": m.now - job.clock.judged}, generation_after=generation.number)
     m.set_phase(job, JobPhase.LAUNCHING, generation.reason)
     m.touch(job)
 

@@ -84,7 +84,7 @@ def _release(m: Machine, job: Job, step: int, whole: bool) -> None:
 
 def _release_again(m: Machine, job: Job) -> None:
     """A rank that is two snapshots on and made none has missed the release."""
-    for member in job.seated():
+    for member in job.seated() if job.released >= 0 else []:
         status = member.status
         if status is None or status.snapshot_step > job.released:
             continue

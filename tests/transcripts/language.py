@@ -1,0 +1,290 @@
+"""The language of the transcripts: what happens, one command per line, and what the core does about it.
+
+submit nodes=2 nproc=1 spares=1 storage=file:///c   a user submits job `j`
+elect                                               this coordinator leads, from what etcd holds
+crash                                               the leader is gone (etcd and nodes stay)
+hello NODE [launcher=x] [incarnation=n]             an agent connects, listing the members it has
+break NODE                                          its stream breaks
+lose NODE                                           the machine is gone, its members with it
+beat NODE                                           a heartbeat
+report MEMBER PHASE [held= gen= step= ...]          one member changes
+all PHASE [held= gen= step= ...]                    every living member that runs the script changes
+started | snapshot STEP                             from every seat of the newest generation
+stored | refused                                    etcd answers everything asked so far
+persisted | published | loaded                      the newest such order is done ...
+failed REASON                                       ... or not
+wait SECONDS                                        time passes, with a Tick at every deadline
+stop REASON                                         a user ends the job
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from controlplane.core import effects as fx
+from controlplane.core import events as ev
+from controlplane.core.cluster import Cluster
+from controlplane.core.model import (
+    NO_RANK,
+    Cause,
+    CheckpointRecord,
+    Failure,
+    JobSpec,
+    MemberPhase,
+    MemberStatus,
+    Role,
+)
+from tests.sim.etcd import Etcd
+from tests.transcripts.show import show
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STATUS_FIELDS = {"held": "held_step", "gen": "generation", "step": "step", "snap": "snapshot_step"}
+FAILURE_FIELDS = ("cause", "exception", "traceback", "code", "signal", "age", "message")
+
+
+@dataclasses.dataclass
+class Host:
+    """A node as the transcript knows it."""
+
+    launcher: str
+    incarnation: int = 1
+    seq: int = 0
+    members: dict[str, MemberStatus] = dataclasses.field(default_factory=dict)
+
+
+class Play:
+    """One transcript, running."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.etcd = Etcd()
+        self.cluster = Cluster()
+        self.hosts: dict[str, Host] = {}
+        self.where: dict[str, str] = {}
+        self.asked: list[fx.Store] = []
+        self.last: dict[type[Any], Any] = {}
+        self.lines: list[str] = []
+
+    def do(self, line: str) -> list[str]:
+        """One command; returns the effects, a line each."""
+        name, *words = shlex.split(line)
+        plain = [word for word in words if "=" not in word]
+        named = dict(word.split("=", 1) for word in words if "=" in word)
+        self.lines = []
+        COMMANDS[name](self, plain, named)
+        return self.lines
+
+    def feed(self, event: Any) -> None:
+        """One step of the core, checked."""
+        effects = self.cluster.step(self.now, event)
+        self.cluster.check()
+        for effect in effects:
+            self.lines.append(show(effect))
+            self.last[type(effect)] = effect
+            if isinstance(effect, fx.Store):
+                self.asked.append(effect)
+            elif isinstance(effect, fx.Launch):
+                self._launched(effect)
+
+    def _launched(self, order: fx.Launch) -> None:
+        known = self.hosts[order.node].members
+        if order.member not in known:
+            known[order.member] = MemberStatus(order.member, order.spec.job, MemberPhase.LAUNCHED)
+        known[order.member] = dataclasses.replace(known[order.member], role=order.role, rank=order.rank)
+        self.where[order.member] = order.node
+
+    # -------------------------------------------------------------- commands
+
+    def submit(self, plain: list[str], named: dict[str, str]) -> None:
+        self.feed(
+            ev.JobSubmitted(
+                JobSpec(
+                    job="j",
+                    argv=("train.py",),
+                    cwd="/",
+                    nnodes_min=int(named.get("nodes", 1)),
+                    nnodes_max=int(named.get("most", named.get("nodes", 1))),
+                    nproc_per_node=int(named.get("nproc", 1)),
+                    spares_per_node=int(named.get("spares", 0)),
+                    max_restarts=int(named.get("restarts", 3)),
+                    storage=named.get("storage", ""),
+                )
+            )
+        )
+
+    def elect(self, plain: list[str], named: dict[str, str]) -> None:
+        self.cluster = Cluster()
+        self.feed(self.etcd.elect())
+
+    def crash(self, plain: list[str], named: dict[str, str]) -> None:
+        self.cluster, self.asked = Cluster(), []
+
+    def hello(self, plain: list[str], named: dict[str, str]) -> None:
+        name = plain[0]
+        launcher = named.get("launcher", f"{name}-1")
+        host = self.hosts.setdefault(name, Host(launcher))
+        if launcher != host.launcher:
+            host.launcher, host.members = launcher, {}
+        incarnation = int(named.get("incarnation", host.incarnation))
+        if incarnation != host.incarnation:
+            host.incarnation, host.seq = incarnation, 0
+        listed = tuple(s for s in host.members.values() if s.phase is not MemberPhase.LAUNCHED)
+        slots = int(named.get("slots", 8))
+        self.feed(ev.NodeJoined(name, incarnation, launcher, name, slots, 29500, listed))
+
+    def broken(self, plain: list[str], named: dict[str, str]) -> None:
+        host = self.hosts[plain[0]]
+        self.feed(ev.NodeBroken(plain[0], host.incarnation, "connection reset"))
+
+    def lose(self, plain: list[str], named: dict[str, str]) -> None:
+        self.hosts[plain[0]].members = {}
+        self.broken(plain, named)
+
+    def beat(self, plain: list[str], named: dict[str, str]) -> None:
+        host = self.hosts[plain[0]]
+        host.seq += 1
+        listed = tuple(s for s in host.members.values() if s.phase is not MemberPhase.LAUNCHED)
+        self.feed(ev.NodeBeat(plain[0], host.incarnation, host.seq, 29500 + host.seq, listed))
+
+    def report(self, plain: list[str], named: dict[str, str]) -> None:
+        member, phase = plain[0], MemberPhase(plain[1])
+        host = self.hosts[self.where[member]]
+        host.members[member] = status = _changed(host.members[member], phase, named)
+        host.seq += 1
+        self.feed(ev.MemberReport(self.where[member], host.incarnation, host.seq, status))
+
+    def every(self, plain: list[str], named: dict[str, str]) -> None:
+        out = (MemberPhase.EXITED, MemberPhase.RAISED)
+        for host in self.hosts.values():
+            for name, status in list(host.members.items()):
+                if status.role is Role.RANK and status.phase not in out:
+                    self.report([name, *plain], named)
+
+    def started(self, plain: list[str], named: dict[str, str]) -> None:
+        generation = self.etcd.generations["j"]
+        for seat in generation.seats:
+            step = generation.resume.step
+            self.feed(
+                ev.MemberStarted(
+                    seat.node,
+                    self.hosts[seat.node].incarnation,
+                    seat.member,
+                    "j",
+                    generation.number,
+                    step,
+                    0.02,
+                    0.03,
+                    0.01,
+                )
+            )
+
+    def snapshot(self, plain: list[str], named: dict[str, str]) -> None:
+        generation = self.etcd.generations["j"]
+        for seat in generation.seats:
+            host = self.hosts[seat.node]
+            self.feed(
+                ev.SnapshotReady(
+                    seat.node, host.incarnation, seat.member, "j", generation.number, int(plain[0])
+                )
+            )
+
+    def stored(self, plain: list[str], named: dict[str, str]) -> None:
+        while self.asked:
+            effect = self.asked.pop(0)
+            assert self.etcd.put(effect), "this leader is fenced"
+            self.feed(ev.Stored(effect.ticket))
+
+    def refused(self, plain: list[str], named: dict[str, str]) -> None:
+        asked, self.asked = self.asked, []
+        for effect in asked:
+            self.feed(ev.StoreFailed(effect.ticket, "etcd does not answer"))
+
+    def persisted(self, plain: list[str], named: dict[str, str]) -> None:
+        order: fx.Persist = self.last[fx.Persist]
+        record = CheckpointRecord(
+            order.spec.job, order.checkpoint, order.step, order.generation, order.kind, order.base,
+            f"digest-{order.checkpoint}", 1000, 100, order.versions,
+        )  # fmt: skip
+        if "lacks" in named:
+            lost = int(named["lacks"])
+            record = dataclasses.replace(record, versions=tuple(v for v in record.versions if v[0] != lost))
+        self.feed(ev.Persisted(order.node, self.hosts[order.node].incarnation, record))
+
+    def published(self, plain: list[str], named: dict[str, str]) -> None:
+        order: fx.Publish = self.last[fx.Publish]
+        node = self.hosts[order.node]
+        self.feed(ev.Published(order.node, node.incarnation, order.spec.job, order.record.id))
+
+    def loaded(self, plain: list[str], named: dict[str, str]) -> None:
+        order: fx.Load = self.last[fx.Load]
+        node, reason = self.hosts[order.node], " ".join(plain)
+        self.feed(
+            ev.Loaded(order.node, node.incarnation, order.spec.job, order.record.id, order.member, reason)
+        )
+
+    def wait(self, plain: list[str], named: dict[str, str]) -> None:
+        end = self.now + float(plain[0])
+        while self.cluster.next_deadline() <= end:
+            self.now = self.cluster.next_deadline()
+            self.feed(ev.Tick())
+        self.now = end
+
+    def stop(self, plain: list[str], named: dict[str, str]) -> None:
+        self.feed(ev.JobStopRequested("j", " ".join(plain)))
+
+
+def _changed(old: MemberStatus, phase: MemberPhase, named: dict[str, str]) -> MemberStatus:
+    changes: dict[str, Any] = {STATUS_FIELDS[k]: int(v) for k, v in named.items() if k in STATUS_FIELDS}
+    elastic = old.elastic or phase in (MemberPhase.READY, MemberPhase.RUNNING)
+    store = f"{old.member}:4000" if elastic else ""
+    rank = old.rank if old.rank != NO_RANK else int(named.get("rank", NO_RANK))
+    if "cause" in named:
+        changes["failure"] = Failure(
+            cause=Cause(named["cause"]),
+            message=named.get("message", named["cause"]),
+            exit_code=int(named["code"]) if "code" in named else None,
+            signal=int(named["signal"]) if "signal" in named else None,
+            exception=named.get("exception", ""),
+            traceback=named.get("traceback", ""),
+            age_s=float(named.get("age", 0.0)),
+        )
+    return dataclasses.replace(old, phase=phase, elastic=elastic, store=store, rank=rank, **changes)
+
+
+COMMANDS: dict[str, Callable[[Play, list[str], dict[str, str]], None]] = {
+    "submit": Play.submit,
+    "elect": Play.elect,
+    "crash": Play.crash,
+    "hello": Play.hello,
+    "break": Play.broken,
+    "lose": Play.lose,
+    "beat": Play.beat,
+    "report": Play.report,
+    "all": Play.every,
+    "started": Play.started,
+    "snapshot": Play.snapshot,
+    "stored": Play.stored,
+    "refused": Play.refused,
+    "persisted": Play.persisted,
+    "published": Play.published,
+    "loaded": Play.loaded,
+    "wait": Play.wait,
+    "stop": Play.stop,
+}
+
+
+def play(text: str) -> str:
+    """The transcript with the effects that the core has now."""
+    stage, out = Play(), []
+    for block in text.strip().split("\n\n"):
+        given = block.split("\n----")[0].splitlines()
+        out.append("\n".join(given))
+        commands = [line for line in given if not line.startswith("#")]
+        if commands:
+            effects = [line for command in commands for line in stage.do(command)]
+            out[-1] += "\n----\n" + "\n".join(effects or ["nothing"])
+    return "\n\n".join(out) + "\n"

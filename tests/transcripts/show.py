@@ -1,0 +1,89 @@
+"""Effects as one readable line each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from controlplane.core import effects as fx
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controlplane.core.model import Generation
+
+
+def show(effect: Any) -> str:
+    """One effect, without what is the same in all of them."""
+    return f"{type(effect).__name__} {SHOW[type(effect)](effect)}"
+
+
+def _generation(g: Generation | None) -> str:
+    if g is None:
+        return "-"
+    seats = " ".join(f"{s.rank}:{s.member}@{s.node}" for s in g.seats)
+    return f"#{g.number}[{seats}]"
+
+
+def _store(e: fx.Store) -> str:
+    parts = [f"ticket={e.ticket}"]
+    if e.spec is not None:
+        parts.append("spec")
+    if e.generation is not None:
+        resume = e.generation.resume
+        meet = e.generation.store or "nowhere"
+        parts.append(f"generation={_generation(e.generation)} meet={meet}")
+        parts.append(f"resume={resume.tier}:{resume.step} from rank {resume.rank} ({resume.reason})")
+    if e.state is not None:
+        parts.append(f"state={e.state.phase}")
+        parts += [f"seen={key}x{times}" for key, times in e.state.failures_seen]
+    if e.checkpoint is not None:
+        c = e.checkpoint
+        parts.append(f"checkpoint={c.id} published={c.published}" + (f" bad={c.bad!r}" if c.bad else ""))
+    if e.node:
+        parts.append(f"node={e.node} {e.node_state}")
+    return " ".join(parts)
+
+
+def _launch(e: fx.Launch) -> str:
+    warm = " warm only" if e.warm_only else ""
+    return f"{e.node} {e.member} {e.role} rank={e.rank}{warm} under {_generation(e.generation)}"
+
+
+def _incident(e: fx.IncidentChanged) -> str:
+    i = e.incident
+    phases = " ".join(f"{name}={spent:.3f}" for name, spent in i.phases_s)
+    numbers = f"{i.generation_before}->{i.generation_after}"
+    return f"{i.id} {i.outcome} generations {numbers} lost={i.lost_steps} {phases}".rstrip()
+
+
+def _judged(e: fx.Judged) -> str:
+    v, p = e.verdict, e.plan
+    drop, add = ",".join(p.drop) or "-", ",".join(p.add) or "-"
+    evidence = " | ".join(v.evidence)
+    plan = p.reason.replace("\n", " / ")
+    return f"{v.scope}/{v.cause} ranks={v.ranks} {p.strategy} drop={drop} add={add}: {evidence} => {plan}"
+
+
+def _text(text: str) -> str:
+    return text.replace("\n", " / ")
+
+
+SHOW: dict[type[Any], Callable[[Any], str]] = {
+    fx.Store: _store,
+    fx.Admit: lambda e: f"{e.node} incarnation={e.incarnation}",
+    fx.Refuse: lambda e: f"{e.node} incarnation={e.incarnation}: {e.reason}",
+    fx.Launch: _launch,
+    fx.Interrupt: lambda e: f"{e.node} generation={e.generation}: {e.reason}",
+    fx.Form: lambda e: f"{e.node} {_generation(e.generation)}",
+    fx.Kill: lambda e: f"{e.node} {e.member}: {e.reason}",
+    fx.Complete: lambda e: f"{e.node} ok={e.ok}: {_text(e.reason)}",
+    fx.Release: lambda e: f"{e.node} step={e.step}",
+    fx.Persist: lambda e: f"{e.node} {e.member} {e.checkpoint} {e.kind} base={e.base} {e.versions}",
+    fx.Publish: lambda e: f"{e.node} {e.record.id}",
+    fx.Load: lambda e: f"{e.node} {e.member} {e.record.id}",
+    fx.Judged: _judged,
+    fx.IncidentChanged: _incident,
+    fx.JobChanged: lambda e: f"{e.state.phase}: {_text(e.state.reason)}",
+    fx.CheckpointChanged: lambda e: f"{e.checkpoint} {e.outcome}: {e.reason}",
+    fx.Note: lambda e: f"{e.kind} {e.subject}: {e.reason}",
+}
