@@ -6,6 +6,7 @@ rebuild happens once, at construction, from the order of the parameters alone: t
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from torch.nn.parallel import DistributedDataParallel
@@ -14,9 +15,15 @@ if TYPE_CHECKING:
     import torch
 
 
+def _sync_buffers(wrapper: weakref.ref[Any], _buffers: Any) -> None:
+    wrapper()._default_broadcast_coalesced()  # type: ignore[union-attr]
+
+
 class FixedOrderDataParallel(DistributedDataParallel):
-    """DDP with buckets that depend on the model alone. State is not synchronised at construction: the
-    session has done that. Arguments are DDP's."""
+    """DDP with buckets that depend on the model alone, and buffers (batch norm's) that are the same on all
+    ranks at the end of a step, so that any rank can give them: rank 0's are sent after the forward pass
+    rather than before the next one. State is not synchronised at construction: the session has done that.
+    Arguments are DDP's."""
 
     def __init__(self, module: torch.nn.Module, **options: Any) -> None:
         options.setdefault("init_sync", False)
@@ -24,6 +31,7 @@ class FixedOrderDataParallel(DistributedDataParallel):
         if not self.find_unused_parameters and not self.static_graph:
             self.reducer._push_all_rebuilt_params()
             self.reducer._rebuild_buckets()
+        self._register_buffer_comm_hook(weakref.ref(self), _sync_buffers)
 
     def _build_params_for_reducer(self) -> tuple[list[torch.nn.Parameter], list[bool]]:
         """Last layer first, which is about the order gradients get ready in: buckets fill in it."""

@@ -228,7 +228,9 @@ class _Loop:
     def _leave(self, error: BaseException) -> None:
         session = self._session
         if session._phase == "running":
-            session._held = session._guard.settle(session._completed)
+            before, session._held = session._completed, session._guard.settle(session._completed)
+            if session._held > before:  # only its tail was missing: the step counts
+                session._record(before)
         session._completed = session._held if session._held >= 0 else session._completed
         session._first_of_generation = None
         log.info("left generation %d at step %d: %s", session._generation, session._completed, error)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from agent.sdk.state import Tracked
 
 DIRTY = -1
+_SMALL_BYTES = 1 << 20
+"""Up to this size a buffer is copied at every step: batch norm writes its own without telling autograd's
+version counter. Larger ones (masks, tables) are copied when their version says so."""
 
 
 class Guard:
@@ -114,14 +117,19 @@ class Guard:
                 for container, name in self._slots
             ]
             return
+        changed = []
         for index, (container, name) in enumerate(self._slots):
             buffer, version, copy = self._buffers[index]
             now = container[name]
             if now is not buffer:
                 self._buffers[index] = (now, now._version, now.detach().clone())
+            elif copy.nbytes <= _SMALL_BYTES:
+                changed.append((copy, now))
             elif now._version != version:
                 copy.copy_(now.detach())
                 self._buffers[index] = (now, now._version, copy)
+        if changed:
+            torch._foreach_copy_([copy for copy, _ in changed], [now.detach() for _, now in changed])
 
     def _keep_whole(self) -> None:
         tensors = list(self._tracked.flatten().tensors)
@@ -133,7 +141,7 @@ class Guard:
         for (container, name), (buffer, version, copy) in zip(self._slots, self._buffers, strict=True):
             if container[name] is not buffer:
                 container[name] = buffer
-            if buffer._version != version:
+            if copy.nbytes <= _SMALL_BYTES or buffer._version != version:
                 buffer.copy_(copy)
         for name, thing in self._tracked.small.items():
             state.apply(thing, state.copy_plain(self._small[name]))

@@ -196,15 +196,20 @@ class Session:
         self._guard.end()
         self._completed += 1
         self._fresh = False
-        now = time.monotonic_ns()
-        if self._board is not None:
-            self._board.phase = _CODE["between"]
-            self._board.completed_ns = now
-            self._board.completed = self._completed
-        if self._ledger is not None:
-            self._ledger.committed(self._completed - 1, self._generation, self._rank)
+        self._show("between")
+        now = self._record(self._completed - 1)
         if self._gate is not None:
             elastic.after_step(self, self._gate, now)
+
+    def _record(self, step: int) -> int:
+        """Write down that a step is complete; when (CLOCK_MONOTONIC, ns)."""
+        now = time.monotonic_ns()
+        if self._board is not None:
+            self._board.completed_ns = now
+            self._board.completed = step + 1
+        if self._ledger is not None:
+            self._ledger.committed(step, self._generation, self._rank)
+        return now
 
     def _show(self, phase: str) -> None:
         if self._board is not None:

@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.sdk.zygote import Zygote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    """One interpreter that has imported torch, for all ranks of all tests."""
+    forking = Zygote()
+    yield forking
+    forking.close()

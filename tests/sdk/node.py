@@ -1,0 +1,371 @@
+"""A node for tests: it starts real ranks, speaks the documented gate protocol, and forms generations itself.
+
+It decides as little as it can: a dead or silent rank is replaced by a spare or a new process, the newest
+clean step wins, snapshots are released when all ranks have them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.board import Board
+from agent.checkpoint.arena import Arena
+from agent.frames import Decoder, FrameError, Message, encode
+
+if TYPE_CHECKING:
+    from tests.sdk.zygote import Zygote
+
+TIMEOUT_S = 100.0
+
+
+@dataclass
+class Member:
+    """One process."""
+
+    name: str
+    pid: int
+    board: Board
+    log: Path
+    connection: socket.socket | None = None
+    decoder: Decoder = field(default_factory=Decoder)
+    ready: Message | None = None
+    store: str = ""
+    rank: int = -1
+    finished: int = -1
+    arena: Arena | None = None
+    snapshot: tuple[int, int] = (-1, -1)  # generation, step
+    said: list[Message] = field(default_factory=list)
+    gone: bool = False
+
+    def last(self, op: str) -> Message | None:
+        return next((message for message in reversed(self.said) if message["op"] == op), None)
+
+
+class Node:
+    """Ranks of one job on this machine."""
+
+    def __init__(self, zygote: Zygote, script: Path, world_size: int, *, spares: int = 0, **env: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
+        self.shm = Path(tempfile.mkdtemp(dir="/dev/shm", prefix="hf-"))
+        self.zygote = zygote
+        self.script, self.world_size, self.env = script, world_size, env
+        self.generation, self.interrupted = 0, 0
+        self.members: dict[str, Member] = {}
+        self.seats: list[str] = []
+        self.incidents: list[dict[str, Any]] = []
+        self.generations: list[Message] = []
+        self.released = -1
+        self.complete = False
+        self.hold = False  # do not form while true
+        self._selector = selectors.DefaultSelector()
+        self._listener = self._listen()
+        for _ in range(world_size + spares):
+            self.start()
+
+    def _listen(self) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX)
+        path = self.folder / "gate.sock"
+        path.unlink(missing_ok=True)
+        listener.bind(str(path))
+        listener.listen(64)
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ, None)
+        return listener
+
+    def start(self) -> Member:
+        name = f"job.{len(self.members)}"
+        board = Board.create(self.shm / f"{name}.board")
+        log = self.folder / f"{name}.log"
+        pid = self.zygote.spawn(self.script, self._environment(name), log)
+        self.members[name] = Member(name, pid, board, log)
+        return self.members[name]
+
+    def _environment(self, name: str) -> dict[str, str]:
+        return {
+            **os.environ,
+            "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+            "OMP_NUM_THREADS": "1",
+            "HOLDFAST_GATE": str(self.folder / "gate.sock"),
+            "HOLDFAST_MEMBER": name,
+            "HOLDFAST_BOARD": str(self.shm / f"{name}.board"),
+            "HOLDFAST_ADDRESS": "127.0.0.1",
+            "HOLDFAST_SNAPSHOT_EVERY": "5",
+            "HOLDFAST_LEDGER": str(self.folder / "ledger"),
+            "OUT": str(self.folder),
+            **self.env,
+        }
+
+    # ------------------------------------------------------------------ the protocol
+
+    def run(self, until: Any = None, timeout_s: float = TIMEOUT_S) -> None:
+        """Serve until `until()` is true, by default until every rank has ended well."""
+        deadline = time.monotonic() + timeout_s
+        while not (until or self.ended)():
+            if time.monotonic() > deadline:
+                raise TimeoutError(self.report())
+            self.turn()
+
+    def ended(self) -> bool:
+        self.check_alive()
+        return self.complete and all(member.gone for member in self.members.values())
+
+    def turn(self, wait_s: float = 0.005) -> None:
+        for key, _ in self._selector.select(wait_s):
+            if key.data is None:
+                connection, _ = self._listener.accept()
+                connection.setblocking(False)
+                self._selector.register(connection, selectors.EVENT_READ, Decoder())
+            else:
+                self._read(key)
+        self.reap()
+        self.decide()
+
+    def _read(self, key: selectors.SelectorKey) -> None:
+        connection: Any = key.fileobj
+        try:
+            data = connection.recv(1 << 16)
+            messages = key.data.feed(data) if data else []
+        except (OSError, FrameError):
+            data, messages = b"", []
+        for message in messages:
+            self.hear(connection, message)
+        if not data:
+            self.drop(connection)
+
+    def drop(self, connection: socket.socket) -> None:
+        self._selector.unregister(connection)
+        connection.close()
+        for member in self.members.values():
+            if member.connection is connection:
+                member.connection = None
+
+    def hear(self, connection: socket.socket, message: Message) -> None:
+        if message["op"] == "hello":
+            member = self.members[message["member"]]
+            member.connection, member.store = connection, message["store"]
+            member.said.append(message)
+            self.say(member, {"op": "welcome", "version": 1, "beat_interval_s": 0.1, "process_timeout_s": 5})
+            return
+        member = next(m for m in self.members.values() if m.connection is connection)
+        member.said.append(message)
+        handler = getattr(self, "on_" + message["op"], None)
+        if handler is not None:
+            handler(member, message)
+
+    def say(self, member: Member, message: Message) -> None:
+        if member.connection is not None:
+            with contextlib.suppress(OSError):
+                member.connection.send(encode(message), socket.MSG_NOSIGNAL)
+
+    def everyone(self, message: Message) -> None:
+        for member in self.members.values():
+            if not member.gone:
+                self.say(member, message)
+
+    def on_ready(self, member: Member, message: Message) -> None:
+        member.ready, member.finished = message, -1
+        if member.name in self.seats and message["generation"] == self.generation:
+            self.interrupt("a collective broke")
+
+    def on_finished(self, member: Member, message: Message) -> None:
+        member.finished = message["step"]
+
+    def on_tracked(self, member: Member, message: Message) -> None:
+        if member.arena is None or member.arena.slot_bytes < message["bytes"]:
+            member.arena = Arena.create(self.shm / f"{member.name}.arena", message["bytes"])
+        self.say(
+            member,
+            {"op": "arena", "path": str(member.arena.path), "slot_bytes": member.arena.slot_bytes},
+        )
+
+    def on_snapshot(self, member: Member, message: Message) -> None:
+        member.snapshot = max(member.snapshot, (message["generation"], message["step"]))
+        seated = [self.members[name].snapshot[1] for name in self.seats]
+        if min(seated) > self.released:
+            self.released = min(seated)
+            self.everyone({"op": "release", "step": self.released})
+
+    # ------------------------------------------------------------------ decisions
+
+    def reap(self) -> None:
+        for member in self.members.values():
+            if not member.gone and self.zygote.poll(member.pid) is not None:
+                member.gone = True
+                if member.name in self.seats and not self.complete:
+                    self.interrupt(f"{member.name} ended with {self.zygote.poll(member.pid)}")
+
+    def interrupt(self, reason: str) -> None:
+        """The generation is broken; everyone comes back to the barrier."""
+        if self.interrupted >= self.generation:
+            return
+        self.interrupted = self.generation
+        self.incidents.append({"at": time.monotonic(), "reason": reason, "generation": self.generation})
+        for name in self.seats:
+            self.members[name].ready = None
+        self.everyone({"op": "interrupt", "generation": self.generation, "reason": reason})
+
+    def decide(self) -> None:
+        alive = [member for member in self.members.values() if not member.gone]
+        if self.generation > self.interrupted:
+            seated = [self.members[name] for name in self.seats]
+            if not self.complete and all(member.finished >= 0 for member in seated):
+                self.complete = True
+                self.everyone({"op": "complete", "ok": True, "reason": "all ranks finished"})
+            return
+        ready = [member for member in alive if member.ready is not None]
+        kept = {name: self.members[name] for name in self.seats if self.members[name] in alive}
+        waiting = [member for member in alive if member.name not in self.seats]
+        if len(kept) + len(waiting) < self.world_size and not self.hold:
+            self.start()
+        if self.hold or any(member.ready is None for member in kept.values()):
+            return
+        fresh = [member for member in ready if member.name not in self.seats]
+        seats: list[str] = []
+        for rank in range(self.world_size):
+            name = self.seats[rank] if self.seats else ""
+            if name in kept:
+                seats.append(name)
+            elif fresh:
+                seats.append(fresh.pop(0).name)
+            else:
+                return
+        self.form(seats)
+
+    def resume(self, seats: list[str]) -> Message:
+        """The nearest state: a donor, else the newest snapshot of anyone, else as the script built it."""
+        held: list[int] = []
+        for name in seats:
+            ready = self.members[name].ready
+            held.append(ready["held_step"] if ready else -1)
+        best = max(held)
+        if best >= 0:
+            return {"tier": "donor", "step": best, "rank": held.index(best), "member": "", "checkpoint": ""}
+        saved = [m for m in self.members.values() if m.snapshot[1] >= 0]
+        if saved:
+            newest = max(saved, key=lambda member: member.snapshot)
+            assert newest.arena is not None
+            return {
+                "tier": "memory",
+                "step": newest.snapshot[1],
+                "rank": 0,
+                "member": newest.name,
+                "checkpoint": "",
+                "arena": str(newest.arena.path),
+            }
+        return {"tier": "fresh", "step": 0, "rank": -1, "member": "", "checkpoint": ""}
+
+    def form(self, seats: list[str]) -> None:
+        self.generation = max(self.generation, self.interrupted) + 1
+        self.seats = seats
+        places = [
+            {"rank": rank, "member": name, "node": "n0", "local_rank": rank}
+            for rank, name in enumerate(seats)
+        ]
+        generation = {
+            "number": self.generation,
+            "term": 1,
+            "world_size": self.world_size,
+            "local_world_size": self.world_size,
+            "seats": places,
+            "store": self.members[seats[0]].store,
+            "master": "127.0.0.1:1",
+            "restarts": len(self.incidents),
+            "resume": {"reason": "", **self.resume(seats)},
+        }
+        self.generations.append(generation)
+        for rank, name in enumerate(seats):
+            member = self.members[name]
+            member.rank, member.ready = rank, None
+            self.say(
+                member,
+                {"op": "form", "generation": {**generation, "rank": rank, "local_rank": rank}},
+            )
+
+    # ------------------------------------------------------------------ for tests
+
+    def seat(self, rank: int) -> Member:
+        return self.members[self.seats[rank]]
+
+    def stop_silently(self, rank: int) -> Member:
+        """SIGSTOP a rank. It is found silent when the test says so (`bury`)."""
+        member = self.seat(rank)
+        os.kill(member.pid, signal.SIGSTOP)
+        return member
+
+    def bury(self, member: Member) -> None:
+        """The verdict on a silent rank: interrupted first, killed after, as over a network that is cut."""
+        member.gone = True
+        self.interrupt(f"{member.name} is silent")
+
+    def discard(self, member: Member) -> None:
+        """End a member that was buried."""
+        os.killpg(member.pid, signal.SIGKILL)
+
+    def check_alive(self) -> None:
+        for member in self.members.values():
+            code = self.zygote.poll(member.pid)
+            if code not in (None, 0, -signal.SIGKILL):
+                raise AssertionError(f"{member.name} ended with {code}\n{self.report()}")
+
+    def report(self) -> str:
+        lines = [f"generation {self.generation}, seats {self.seats}, incidents {self.incidents}"]
+        for member in self.members.values():
+            said = [message for message in member.said if message["op"] not in ("beat", "report")][-6:]
+            lines.append(f"--- {member.name} gone={member.gone} said {said}")
+            lines.append(member.log.read_text(errors="replace")[-3000:])
+        return "\n".join(lines)
+
+    def results(self) -> list[dict[str, Any]]:
+        return [json.loads(path.read_text()) for path in sorted(self.folder.glob("result.*.json"))]
+
+    def close(self) -> None:
+        for member in self.members.values():
+            while self.zygote.poll(member.pid) is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(member.pid, signal.SIGKILL)
+                time.sleep(0.002)
+            member.board.close()
+            if member.arena is not None:
+                member.arena.close()
+            if member.connection is not None:
+                member.connection.close()
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+        self._selector.close()
+        shutil.rmtree(self.folder)
+        shutil.rmtree(self.shm)
+
+    def __enter__(self) -> Node:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def samples(ledger: Path) -> dict[int, list[int]]:
+    """Per step, the samples of the generation in which it was first committed."""
+    attempts: dict[tuple[int, int], dict[int, list[int]]] = {}
+    first: dict[int, tuple[int, int]] = {}
+    for path in sorted(ledger.glob("*.jsonl")):
+        for text in path.read_text().splitlines():
+            line = json.loads(text)
+            key = (line["step"], line["generation"])
+            if line["kind"] == "attempt":
+                attempts.setdefault(key, {})[line["rank"]] = line["indices"]
+            else:
+                found = (line["t_ns"], line["generation"])
+                first[line["step"]] = min(first.get(line["step"], found), found)
+    return {
+        step: [index for _, part in sorted(attempts[step, generation].items()) for index in part]
+        for step, (_, generation) in sorted(first.items())
+    }

@@ -1,0 +1,134 @@
+"""Forks ranks from an interpreter that has imported torch, so that a test does not pay for it each time.
+
+Run as a program it serves one socket, in lines of JSON: {"script", "env", "log"} in, {"pid"} and
+{"ended", "code"} out."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import select
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+_POLL_S = 0.005
+
+
+class Zygote:
+    """The client's side: one forking process for a whole test session."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        self._socket = ours
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.sdk.zygote", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                cwd=Path(__file__).resolve().parents[2],
+            )
+        self._buffer = b""
+        self.codes: dict[int, int] = {}
+
+    def spawn(self, script: Path, env: dict[str, str], log: Path) -> int:
+        """Fork a process that becomes this script; its pid."""
+        order = {"script": str(script), "env": env, "log": str(log)}
+        self._socket.sendall(json.dumps(order).encode() + b"\n")
+        while True:
+            message = self._line()
+            if "pid" in message:
+                return int(message["pid"])
+            self._note(message)
+
+    def poll(self, pid: int) -> int | None:
+        """The exit code of a process, negative for a signal; None while it runs."""
+        while select.select([self._socket], [], [], 0)[0] or b"\n" in self._buffer:
+            self._note(self._line())
+        return self.codes.get(pid)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+    def _note(self, message: dict[str, Any]) -> None:
+        self.codes[message["ended"]] = message["code"]
+
+    def _line(self) -> dict[str, Any]:
+        while b"\n" not in self._buffer:
+            data = self._socket.recv(1 << 16)
+            if not data:
+                raise RuntimeError("the zygote has ended")
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+
+def serve(connection: socket.socket) -> None:
+    buffer = b""
+    while True:
+        if select.select([connection], [], [], _POLL_S)[0]:
+            data = connection.recv(1 << 20)
+            if not data:
+                return
+            buffer += data
+        while b"\n" in buffer:
+            line, _, buffer = buffer.partition(b"\n")
+            pid = os.fork()
+            if not pid:
+                connection.close()
+                become(json.loads(line))
+            connection.sendall(json.dumps({"pid": pid}).encode() + b"\n")
+        reap(connection)
+
+
+def reap(connection: socket.socket) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        code = os.waitstatus_to_exitcode(status)
+        connection.sendall(json.dumps({"ended": pid, "code": code}).encode() + b"\n")
+
+
+def become(order: dict[str, Any]) -> NoReturn:
+    os.setsid()
+    output = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.environ.clear()
+    os.environ.update(order["env"])
+    code = 0
+    try:
+        runpy.run_path(order["script"], run_name="__main__")
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+        if isinstance(leaving.code, str):
+            print(leaving.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    os.environ["OMP_NUM_THREADS"] = "1"
+    started = time.monotonic()
+    import torch
+    import torch._dynamo
+    import torch.nn.parallel
+
+    import agent.sdk  # noqa: F401
+
+    torch.set_num_threads(1)
+    serve(socket.socket(fileno=int(sys.argv[1])))
