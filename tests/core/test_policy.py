@@ -1,0 +1,268 @@
+"""The pure policies: verdicts, strategies, seats, resume points, checkpoint commits."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from controlplane.core import commit, failures, formation, recovery, resume
+from controlplane.core.commit import Saving, Stage
+from controlplane.core.deadlines import Deadlines
+from controlplane.core.failures import Evidence
+from controlplane.core.model import Cause, Failure, Scope, Strategy, Tier
+from tests.core.make import dead, record, seats, spec
+
+# ---------------------------------------------------------------- deadlines
+
+
+def test_the_earliest_wish_wins_and_is_due_once() -> None:
+    deadlines = Deadlines()
+    assert deadlines.next() == math.inf
+    deadlines.sooner(("job", "j"), 5.0)
+    deadlines.sooner(("job", "j"), 3.0)
+    deadlines.sooner(("job", "j"), 9.0)
+    deadlines.sooner(("node", "a"), 4.0)
+    assert deadlines.next() == 3.0
+    assert deadlines.due(4.0) == [("job", "j"), ("node", "a")]
+    assert deadlines.due(99.0) == []
+
+
+def test_a_cleared_deadline_never_comes() -> None:
+    deadlines = Deadlines()
+    deadlines.sooner(("node", "a"), 1.0)
+    deadlines.clear(("node", "a"))
+    assert deadlines.next() == math.inf
+
+
+# ---------------------------------------------------------------- verdicts
+
+
+@pytest.mark.parametrize(
+    ("layout", "hit", "cause", "scope"),
+    [
+        ((2, 2), (1,), Cause.SIGNALED, Scope.RANK),
+        ((2, 2), (2, 3), Cause.SIGNALED, Scope.NODE),
+        ((2, 2), (0, 2), Cause.SIGNALED, Scope.RANK),
+        ((2, 2), (0, 1, 2, 3), Cause.SIGNALED, Scope.JOB),
+        ((1, 1), (1,), Cause.SIGNALED, Scope.RANK),
+        ((1, 1), (1,), Cause.NODE_RESTARTED, Scope.NODE),
+        ((8, 8), tuple(range(8)), Cause.NODE_LOST, Scope.NODE),
+        ((2, 2), (1,), Cause.DEVICE, Scope.DEVICE),
+    ],
+)
+def test_the_scope_of_a_verdict(
+    layout: tuple[int, ...], hit: tuple[int, ...], cause: Cause, scope: Scope
+) -> None:
+    places = seats(*layout)
+    verdict = failures.judge("j", [dead(places[rank], cause) for rank in hit], places)
+    assert (verdict.scope, verdict.cause, verdict.ranks) == (scope, cause, hit)
+    assert len(verdict.evidence) == len(hit)
+
+
+def test_the_first_injury_is_the_cause_although_it_is_heard_of_last() -> None:
+    places = seats(2)
+    echo = dead(places[0], Cause.EXITED, heard=1.0)
+    first = dead(places[1], Cause.SIGNALED, heard=1.2, age=0.5)
+    assert failures.judge("j", [echo, first], places).cause is Cause.SIGNALED
+
+
+def test_a_death_explains_a_broken_collective() -> None:
+    places = seats(2)
+    suspicion = Evidence(0.5, Failure(Cause.BROKEN, "connection closed"))
+    assert failures.root([suspicion, dead(places[1])]).failure.cause is Cause.SIGNALED
+
+
+def test_only_exceptions_of_the_script_outlive_progress() -> None:
+    raised = Failure(Cause.RAISED, "boom", step=3, exception="ValueError")
+    assert failures.is_exception(failures.repeat_key(raised))
+    assert not failures.is_exception(failures.repeat_key(Failure(Cause.SIGNALED, "kill", step=3)))
+
+
+# ---------------------------------------------------------------- strategies
+
+
+def situation(**changes: object) -> recovery.Situation:
+    usual = {
+        "elastic": True, "barrier": True, "exception": "", "repeats": 1, "restarts": 0, "max_restarts": 3,
+        "dead": 1, "nodes_up": True, "spares": False,
+    }  # fmt: skip
+    return recovery.Situation(**(usual | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("cause", "changes", "strategy"),
+    [
+        (Cause.SIGNALED, {"spares": True}, Strategy.SPARE),
+        (Cause.SIGNALED, {}, Strategy.RESPAWN),
+        (Cause.SIGNALED, {"elastic": False}, Strategy.RELAUNCH),
+        (Cause.SIGNALED, {"repeats": 3}, Strategy.RESPAWN),
+        (Cause.SIGNALED, {"repeats": 4}, Strategy.STOP),
+        (Cause.EXITED, {"elastic": False, "restarts": 3}, Strategy.STOP),
+        (Cause.BROKEN, {"dead": 0}, Strategy.REFORM),
+        (Cause.STUCK, {"dead": 0}, Strategy.REFORM),
+        (Cause.NODE_LOST, {"nodes_up": False}, Strategy.AWAIT_NODE),
+        (Cause.NODE_LOST, {"nodes_up": False, "repeats": 99}, Strategy.AWAIT_NODE),
+        (Cause.NODE_RESTARTED, {}, Strategy.RESPAWN),
+        (Cause.NODE_LOST, {"elastic": False, "restarts": 99}, Strategy.RELAUNCH),
+        (Cause.RAISED, {"barrier": False, "exception": "KeyError"}, Strategy.STOP),
+        (Cause.RAISED, {"barrier": False, "elastic": False, "exception": "ImportError"}, Strategy.STOP),
+        (Cause.RAISED, {"barrier": True, "exception": "ImportError"}, Strategy.RESPAWN),
+        (Cause.LAUNCH_FAILED, {"barrier": False}, Strategy.STOP),
+        (Cause.LAUNCH_FAILED, {"barrier": True}, Strategy.RESPAWN),
+    ],
+)
+def test_the_strategy(cause: Cause, changes: dict[str, object], strategy: Strategy) -> None:
+    chosen, reason = recovery.choose(cause, situation(**changes))
+    assert chosen is strategy
+    assert reason
+    assert "{" not in reason
+
+
+def test_every_cause_has_a_ladder_that_ends() -> None:
+    for cause in Cause:
+        assert recovery.choose(cause, situation())[0]
+
+
+# ---------------------------------------------------------------- seats
+
+
+@pytest.mark.parametrize(
+    ("changes", "flag"),
+    [
+        ({"nproc_per_node": 0}, "--nproc-per-node 0"),
+        ({"spares_per_node": -1}, "--spares -1"),
+        ({"nnodes_min": 3, "nnodes_max": 2}, "--nnodes 3:2"),
+        ({"argv": ()}, "no script"),
+        ({"snapshot_every": 0}, "--snapshot-every 0"),
+        ({"max_restarts": -1}, "--max-restarts -1"),
+    ],
+)
+def test_impossible_sizes_are_named(changes: dict[str, object], flag: str) -> None:
+    assert flag in formation.impossible(spec(**changes))
+    assert not formation.impossible(spec())
+
+
+def test_ranks_follow_the_nodes() -> None:
+    placed = formation.layout(spec(nproc_per_node=2), ["a", "b"], ["m0", "m1", "m2", "m3"])
+    assert [(p.rank, p.node, p.local_rank) for p in placed] == [
+        (0, "a", 0), (1, "a", 1), (2, "b", 0), (3, "b", 1),
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="3 members for 2 nodes"):
+        formation.layout(spec(nproc_per_node=2), ["a", "b"], ["m0", "m1", "m2"])
+
+
+def test_a_shortage_says_what_is_missing_and_the_mend() -> None:
+    rooms = [formation.Room("a", 2, True), formation.Room("b", 8, False), formation.Room("c", 8, True)]
+    wanted = spec(nproc_per_node=4)
+    assert formation.fitting(wanted, rooms) == ["c"]
+    reason = formation.shortage(wanted, rooms, 2)
+    assert "1 of 2" in reason
+    assert "--slots 4" in reason
+    assert "another job holds b" in reason
+
+
+# ---------------------------------------------------------------- resume
+
+
+def copy(tier: Tier, step: int, rank: int = 0, shard: str = "all") -> resume.Copy:
+    return resume.Copy(tier, step, rank, shard, member=f"j.{rank}", checkpoint=f"{step}-1")
+
+
+@pytest.mark.parametrize(
+    ("copies", "tier", "step", "rank"),
+    [
+        ([copy(Tier.DONOR, 7, 2), copy(Tier.DONOR, 8, 3), copy(Tier.MEMORY, 5)], Tier.DONOR, 8, 3),
+        ([copy(Tier.DONOR, 5, 2), copy(Tier.MEMORY, 5, 1), copy(Tier.CHECKPOINT, 5)], Tier.DONOR, 5, 2),
+        ([copy(Tier.MEMORY, 6, 1), copy(Tier.DONOR, 5, 2)], Tier.MEMORY, 6, 1),
+        ([copy(Tier.CHECKPOINT, 9), copy(Tier.MEMORY, 6, 1)], Tier.CHECKPOINT, 9, 0),
+        ([copy(Tier.FRESH, 0, 1), copy(Tier.CHECKPOINT, 9)], Tier.CHECKPOINT, 9, 0),
+        ([copy(Tier.FRESH, 0, 1), copy(Tier.FRESH, 0, 0)], Tier.FRESH, 0, 0),
+    ],
+)
+def test_the_newest_step_and_of_it_the_nearest(
+    copies: list[resume.Copy], tier: Tier, step: int, rank: int
+) -> None:
+    chosen = resume.choose(copies, known_step=9)
+    assert chosen is not None
+    assert (chosen.tier, chosen.step, chosen.rank) == (tier, step, rank)
+    assert chosen.reason
+
+
+def test_a_step_counts_only_with_every_shard() -> None:
+    copies = [
+        copy(Tier.DONOR, 9, 0, "left"), copy(Tier.DONOR, 8, 0, "left"), copy(Tier.MEMORY, 8, 1, "right"),
+    ]  # fmt: skip
+    chosen = resume.choose(copies, 9, shards=("left", "right"))
+    assert chosen is not None
+    assert (chosen.tier, chosen.step) == (Tier.MEMORY, 8)
+    assert resume.choose(copies[:1], 9, shards=("left", "right")) is None
+
+
+def test_a_fall_to_the_beginning_is_said() -> None:
+    chosen = resume.choose([copy(Tier.FRESH, 0)], known_step=41)
+    assert chosen is not None
+    assert "41" in chosen.reason
+
+
+# ---------------------------------------------------------------- commits
+
+
+@pytest.mark.parametrize(
+    ("step", "begun", "due"), [(90, 0, False), (100, 0, True), (110, 100, False), (210, 100, True)]
+)
+def test_a_boundary_is_passed_once(step: int, begun: int, due: bool) -> None:
+    assert commit.due(step, begun, 100) is due
+
+
+def test_a_full_one_opens_the_base_and_a_rotten_base_is_left() -> None:
+    full, later = record(100), record(200, kind="incremental", base="100-1")
+    assert commit.base_for([], 100, 1000) == ("full", "")
+    assert commit.base_for([full, later], 300, 1000) == ("incremental", "100-1")
+    assert commit.base_for([full, later], 1100, 1000) == ("full", "")
+    assert commit.base_for([full, commit.as_bad(later, "rot")], 300, 1000) == ("full", "")
+    assert commit.base_for([record(100, published=False)], 200, 1000) == ("full", "")
+
+
+def saving(**changes: object) -> Saving:
+    usual = {
+        "id": "100-1", "step": 100, "generation": 1, "node": "a", "member": "j.0", "kind": "full",
+        "base": "100-1", "versions": ((0, 100), (1, 100)),
+    }  # fmt: skip
+    return Saving(**(usual | changes))  # type: ignore[arg-type]
+
+
+def test_what_was_ordered_may_be_committed() -> None:
+    assert commit.refuse(record(100), saving(), [1]) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"id": "90-1"}, "not the one in flight"),
+        ({"generation": 2}, "generation 2"),
+        ({"step": 90}, "names step 90"),
+        ({"kind": "incremental"}, "ordered was full"),
+        ({"base": "50-1"}, "ordered was full"),
+        ({"versions": ((0, 100),)}, "lacks rank 1"),
+        ({"versions": ((0, 100), (1, 99))}, "mixes steps"),
+        ({"versions": ((0, 100), (1, 100), (2, 100))}, "does not have"),
+        ({"versions": ((0, 100), (1, 100), (1, 100))}, "does not have"),
+    ],
+)
+def test_what_is_refused(changes: dict[str, object], words: str) -> None:
+    given = dataclasses.replace(record(100), **changes)  # type: ignore[arg-type]
+    assert words in commit.refuse(given, saving(), [1])
+
+
+def test_nothing_is_committed_twice() -> None:
+    assert "taken already" in commit.refuse(record(100), saving(stage=Stage.STORE), [1])
+    assert "none" in commit.refuse(record(100), None, [1])
+
+
+def test_the_newest_good_is_published_and_not_bad() -> None:
+    records = [record(100), record(200, published=False), commit.as_bad(record(300), "rot")]
+    good = commit.newest_good(records)
+    assert good is not None
+    assert good.id == "100-1"

@@ -1,0 +1,70 @@
+"""Thousands of short schedules of faults against the real core; the same seed gives the same world."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sim.__main__ import Outcome, live, many, replay_command
+from tests.sim.faults import FAULTS
+from tests.sim.world import Options
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def complaints(options: list[Options], outcomes: list[Outcome]) -> str:
+    return "\n".join(
+        f"seed {outcome.seed}: {outcome.error}\n    {replay_command(each)}"
+        for each, outcome in zip(options, outcomes, strict=True)
+        if outcome.error
+    )
+
+
+@pytest.mark.slow
+def test_two_thousand_schedules_keep_every_promise_and_end() -> None:
+    options = [Options(seed=seed, nodes=1 + seed % 3) for seed in range(2000)]
+    outcomes = many(options, workers=2)
+    assert not complaints(options, outcomes)
+    assert sum(outcome.forms for outcome in outcomes) > 2000, "the schedules hardly broke anything"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_alone_and_often(fault: str) -> None:
+    options = [Options(seed=seed, nodes=2, faults=(fault,), gap_s=1.5) for seed in range(12)]
+    outcomes = [live(each) for each in options]
+    assert not complaints(options, outcomes)
+
+
+def test_many_nodes() -> None:
+    options = [Options(seed=7, nodes=8), Options(seed=8, nodes=24, gap_s=1.0)]
+    assert not complaints(options, [live(each) for each in options])
+
+
+def command(hash_seed: str, *arguments: str) -> str:
+    environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.sim", *arguments],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("arguments", [("--seed", "7", "--nodes", "8"), ("--schedules", "40")])
+def test_the_digest_does_not_depend_on_the_hash_seed(arguments: tuple[str, ...]) -> None:
+    first, second = command("1", *arguments), command("2", *arguments)
+    assert first == second
+    assert "digest" in first.splitlines()[-1]
+
+
+def test_an_unknown_fault_is_named() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.sim", "--faults", "meteor"],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "no fault is called meteor" in done.stderr
