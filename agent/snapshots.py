@@ -11,7 +11,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from agent.checkpoint import load, save
+from agent.checkpoint import layout, load, save
 from agent.checkpoint.arena import Arena
 from agent.checkpoint.errors import CheckpointError
 from agent.checkpoint.shm import ArenaError
@@ -161,9 +161,18 @@ class Snapshots:
     def _load(self, order: effects.Load) -> events.Event:
         record = order.record
         store = self._store(order.spec.storage)
-        with Arena.open(self._paths.arena(order.member)) as arena:
+        with self._arena_for(order, store) as arena:
             load.load(store, arena, job=record.job, checkpoint=record.id, digest=record.manifest_digest)
         return events.Loaded(order.node, self._incarnation, record.job, record.id, order.member)
+
+    def _arena_for(self, order: effects.Load, store: Store) -> Arena:
+        """The member's arena; made to the checkpoint's size when the rank, fresh, has asked for none yet."""
+        path, record = self._paths.arena(order.member), order.record
+        if path.exists():
+            return Arena.open(path)
+        manifest = load.read_manifest(store, record.job, record.id, record.manifest_digest)
+        needs = (layout.room(shard.data_bytes, len(shard.header)) for shard in manifest.shards)
+        return Arena.create(path, max(needs, default=0))
 
     def _persist_failed(self, order: effects.Persist, reason: str) -> events.Event:
         return events.PersistFailed(order.node, self._incarnation, order.spec.job, order.checkpoint, reason)
