@@ -181,8 +181,17 @@ class Leader(ControlServicer):
         await self._server.start()
 
     async def stop(self) -> None:
-        await self._server.stop(None)
+        if self._server is not None:
+            await self._server.stop(None)
+        self._server = None
         self._calls.clear()
+
+    async def __aenter__(self) -> Leader:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
 
     async def Link(self, _requests: Any, context: Any) -> None:
         hello = codec.greeting_from(await context.read())

@@ -80,10 +80,8 @@ while True:
 
 @pytest.fixture
 async def leader() -> AsyncIterator[Leader]:
-    leader = Leader()
-    await leader.start()
-    yield leader
-    await leader.stop()
+    async with Leader() as leader:
+        yield leader
 
 
 @pytest.fixture
@@ -344,14 +342,12 @@ async def test_a_refused_agent_ends_with_the_reason(leader: Leader) -> None:
 
 
 async def test_a_standby_names_the_leader(leader: Leader) -> None:
-    standby = Leader()
-    await standby.start()
-    standby.refusal = codec.refused("a standby", retry=True, leader=f"127.0.0.1:{leader.port}")
-    with folder() as base:
-        agent = AgentProcess(base, f"127.0.0.1:{standby.port}")
-        await leader.hello(1)
-        assert await agent.end() == 0
-    await standby.stop()
+    async with Leader() as standby:
+        standby.refusal = codec.refused("a standby", retry=True, leader=f"127.0.0.1:{leader.port}")
+        with folder() as base:
+            agent = AgentProcess(base, f"127.0.0.1:{standby.port}")
+            await leader.hello(1)
+            assert await agent.end() == 0
 
 
 async def test_impossible_settings_are_named(leader: Leader) -> None:

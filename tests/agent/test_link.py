@@ -55,19 +55,23 @@ def steps(leader: Leader) -> set[int]:
 
 
 async def test_what_is_said_once_arrives_though_the_leader_is_away() -> None:
-    leader = Leader()
-    await leader.start()
-    node = Node("127.0.0.1:1", f"127.0.0.1:{leader.port}")
-    node.link.tell(ready(1))
-    async with running(node):
-        await until(lambda: steps(leader) == {1}, "what was said before there was a stream")
-        await leader.stop()
-        node.link.tell(ready(2))
-        await until(lambda: not node.link.up, "the break")
-        node.link.tell(ready(3))
-        node.link.report(STATUS)
-        successor = Leader(term=2)
-        await successor.start(leader.port)
+    async with Leader() as leader:
+        node = Node("127.0.0.1:1", f"127.0.0.1:{leader.port}")
+        node.link.tell(ready(1))
+        async with running(node):
+            await until(lambda: steps(leader) == {1}, "what was said before there was a stream")
+            await leader.stop()
+            node.link.tell(ready(2))
+            await until(lambda: not node.link.up, "the break")
+            node.link.tell(ready(3))
+            node.link.report(STATUS)
+            await _told_to_the_successor(leader.port)
+
+
+async def _told_to_the_successor(port: int) -> None:
+    successor = Leader(term=2)
+    try:
+        await successor.start(port)
         await until(lambda: {2, 3} <= steps(successor), "what was said meanwhile")
         hello = await successor.hello(1)
         assert hello.term_seen == 1
@@ -76,24 +80,21 @@ async def test_what_is_said_once_arrives_though_the_leader_is_away() -> None:
         numbers = [beat.seq for beat in successor.of(events.NodeBeat)]
         assert numbers == sorted(set(numbers))
         assert not successor.reports("job.1")
-    await successor.stop()
+    finally:
+        await successor.stop()
 
 
 async def test_an_old_leader_is_not_obeyed() -> None:
-    old, new = Leader(term=3), Leader(term=9)
-    await new.start()
-    await old.start()
-    node = Node(f"127.0.0.1:{new.port}", f"127.0.0.1:{old.port}")
-    async with running(node):
-        await new.hello(1)
-        await new.order(effects.Release("n0", "job", 1))
-        await until(lambda: node.orders, "the order")
-        await new.order(effects.Release("n0", "job", 2), term=4)
-        await until(lambda: node.dropped, "the drop")
-        await new.stop()
-        await old.hello(1)
-        await until(lambda: len(old.hellos) > 1, "a second attempt: its welcome was of an old term")
-        assert not node.link.up
-        assert node.link.term == 9
-    assert [order.step for order in node.orders if isinstance(order, effects.Release)] == [1]
-    await old.stop()
+    async with Leader(term=3) as old, Leader(term=9) as new:
+        node = Node(f"127.0.0.1:{new.port}", f"127.0.0.1:{old.port}")
+        async with running(node):
+            await new.hello(1)
+            await new.order(effects.Release("n0", "job", 1))
+            await until(lambda: node.orders, "the order")
+            await new.order(effects.Release("n0", "job", 2), term=4)
+            await until(lambda: node.dropped, "the drop")
+            await new.stop()
+            await until(lambda: len(old.hellos) > 1, "a second attempt: its welcome was of an old term")
+            assert not node.link.up
+            assert node.link.term == 9
+        assert [order.step for order in node.orders if isinstance(order, effects.Release)] == [1]
