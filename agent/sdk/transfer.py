@@ -56,10 +56,13 @@ def take(route: Route, header_bytes: int, tracked: Tracked) -> None:
     """A taker's part, or that of one who only stands by in a broadcast. Raises RestoreError."""
     if not 0 < header_bytes <= _HEADER_MAX:
         raise RestoreError(f"rank {route.source} announced a header of {header_bytes} bytes")
-    raw = torch.empty(header_bytes, dtype=torch.uint8, device=route.device)
+    header = bytearray(header_bytes)
+    host = torch.frombuffer(header, dtype=torch.uint8)
+    raw = host.to(route.device)
     route.pass_on(raw)
+    host.copy_(raw)
     try:
-        entries, plain = layout.decode(bytes(raw.cpu().untyped_storage()), 1 << 62)
+        entries, plain = layout.decode(bytes(header), 1 << 62)
     except layout.LayoutError as error:
         raise RestoreError(f"rank {route.source} sent a header that is none: {error}") from error
     values: list[torch.Tensor] = [torch.empty(0)] * len(entries)

@@ -157,7 +157,7 @@ class Node:
             self.say(member, {"op": "welcome", "version": 1, "beat_interval_s": 0.1, "process_timeout_s": 5})
             return
         member = next(m for m in self.members.values() if m.connection is connection)
-        member.said.append(message)
+        member.said.append({**message, "at": time.monotonic()})
         handler = getattr(self, "on_" + message["op"], None)
         if handler is not None:
             handler(member, message)
@@ -173,9 +173,9 @@ class Node:
                 self.say(member, message)
 
     def on_ready(self, member: Member, message: Message) -> None:
-        member.ready, member.finished = message, -1
         if member.name in self.seats and message["generation"] == self.generation:
             self.interrupt("a collective broke")
+        member.ready, member.finished = message, -1
 
     def on_finished(self, member: Member, message: Message) -> None:
         member.finished = message["step"]
