@@ -218,7 +218,7 @@ def _fill_seats(m: Machine, job: Job) -> None:
 
 
 def _seat(m: Machine, job: Job, seat: Placement) -> None:
-    member = job.members.setdefault(seat.member, Member(seat.member, job.name, seat.node, Role.RANK))
+    member = job.enlist(Member(seat.member, job.name, seat.node, Role.RANK))
     member.role, member.rank = Role.RANK, seat.rank
     if job.generation is not None and member.phase in (MemberPhase.LAUNCHED, MemberPhase.WARM):
         job.sent.pop(("launch", member.node, member.name), None)

@@ -40,6 +40,7 @@ def _seats(job: Job) -> None:
         assert member.rank == seat.rank, (
             f"{job.name}: {seat.member} is rank {member.rank}, sits as {seat.rank}"
         )
+    assert sum(len(each) for each in job.by_node.values()) == len(job.members), f"{job.name}: index is off"
     for name, member in job.members.items():
         assert member.name == name and member.job == job.name, f"{job.name}: {name} is filed wrongly"
 

@@ -101,6 +101,7 @@ class Job:
     generation: Generation | None = None
     seats: list[Placement] = field(default_factory=list)
     members: dict[str, Member] = field(default_factory=dict)
+    by_node: dict[str, dict[str, Member]] = field(default_factory=dict)  # the same members
     elastic: bool = False  # some member has spoken through the SDK
     barrier: bool = False  # some member has come to the barrier, in this leader's sight or before
     known: dict[int, None] = field(default_factory=dict)  # generation numbers that etcd holds or held
@@ -146,6 +147,16 @@ class Job:
     def ended(self) -> bool:
         """It is over, and etcd knows."""
         return self.phase in ENDED
+
+    def enlist(self, member: Member) -> Member:
+        """Take a member into the book, or find the one of that name."""
+        known = self.members.setdefault(member.name, member)
+        return self.by_node.setdefault(known.node, {}).setdefault(known.name, known)
+
+    def strike(self, member: Member) -> None:
+        """Take a member out of the book."""
+        del self.members[member.name]
+        del self.by_node[member.node][member.name]
 
     def state(self, phase: JobPhase | None = None, reason: str | None = None) -> JobState:
         """What etcd keeps of it."""

@@ -185,9 +185,4 @@ class Machine:
 
     def members_of(self, node: str) -> list[tuple[Job, Member]]:
         """Every member the book has on a node."""
-        return [
-            (job, member)
-            for job in self.jobs.values()
-            for member in job.members.values()
-            if member.node == node
-        ]
+        return [(job, member) for job in self.jobs.values() for member in job.by_node.get(node, {}).values()]

@@ -92,7 +92,7 @@ def forget(m: Machine, job: Job, member: Member) -> None:
     """Nothing is left of it, its snapshot included."""
     member.status = None
     if all(seat.member != member.name for seat in job.seats):
-        job.members.pop(member.name, None)
+        job.strike(member)
     m.touch(job)
 
 
@@ -111,7 +111,7 @@ def kill(m: Machine, job: Job, member: Member, reason: str) -> None:
 def _adopt(m: Machine, job: Job, node: str, status: MemberStatus) -> Member:
     """A member that this leader did not launch: its predecessor did. It may serve as a spare."""
     member = Member(status.member, job.name, node, Role.SPARE)
-    job.members[member.name] = member
+    job.enlist(member)
     if status.phase not in GONE:
         m.note("adopted", member.name, f"node {node} runs it for {job.name}; it may take a seat")
     return member

@@ -39,7 +39,9 @@ def submitted(m: Machine, event: ev.JobSubmitted) -> None:
 def _again(m: Machine, old: Job, spec: JobSpec) -> Job:
     m.note("taken_up_again", spec.job, f"it had failed: {old.reason.splitlines()[0] if old.reason else ''}")
     job = Job(spec, generation=old.generation, known=old.known, number=old.number, formed=old.formed)
-    job.members, job.incidents, job.known_step = old.members, old.incidents, old.known_step
+    job.incidents, job.known_step = old.incidents, old.known_step
+    for member in old.members.values():
+        job.enlist(member)
     job.checkpoints, job.saving = old.checkpoints, old.saving
     for member in job.members.values():
         member.role, member.rank = Role.SPARE, -1
@@ -113,7 +115,7 @@ def launch_generation(m: Machine, job: Job, nodes: list[str], reason: str, resta
         restarts=restarts,
     )
     for seat in job.seats:
-        member = job.members.setdefault(seat.member, Member(seat.member, job.name, seat.node, Role.RANK))
+        member = job.enlist(Member(seat.member, job.name, seat.node, Role.RANK))
         member.role, member.rank = Role.RANK, seat.rank
         member.launch = launch(job, seat, generation)
     job.storing = generation

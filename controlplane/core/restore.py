@@ -62,11 +62,8 @@ def _generation(m: Machine, job: Job, generation: Generation) -> None:
     job.reason = "adopted from etcd: " + generation.reason
     job.launched_at = m.now
     job.seats = list(generation.seats)
-    job.members = {
-        seat.member: Member(seat.member, job.name, seat.node, Role.RANK, seat.rank)
-        for seat in generation.seats
-    }
     for seat in generation.seats:
+        job.enlist(Member(seat.member, job.name, seat.node, Role.RANK, seat.rank))
         nodes.expect(m, seat.node)
 
 

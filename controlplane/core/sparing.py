@@ -52,7 +52,7 @@ def _new(m: Machine, job: Job, node: str) -> Member:
     member.launch = fx.Launch(
         node, name, job.spec, Role.SPARE, warm_only=not job.elastic, generation=job.generation
     )
-    job.members[name] = member
+    job.enlist(member)
     return member
 
 
