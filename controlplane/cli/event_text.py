@@ -61,7 +61,8 @@ def whom(verdict: Body) -> str:
 
 def _judged(body: Body) -> Sentence:
     verdict, plan = body["verdict"], body["plan"]
-    evidence = f" ({'; '.join(verdict['evidence'])})" if verdict["evidence"] else ""
+    first, more = verdict["evidence"][:1], len(verdict["evidence"]) - 1
+    evidence = f" ({first[0]}{f'; and {more} more' if more > 0 else ''})" if first else ""
     cause = verdict["cause"].replace("_", " ")
     text = (
         f"incident {body['incident']}: {whom(verdict)} {cause} at step {verdict['step']}{evidence}; "

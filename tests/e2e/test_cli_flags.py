@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -212,13 +213,13 @@ def test_torchruns_flags_without_effect_are_told(script: str) -> None:
         (CoordinatorSettings, check_coordinator, {"listen": "0.0.0.0:1", "lease_ttl_s": 5.0}),
     ],
 )
-def test_settings_survive_the_command_line(kind: type, check: object, settings: dict[str, object]) -> None:
+def test_settings_survive_the_command_line(kind: Any, check: Any, settings: dict[str, object]) -> None:
     from controlplane.cli.flags import add_settings
 
     parser = Parser("test", "")
     add_settings(parser, kind)
-    read = read_settings(kind, parser.read(as_flags(kind, settings)), check)  # type: ignore[arg-type]
-    assert read == kind(**settings)
+    values = parser.read(as_flags(kind, settings))
+    assert read_settings(kind, values, check) == kind(**settings)
 
 
 def test_bad_settings_are_usage_errors() -> None:

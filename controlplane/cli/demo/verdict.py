@@ -70,21 +70,22 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
 
 def incidents(journal: Iterable[Line], strikes: Sequence[Strike]) -> list[dict[str, Any]]:
     """Every incident as it ended, with what was measured from outside for the blow that caused it."""
-    newest: dict[tuple[int, int], dict[str, Any]] = {}
+    newest: dict[tuple[int, int], tuple[float, dict[str, Any]]] = {}
     for line in journal:
         if line["type"] == "IncidentChanged":
             incident = line["body"]["incident"]
-            newest[line["term"], incident["id"]] = incident
+            began_s, _ = newest.get((line["term"], incident["id"]), (line["monotonic_s"], None))
+            newest[line["term"], incident["id"]] = began_s, incident
     waiting = list(strikes)
-    told = [_incident(incident, _cause(incident, waiting)) for incident in newest.values()]
+    told = [_incident(incident, _cause(began_s, incident, waiting)) for began_s, incident in newest.values()]
     return told + [_ending(blow) for blow in waiting if blow.kill.target == "all"]
 
 
-def _cause(incident: dict[str, Any], waiting: list[Strike]) -> Strike | None:
-    """The first blow not yet told that hit one of the incident's ranks."""
+def _cause(began_s: float, incident: dict[str, Any], waiting: list[Strike]) -> Strike | None:
+    """The first blow not yet told that fell before and hit one of the incident's ranks."""
     ranks = set(incident["verdict"]["ranks"])
     for blow in waiting:
-        if blow.kill.target in ("rank", "node") and ranks & set(blow.hit):
+        if blow.at_ns / 1e9 <= began_s and ranks & set(blow.hit):
             waiting.remove(blow)
             return blow
     return None
@@ -99,7 +100,7 @@ def _incident(incident: dict[str, Any], blow: Strike | None) -> dict[str, Any]:
         "cause": verdict["cause"],
         "rank": ranks[0] if ranks else None,
         "step": verdict["step"],
-        "lost_steps": incident["lost_steps"],
+        "lost_steps": incident["lost_steps"] if blow is None or blow.lost_steps is None else blow.lost_steps,
         "survivor_pids_unchanged": None if blow is None else blow.survivor_pids_unchanged,
         "phases_s": {name: round(span, 6) for name, span in incident["phases_s"]},
         "survivors_resumed_s": None if blow is None else _rounded(blow.survivors_resumed_s),
