@@ -31,6 +31,11 @@ _SNAPSHOT_EVERY = 10
 
 def add_job_flags(parser: Parser) -> None:
     """torchrun's flags and Holdfast's own."""
+    _add_torchrun_flags(parser)
+    _add_own_flags(parser)
+
+
+def _add_torchrun_flags(parser: Parser) -> None:
     job = parser.add_argument_group("the job (torchrun's flags)")
     job.add_argument(
         "--nnodes", type=node_range, default=(1, 1), metavar="N|MIN:MAX", help="nodes (default: 1)"
@@ -59,6 +64,9 @@ def add_job_flags(parser: Parser) -> None:
         job.add_argument(
             "--" + name.replace("_", "-"), default=None, metavar="X", help="taken, without effect"
         )
+
+
+def _add_own_flags(parser: Parser) -> None:
     ours = parser.add_argument_group("what Holdfast adds")
     ours.add_argument(
         "--spares",
