@@ -106,9 +106,12 @@ class Run:
 
 
 @contextmanager
-def running(*words: str, script: str = OBEDIENT) -> Iterator[Run]:
+def running(*words: str, script: str = OBEDIENT, storage: bool = False) -> Iterator[Run]:
     """A started run in a folder of its own; ended and removed afterwards, whatever happened."""
     folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
+    if storage:
+        (folder / "ledger").mkdir()
+        words = ("--storage", str(folder / "storage"), "--ledger", str(folder / "ledger"), *words)
     (folder / "script.py").write_text(script)
     run = Run(folder, *words, str(folder / "script.py"), str(folder))
     try:

@@ -46,7 +46,7 @@ def test_kills_are_read(text: str, kill: Kill) -> None:
     "text", ["rank=2", "rank@step=3", "coordinator=1@step=3", "rank=x@step=1", "rank=1@20"]
 )
 def test_kills_that_are_none(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="step|Known"):
+    with pytest.raises(argparse.ArgumentTypeError, match=r"step|Known"):
         read_kill(text)
 
 
@@ -89,14 +89,14 @@ def test_the_verdict_is_bad_when_a_bit_or_a_sample_differs() -> None:
     assert not outcome({0: "a", 1: "b"}, Samples(64, 1, 0)).good
 
 
-def gpt(*words: str) -> Any:
+def gpt(*words: str, storage: bool = False) -> Any:
     """A run of the example, small, on two ranks; its script arguments come from the harness's folder."""
     wrapper = (
         "import os, runpy, sys\n"
         f"sys.argv = [{str(GPT)!r}, *{SMALL!r}, '--digest-dir', sys.argv[1] + '/digests']\n"
         f"runpy.run_path({str(GPT)!r}, run_name='__main__')\n"
     )
-    return running("--nproc-per-node", "2", *words, script=wrapper)
+    return running("--nproc-per-node", "2", *words, script=wrapper, storage=storage)
 
 
 def digests(run: Run) -> set[str]:
@@ -146,18 +146,7 @@ def test_a_killed_rank_changes_nothing(undisturbed: set[str]) -> None:
 
 def test_everything_killed_goes_on_from_the_checkpoint(undisturbed: set[str]) -> None:
     flags = ("--snapshot-every", "5", "--checkpoint-every", "10")
-    with gpt(*flags) as run:
-        run.process.kill()  # the harness's first start had no storage: begin again with one
-        run.end()
-        run.words = (
-            "--storage",
-            str(run.folder / "storage"),
-            "--ledger",
-            str(run.folder / "ledger"),
-            *run.words,
-        )
-        (run.folder / "ledger").mkdir()
-        run.start()
+    with gpt(*flags, storage=True) as run:
         until(lambda: committed(run), f"a checkpoint; {run.output}")
         assert run.process is not None
         freeze_and_kill(run.process.pid)
