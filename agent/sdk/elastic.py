@@ -185,6 +185,8 @@ class _Loop:
         session._show("between")
         if session._board is not None:
             session._board.completed = session._completed
+        if session._completed:
+            _ask_for_room(session, gate)
 
     def _restore(self, formation: Formation, port: int) -> None:
         session, resume = self._session, formation.resume
@@ -273,15 +275,14 @@ def _share(session: Session, resume: Source, port: int) -> set[int]:
         return set()
     device = session.device
     source = session._rank == resume.rank
-    flat = session._tracked.flatten() if source else None
-    header = flat.header()[0] if flat is not None else b""
+    tensors, header = session._snapshots.look() if source else ([], b"")
     needs = 0 if source or session._held == resume.step or not session._tracked.objects else 1
     rows = gather_numbers([needs, port, len(header)], device, session._world_size)
     takers = tuple(rank for rank, row in enumerate(rows) if row[0])
     route = transfer.Route(resume.rank, takers, session._rank, device)
     if takers and route.concerns_me:
-        if flat is not None:
-            transfer.give(route, flat, header)
+        if source:
+            transfer.give(route, tensors, header)
         else:
             session._held = -1
             transfer.take(route, rows[resume.rank][2], session._tracked)
@@ -318,6 +319,11 @@ def _started(session: Session, gate: Gate, first: tuple[float, float, float], no
             "first_step_s": now_ns / 1e9 - begun,
         }
     )
+    _ask_for_room(session, gate)
+
+
+def _ask_for_room(session: Session, gate: Gate) -> None:
+    """Say how large a snapshot is, once the optimizer has its state."""
     if session._environment.snapshot_every and session._tracked.objects and not session._snapshots.path:
         gate.say({"op": "tracked", "bytes": session._snapshots.needs()}, keep=True)
 

@@ -1,16 +1,21 @@
 """Which samples a step consumes: a keyed permutation per epoch, in time that depends on the batch alone.
 
 The position of a sample in the endless order is step * global_batch + i; its epoch is position // n, and
-within an epoch a four-round Feistel network with cycle walking maps positions to samples. Nothing is stored
+within an epoch a four-round Feistel network on a grid maps positions to samples. Nothing is stored
 and nothing depends on the world size, so any rank can compute any part at any step."""
 
 from __future__ import annotations
+
+import math
+from typing import Any
 
 import torch
 
 from agent.sdk.errors import SessionError
 
 _MASK = (1 << 64) - 1
+_LOW = (1 << 31) - 1
+_SCALAR_MAX = 48  # up to so many samples plain integers are faster than tensors
 _ROUNDS = 4
 
 
@@ -36,33 +41,52 @@ def check(n: int, global_batch: int) -> None:
 
 def indices(n: int, start: int, count: int, seed: int) -> torch.Tensor:
     """The samples at positions start .. start + count - 1 of the endless order over n samples (int64)."""
-    values: list[int] = []
+    parts = []
     position, end = start, start + count
     while position < end:
         epoch, offset = divmod(position, n)
         upto = min(end, (epoch + 1) * n)
         keys = [mix(mix(mix(seed & _MASK) ^ epoch) ^ turn) for turn in range(_ROUNDS)]
-        values += _permuted(offset, upto - position, n, keys)
+        parts.append(_permuted(offset, upto - position, n, _Grid(n, keys)))
         position = upto
-    return torch.tensor(values, dtype=torch.int64)
+    return parts[0] if len(parts) == 1 else torch.cat([torch.empty(0, dtype=torch.int64), *parts])
 
 
-def _permuted(offset: int, count: int, n: int, keys: list[int]) -> list[int]:
-    """Images of offset .. offset + count - 1 under the permutation of range(n) that the keys choose."""
-    half = max((max(n - 1, 1).bit_length() + 1) // 2, 1)
-    low = (1 << half) - 1
-    first, second, third, fourth = (key | 1 for key in keys)
-    shift, found = 64 - half, []
+def _permuted(offset: int, count: int, n: int, grid: _Grid) -> torch.Tensor:
+    """Images of count places from offset on. A cell beyond n (there are few) is walked on from."""
+    if count > _SCALAR_MAX:
+        found: torch.Tensor = grid.move(torch.arange(offset, offset + count))
+        while bool((outside := found >= n).any()):
+            found[outside] = grid.move(found[outside])
+        return found
+    samples = []
     for place in range(offset, offset + count):
-        value = place
-        while True:
-            left, right = value >> half, value & low
-            left ^= ((((right + 1) * first) & _MASK) * third & _MASK) >> shift
-            right ^= ((((left + 1) * second) & _MASK) * fourth & _MASK) >> shift
-            left ^= ((((right + 1) * third) & _MASK) * second & _MASK) >> shift
-            right ^= ((((left + 1) * fourth) & _MASK) * first & _MASK) >> shift
-            value = left << half | right
-            if value < n:
-                break
-        found.append(value)
-    return found
+        cell = grid.move(place)
+        while cell >= n:
+            cell = grid.move(cell)
+        samples.append(cell)
+    return torch.tensor(samples, dtype=torch.int64)
+
+
+class _Grid:
+    """The network over a grid of cells, the smallest near-square one that holds n. Numbers or tensors."""
+
+    def __init__(self, n: int, keys: list[int]) -> None:
+        self._width = math.isqrt(n - 1) + 1
+        self._height = -(-n // self._width)
+        self._keys = [(key & _LOW, (key >> 31 & _LOW) | 1, (key >> 17 & _LOW) | 1) for key in keys]
+
+    def move(self, place: Any) -> Any:
+        """Cells to cells, one to one. No product leaves 62 bits: width and height are below 2**30."""
+        width, height = self._width, self._height
+        row, column = place // width, place % width
+        (a, b, c), (d, e, f), (g, h, i), (j, k, m) = self._keys
+        mixed = (column ^ a) * b >> 13 & _LOW
+        row = (row + ((mixed ^ mixed >> 15) * c >> 24)) % height
+        mixed = (row ^ d) * e >> 13 & _LOW
+        column = (column + ((mixed ^ mixed >> 15) * f >> 24)) % width
+        mixed = (column ^ g) * h >> 13 & _LOW
+        row = (row + ((mixed ^ mixed >> 15) * i >> 24)) % height
+        mixed = (row ^ j) * k >> 13 & _LOW
+        column = (column + ((mixed ^ mixed >> 15) * m >> 24)) % width
+        return row * width + column

@@ -13,11 +13,14 @@ import torch
 from agent.checkpoint import layout
 from agent.checkpoint.arena import HEADER_ALIGN_BYTES, Arena, SkipReason, SlotView, SlotWriter
 from agent.checkpoint.shm import align
+from agent.sdk import plan
 from agent.sdk.errors import RestoreError
 from agent.sdk.state import dtype_of
 
 if TYPE_CHECKING:
-    from agent.sdk.state import Flat, Tracked
+    from agent.sdk.state import Tracked
+
+_Places = tuple[layout.Tensor, ...]
 
 
 def view(memory: memoryview, entry: layout.Tensor) -> torch.Tensor:
@@ -39,7 +42,9 @@ class Snapshots:
     def __init__(self, tracked: Tracked) -> None:
         self._tracked = tracked
         self._arena: Arena | None = None
-        self._views: dict[int, tuple[tuple[layout.Tensor, ...], list[torch.Tensor]]] = {}
+        self._plan: plan.Plan | None = None
+        self._header = b""
+        self._views: dict[int, tuple[_Places, list[torch.Tensor]]] = {}
 
     @property
     def path(self) -> str:
@@ -48,8 +53,14 @@ class Snapshots:
 
     def needs(self) -> int:
         """Bytes that one slot needs for the state as it is now."""
-        header, _, data_bytes = self._tracked.flatten().header()
-        return layout.room(data_bytes, len(header))
+        self.look()
+        assert self._plan is not None
+        return layout.room(self._plan.data_bytes, len(self._header))
+
+    def look(self) -> tuple[list[torch.Tensor], bytes]:
+        """The live tensors of the state as it is now, and its header."""
+        self._plan, self._header = plan.current(self._plan, self._tracked)
+        return self._plan.tensors, self._header
 
     def attach(self, path: str) -> None:
         """Use the arena at `path`. Raises ArenaError."""
@@ -67,26 +78,29 @@ class Snapshots:
         """Copy the state into the free slot: the slot's index, or why it was skipped."""
         if self._arena is None:
             return "no shared memory yet"
-        flat = self._tracked.flatten()
-        header, placed, data_bytes = flat.header()
+        tensors, header = self.look()
+        assert self._plan is not None
+        data_bytes = self._plan.data_bytes
         if align(data_bytes, HEADER_ALIGN_BYTES) + len(header) > self._arena.slot_bytes:
             return "the state has outgrown the slot"
         writer = self._arena.begin(step, generation, released_step=released_step)
         if isinstance(writer, SkipReason):
             return str(writer)
-        self._fill(writer, flat, placed)
+        self._fill(writer, tensors, self._plan.placed)
         writer.layout(header, data_bytes)
         writer.ready()
         return writer.index
 
     @torch.no_grad()
-    def _fill(self, writer: SlotWriter, flat: Flat, placed: tuple[layout.Tensor, ...]) -> None:
+    def _fill(
+        self, writer: SlotWriter, tensors: list[torch.Tensor], placed: tuple[layout.Tensor, ...]
+    ) -> None:
         known = self._views.get(writer.index)
-        if known is None or known[0] != placed:
+        if known is None or known[0] is not placed:
             known = (placed, [view(writer.memory, entry) for entry in placed])
             self._views[writer.index] = known
-        cuda = any(tensor.is_cuda for tensor in flat.tensors)
-        for target, source in zip(known[1], flat.tensors, strict=True):
+        cuda = any(tensor.is_cuda for tensor in tensors)
+        for target, source in zip(known[1], tensors, strict=True):
             target.copy_(source, non_blocking=cuda)
         if cuda:
             torch.cuda.synchronize()

@@ -18,19 +18,10 @@ Tree = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """The whole state: its tensors by name, in the order of the header, and the plain rest."""
+    """All tensors of the state, live, by name."""
 
     names: tuple[str, ...]
     tensors: tuple[torch.Tensor, ...]
-    plain: Any  # typed JSON
-
-    def header(self) -> tuple[bytes, tuple[layout.Tensor, ...], int]:
-        """(header's bytes, places of the tensors, bytes of data)."""
-        placed, end = layout.place(
-            (name, str(tensor.dtype).removeprefix("torch."), tensor.shape, tensor.nbytes)
-            for name, tensor in zip(self.names, self.tensors, strict=True)
-        )
-        return layout.encode(placed, self.plain), placed, end
 
 
 class Tracked:
@@ -69,27 +60,12 @@ class Tracked:
         return {name: thing for name, thing in self.objects.items() if not isinstance(thing, kinds)}
 
     def flatten(self) -> Flat:
-        """The state now; its tensors are the live ones. Raises SessionError on what cannot be kept."""
+        """The tensors now, no copies. Raises SessionError on what cannot be kept."""
         names: list[str] = []
         tensors: list[torch.Tensor] = []
-        trees = {name: capture(thing) for name, thing in self.objects.items()}
-        for name, tree in trees.items():
-            _walk(tree, name, names, tensors)
-        seen = 0
-
-        def leaf(value: Any) -> int | None:
-            nonlocal seen
-            if not isinstance(value, torch.Tensor):
-                return None
-            seen += 1
-            return seen - 1
-
-        try:
-            plain = typed.encode(trees, leaf, "")
-        except typed.TypedDataError as error:
-            raise SessionError(f"a tracked object's state cannot be kept: {error}") from error
-        away = [index for index, tensor in enumerate(tensors) if tensor.device.type != "cpu"]
-        return Flat(tuple(names), tuple(tensors), {"objects": plain, "away": away})
+        for name, thing in self.objects.items():
+            walk(capture(thing), name, names, tensors)
+        return Flat(tuple(names), tuple(tensors))
 
     @torch.no_grad()
     def adopt(self, entries: tuple[layout.Tensor, ...], plain: Any, values: list[torch.Tensor]) -> None:
@@ -200,8 +176,8 @@ def same(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-def _walk(tree: Any, path: str, names: list[str], tensors: list[torch.Tensor]) -> None:
-    """Tensors in the order in which typed.encode meets them."""
+def walk(tree: Any, path: str, names: list[str], tensors: list[torch.Tensor]) -> None:
+    """Collect the tensors of a tree and their paths, in the order in which typed.encode meets them."""
     if isinstance(tree, torch.Tensor):
         if type(tree) not in (torch.Tensor, torch.nn.Parameter) or tree.layout != torch.strided:
             raise SessionError(f"{path}: a {type(tree).__name__} of layout {tree.layout} cannot be kept yet")
@@ -209,10 +185,10 @@ def _walk(tree: Any, path: str, names: list[str], tensors: list[torch.Tensor]) -
         tensors.append(tree.detach())
     elif isinstance(tree, dict):
         for key, item in tree.items():
-            _walk(item, f"{path}.{key}", names, tensors)
+            walk(item, f"{path}.{key}", names, tensors)
     elif isinstance(tree, list | tuple):
         for index, item in enumerate(tree):
-            _walk(item, f"{path}.{index}", names, tensors)
+            walk(item, f"{path}.{index}", names, tensors)
 
 
 def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:

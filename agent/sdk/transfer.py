@@ -10,10 +10,12 @@ import torch.distributed as dist
 
 from agent.checkpoint import layout
 from agent.sdk.errors import RestoreError
-from agent.sdk.state import Flat, Tracked, dtype_of
+from agent.sdk.state import dtype_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from agent.sdk.state import Tracked
 
 BUCKET_BYTES = 32 << 20
 _HEADER_MAX = 1 << 30
@@ -43,12 +45,12 @@ class Route:
             dist.recv(tensor, self.source)
 
 
-def give(route: Route, flat: Flat, header: bytes) -> None:
+def give(route: Route, tensors: Sequence[torch.Tensor], header: bytes) -> None:
     """The source's part."""
     route.pass_on(torch.frombuffer(bytearray(header), dtype=torch.uint8).to(route.device))
-    sizes = [(str(tensor.dtype), tensor.nbytes) for tensor in flat.tensors]
+    sizes = [(str(tensor.dtype), tensor.nbytes) for tensor in tensors]
     for bucket in buckets(sizes):
-        parts = [flat.tensors[index].reshape(-1).to(route.device) for index in bucket]
+        parts = [tensors[index].reshape(-1).to(route.device) for index in bucket]
         route.pass_on(torch.cat(parts) if len(parts) > 1 else parts[0].contiguous())
 
 

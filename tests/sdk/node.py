@@ -86,6 +86,7 @@ class Node:
         name = f"job.{len(self.members)}"
         board = Board.create(self.shm / f"{name}.board")
         log = self.folder / f"{name}.log"
+        log.touch()
         pid = self.zygote.spawn(self.script, self._environment(name), log)
         self.members[name] = Member(name, pid, board, log)
         return self.members[name]
