@@ -308,6 +308,17 @@ class Node:
         member.gone = True
         self.interrupt(f"{member.name} is silent")
 
+    def deafen(self) -> None:
+        """The agent is away: no socket, no connection."""
+        for key in list(self._selector.get_map().values()):
+            connection: Any = key.fileobj
+            self.drop(connection)
+        (self.folder / "gate.sock").unlink()
+
+    def listen_again(self) -> None:
+        """The agent is back."""
+        self._listener = self._listen()
+
     def discard(self, member: Member) -> None:
         """End a member that was buried."""
         os.killpg(member.pid, signal.SIGKILL)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,3 +131,26 @@ def test_a_silent_rank_is_broken_away_from(zygote: Zygote, undisturbed: Outcome)
         node.discard(victim)
         node.run()
         assert [line["digest"] for line in node.results()] == undisturbed.digests
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_replacement_that_falls_silent_while_forming(
+    zygote: Zygote, undisturbed: Outcome, victim: int
+) -> None:
+    kill = {"rank": victim, "step": 6, "phase": "backward"}
+    with Node(zygote, SCRIPT, 3, KILL=json.dumps([kill]), WAIT="1") as node:
+        node.run(lambda: node.generation == 1)
+        spare = node.start()
+        node.run(lambda: spare.ready is not None)
+        os.kill(spare.pid, signal.SIGSTOP)
+        node.run(lambda: len(node.generations) == 2)
+        assert node.seat(victim) is spare
+        survivors = [node.seat(rank) for rank in range(3) if rank != victim]
+        node.run(lambda: all(member.said[-1]["op"] in ("forming", "beat") for member in survivors))
+        node.bury(spare)
+        node.run(lambda: len(node.generations) == 3)
+        node.discard(spare)
+        node.run()
+        assert [line["digest"] for line in node.results()] == undisturbed.digests
+        assert [member.rank for member in survivors] == [rank for rank in range(3) if rank != victim]
+        assert node.generations[2]["resume"]["tier"] == "donor"
