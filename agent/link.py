@@ -43,6 +43,14 @@ _OPTIONS = (
 )
 _LEVELS = (events.NodeBeat, events.MemberReport)
 """What the next hello says anyhow: not kept while there is no stream."""
+_BROKEN = (
+    grpc.RpcError,
+    OSError,
+    TimeoutError,
+    WireError,
+    asyncio.InvalidStateError,  # a write on a stream that ended in the same moment
+    grpc.aio.UsageError,  # the same for a channel
+)
 _stub: Any = ControlStub  # generated code has no annotations
 log = logging.getLogger("holdfast.agent.link")
 
@@ -111,7 +119,7 @@ class Link:
                 log.error("%s refuses this agent: %s", target, refused)
                 if not self.welcomes and refusals >= len(self._coordinators):
                     raise
-            except (grpc.RpcError, OSError, TimeoutError, WireError) as error:
+            except _BROKEN as error:
                 log.warning("no stream with %s: %s", target, _reason(error))
             if self.welcomes > before:
                 pause_s, refusals = _BACKOFF_S[0], 0

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import grpc
 import grpc.aio
 
 from agent.frames import Decoder, Message, encode
@@ -172,19 +173,27 @@ class Leader(ControlServicer):
         self.at: list[float] = []
         self.refusal: pb.CoordinatorMessage | None = None
         self._calls: list[Any] = []
+        self._left = asyncio.Event()
         self._server: Any = None
 
-    async def start(self, port: int = 0) -> None:
+    async def start(self) -> None:
         self._server = grpc.aio.server()
         add_to_server(self, self._server)
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
+        self.port = self._server.add_insecure_port("127.0.0.1:0")
         await self._server.start()
 
     async def stop(self) -> None:
-        if self._server is not None:
-            await self._server.stop(None)
-        self._server = None
+        await self._server.stop(None)
+
+    def leave(self) -> None:
+        """Break every stream, and take no other until `lead`."""
+        self._left.set()
         self._calls.clear()
+
+    def lead(self, term: int) -> None:
+        """Take streams again, in this term."""
+        self.term = term
+        self._left.clear()
 
     async def __aenter__(self) -> Leader:
         await self.start()
@@ -194,6 +203,16 @@ class Leader(ControlServicer):
         await self.stop()
 
     async def Link(self, _requests: Any, context: Any) -> None:
+        serving = asyncio.ensure_future(self._serve(context))
+        leaving = asyncio.ensure_future(self._left.wait())
+        done, _ = await asyncio.wait([serving, leaving], return_when=asyncio.FIRST_COMPLETED)
+        for task in (serving, leaving):
+            task.cancel()
+        if leaving in done:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "away")
+        serving.result()
+
+    async def _serve(self, context: Any) -> None:
         hello = codec.greeting_from(await context.read())
         self.hellos.append(hello)
         if self.refusal is not None:

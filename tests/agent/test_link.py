@@ -41,6 +41,7 @@ async def running(node: Node) -> AsyncIterator[None]:
     task = asyncio.create_task(node.link.run())
     try:
         yield
+        assert not task.done(), "the link gave up"
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -60,28 +61,22 @@ async def test_what_is_said_once_arrives_though_the_leader_is_away() -> None:
         node.link.tell(ready(1))
         async with running(node):
             await until(lambda: steps(leader) == {1}, "what was said before there was a stream")
-            await leader.stop()
+            leader.leave()
             node.link.tell(ready(2))
             await until(lambda: not node.link.up, "the break")
             node.link.tell(ready(3))
+            reports = len(leader.reports("job.1"))
             node.link.report(STATUS)
-            await _told_to_the_successor(leader.port)
-
-
-async def _told_to_the_successor(port: int) -> None:
-    successor = Leader(term=2)
-    try:
-        await successor.start(port)
-        await until(lambda: {2, 3} <= steps(successor), "what was said meanwhile")
-        hello = await successor.hello(1)
-        assert hello.term_seen == 1
-        assert hello.joined.members == (STATUS,)
-        await until(lambda: len(successor.of(events.NodeBeat)) > 2, "beats")
-        numbers = [beat.seq for beat in successor.of(events.NodeBeat)]
-        assert numbers == sorted(set(numbers))
-        assert not successor.reports("job.1")
-    finally:
-        await successor.stop()
+            leader.lead(2)
+            await until(lambda: {2, 3} <= steps(leader), "what was said meanwhile")
+            hello = await leader.hello(2)
+            assert hello.term_seen == 1
+            assert hello.joined.members == (STATUS,)
+            beats = len(leader.of(events.NodeBeat))
+            await until(lambda: len(leader.of(events.NodeBeat)) > beats + 2, "beats")
+            numbers = [beat.seq for beat in leader.of(events.NodeBeat)]
+            assert numbers == sorted(set(numbers))
+            assert len(leader.reports("job.1")) == reports
 
 
 async def test_an_old_leader_is_not_obeyed() -> None:
@@ -93,7 +88,7 @@ async def test_an_old_leader_is_not_obeyed() -> None:
             await until(lambda: node.orders, "the order")
             await new.order(effects.Release("n0", "job", 2), term=4)
             await until(lambda: node.dropped, "the drop")
-            await new.stop()
+            new.leave()
             await until(lambda: len(old.hellos) > 1, "a second attempt: its welcome was of an old term")
             assert not node.link.up
             assert node.link.term == 9
