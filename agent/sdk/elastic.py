@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import torch.distributed as dist
 
 from agent.checkpoint.shm import ArenaError
-from agent.sdk import snapshot, transfer
+from agent.sdk import keeping, snapshot, transfer
 from agent.sdk.environment import announce
 from agent.sdk.errors import Interrupted, RestoreError, SessionError
 from agent.sdk.formation import Source
@@ -186,7 +186,7 @@ class _Loop:
         if session._board is not None:
             session._board.completed = session._completed
         if session._completed:
-            _ask_for_room(session, gate)
+            keeping.ask_for_room(session, gate)
 
     def _restore(self, formation: Formation, port: int) -> None:
         session, resume = self._session, formation.resume
@@ -254,12 +254,12 @@ class _Loop:
         session._check_interrupted()
         deadline = time.monotonic() + _LAST_SNAPSHOT_S
         while session._environment.snapshot_every and session._tracked.objects:
-            reason = _snapshot(session, gate)
+            reason = keeping.snapshot(session, gate)
             if not reason:
                 break
             session._check_interrupted()
             if time.monotonic() > deadline:
-                _skipped(session, gate, reason)
+                keeping.skipped(session, gate, reason)
                 break
             gate.wait(lambda orders: orders.interrupted >= session._generation, _POLL_S)
         session._held = session._completed
@@ -287,94 +287,6 @@ def _share(session: Session, resume: Source, port: int) -> set[int]:
             session._held = -1
             transfer.take(route, rows[resume.rank][2], session._tracked)
     return {row[1] for row in rows}
-
-
-def after_step(session: Session, gate: Gate, now_ns: int) -> None:
-    """What follows a completed step: news to the agent, and the snapshot when one is due."""
-    first = session._first_of_generation
-    if first is not None:
-        session._first_of_generation = None
-        _started(session, gate, first, now_ns)
-    every = session._environment.snapshot_every
-    if every and session._completed % every == 0 and session._tracked.objects:
-        session._show("snapshot")
-        reason = _snapshot(session, gate)
-        if reason:
-            _skipped(session, gate, reason)
-        session._show("between")
-
-
-def _started(session: Session, gate: Gate, first: tuple[float, float, float], now_ns: int) -> None:
-    form_s, restore_s, begun = first
-    if session._board is not None:
-        session._board.resumed_ns = now_ns
-        session._board.resumed_generation = session._generation
-    gate.say(
-        {
-            "op": "started",
-            "generation": session._generation,
-            "step": session._completed,
-            "form_s": form_s,
-            "restore_s": restore_s,
-            "first_step_s": now_ns / 1e9 - begun,
-        }
-    )
-    _ask_for_room(session, gate)
-
-
-def _ask_for_room(session: Session, gate: Gate) -> None:
-    """Say how large a snapshot is, once the optimizer has its state."""
-    if session._environment.snapshot_every and session._tracked.objects and not session._snapshots.path:
-        gate.say({"op": "tracked", "bytes": session._snapshots.needs()}, keep=True)
-
-
-def _snapshot(session: Session, gate: Gate) -> str:
-    """Take one now: "" or why not."""
-    reason = _attach(session, gate)
-    if reason:
-        return reason
-    outcome = session._snapshots.write(session._completed, session._generation, gate.orders.released_step)
-    if isinstance(outcome, str):
-        if "outgrown" in outcome:
-            gate.say({"op": "tracked", "bytes": session._snapshots.needs()}, keep=True)
-        return outcome
-    gate.say(
-        {
-            "op": "snapshot",
-            "generation": session._generation,
-            "step": session._completed,
-            "slot": outcome,
-        },
-        keep=True,
-    )
-    return ""
-
-
-def _attach(session: Session, gate: Gate) -> str:
-    """Use the arena that the agent named last: "" or why there is none."""
-    arena = gate.orders.arena
-    if arena is None:
-        return "no shared memory yet"
-    if arena["op"] == "arena_failed":
-        return str(arena.get("reason", "the agent has no shared memory"))
-    if gate.arena_taken is not arena:
-        try:
-            session._snapshots.attach(arena["path"])
-        except ArenaError as error:
-            return str(error)
-        gate.arena_taken = arena
-    return ""
-
-
-def _skipped(session: Session, gate: Gate, reason: str) -> None:
-    gate.say(
-        {
-            "op": "snapshot_skipped",
-            "generation": session._generation,
-            "step": session._completed,
-            "reason": reason[:500],
-        }
-    )
 
 
 def _clear(error: BaseException) -> None:

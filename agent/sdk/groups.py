@@ -9,6 +9,7 @@ import struct
 import sys
 import threading
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from agent.sdk.formation import Formation
 
 _CONNECT_TRY_S = 0.25
+_STORE_TRY = timedelta(seconds=1)
 _CONNECT_PAUSE_S = 0.02
 _SIOCGIFADDR = 0x8915
 
@@ -67,8 +69,7 @@ class Groups:
             self._before, self._window = sockets.opened(), None
             self._active = formation.number
         host, port = split_address(formation.store)
-        self._reach(host, port, formation.number)
-        self._client = TCPStore(host, port, None, False, wait_for_workers=False)
+        self._client = self._reach(host, port, formation.number)
         hook = sys.excepthook
         try:
             dist.init_process_group(
@@ -122,22 +123,25 @@ class Groups:
         with self._lock:
             self._active = 0
         _abort()
+        # A failed init has counted the group it did not make: names would differ between ranks.
+        distributed_c10d._world.group_count = 0
         self._window, self._before, self._client = None, frozenset(), None
 
     def neutralise(self) -> None:
         """In a forked child: these sockets are the parent's."""
         sockets.close_inherited(self._served | (self._window or frozenset()))
 
-    def _reach(self, host: str, port: int, generation: int) -> None:
-        """Wait until the store can be reached, which may be never: an interrupt ends it."""
-        while True:
+    def _reach(self, host: str, port: int, generation: int) -> TCPStore:
+        """A client of the generation's store. That may never be there: an interrupt ends the attempts."""
+        while not self._stale(generation):
             try:
                 socket.create_connection((host, port), _CONNECT_TRY_S).close()
-                return
-            except OSError:
+                client = TCPStore(host, port, None, False, timeout=_STORE_TRY, wait_for_workers=False)
+                client.set_timeout(dist.default_pg_timeout)
+                return client
+            except (OSError, dist.DistError):  # torch retries a silent server for as long as it is given
                 time.sleep(_CONNECT_PAUSE_S)
-            if self._stale(generation):
-                raise Interrupted
+        raise Interrupted
 
     _stale: Callable[[int], bool] = staticmethod(lambda _: False)
 

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from agent.board import PHASES, Board
-from agent.sdk import ddp, elastic, groups, randomness, sampling
+from agent.sdk import ddp, elastic, groups, keeping, randomness, sampling
 from agent.sdk.environment import Environment
 from agent.sdk.errors import Interrupted, SessionError
 from agent.sdk.gate import VERSION, Gate
@@ -199,7 +199,7 @@ class Session:
         self._show("between")
         now = self._record(self._completed - 1)
         if self._gate is not None:
-            elastic.after_step(self, self._gate, now)
+            keeping.after_step(self, self._gate, now)
 
     def _record(self, step: int) -> int:
         """Write down that a step is complete; when (CLOCK_MONOTONIC, ns)."""
