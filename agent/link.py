@@ -49,7 +49,7 @@ _BROKEN = (
     TimeoutError,
     WireError,
     asyncio.InvalidStateError,  # a write on a stream that ended in the same moment
-    grpc.aio.UsageError,  # the same for a channel
+    grpc.aio.BaseError,  # the same, found out later
 )
 _stub: Any = ControlStub  # generated code has no annotations
 log = logging.getLogger("holdfast.agent.link")

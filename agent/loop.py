@@ -139,6 +139,7 @@ class _Shell:
         await asyncio.gather(*tasks, return_exceptions=True)
         await node.gate.close()
         await node.snapshots.close()
+        await node.arenas.close()
         node.stop_judging()
         if node.outputs is not None:
             node.outputs.close()

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from agent import core
+from agent.arenas import Arenas
 from agent.environment import NodeFacts
 from agent.exits import Exits
 from agent.gate import VERSION as GATE_VERSION
@@ -50,6 +51,7 @@ class Node:
         self.members = Members(paths, self._changed)
         self.gate = Gate(paths.gate, self)
         self.exits = Exits(self)
+        self.arenas = Arenas(self)
         self.launcher = LauncherClient(paths, settings.orphan_timeout_s, self.exits.hear)
         self.snapshots = Snapshots(paths, self.incarnation, self.tell, self._loaded)
         self.outputs = Outputs() if settings.show_output else None

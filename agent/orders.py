@@ -161,6 +161,7 @@ class Orders:
         node = self._node
         for member in node.members.of(order.job):
             if member.alive:
-                node.gate.push(member.name, {"op": "release", "step": order.step})
+                release = {"op": "release", "step": order.step, "void": order.void_step}
+                node.gate.push(member.name, release)
             elif NO_STEP <= member.status.snapshot_step < order.step:
                 node.dismiss(member)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from agent.checkpoint.arena import Arena
-from agent.checkpoint.shm import ArenaError
 from agent.gate import BadMessage, integer, number, text
 from controlplane.core import events
 from controlplane.core.model import Cause, Failure, MemberPhase
@@ -93,20 +91,8 @@ class Ranks:
 
     def _tracked(self, member: Member, message: Message) -> None:
         needed = integer(message, "bytes")
-        arena = member.arena
-        if arena is None or arena.slot_bytes < needed:
-            try:
-                fresh = Arena.create(self._node.paths.arena(member.name), needed)
-            except ArenaError as error:
-                log.error("%s gets no arena: %s", member.name, error)
-                self._node.gate.push(member.name, {"op": "arena_failed", "reason": str(error)})
-                return
-            if arena is not None:
-                arena.close()
-            member.arena = arena = fresh
-        answer = {"op": "arena", "path": str(arena.path), "slot_bytes": arena.slot_bytes}
-        self._node.gate.push(member.name, answer)
         self._node.members.update(member, state_bytes=needed)
+        self._node.arenas.ask(member, needed)
 
     def _ready(self, member: Member, message: Message) -> None:
         self._node.members.update(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.checkpoint import layout, load, save
 from agent.checkpoint.arena import Arena
-from agent.checkpoint.errors import CheckpointError
+from agent.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused
 from agent.checkpoint.shm import ArenaError
 from agent.checkpoint.store import Store
 from controlplane.core import effects, events
@@ -59,7 +59,7 @@ class Snapshots:
             effects.Publish: self._publish,
             effects.Load: self._load,
         }
-        self._failed: dict[type[Any], Callable[[Any, str], events.Event]] = {
+        self._failed: dict[type[Any], Callable[[Any, Exception], events.Event]] = {
             effects.Persist: self._persist_failed,
             effects.Publish: self._publish_failed,
             effects.Load: self._load_failed,
@@ -103,7 +103,7 @@ class Snapshots:
         except _FAILURES as error:
             log.warning("%s of %s failed: %s", kind.__name__, key[1:], error)
             del self._results[key]
-            self._tell(self._failed[kind](order, str(error) or type(error).__name__))
+            self._tell(self._failed[kind](order, error))
             return
         self._results[key] = result
         while len(self._results) > _RESULTS_MAX:
@@ -174,16 +174,24 @@ class Snapshots:
         needs = (layout.room(shard.data_bytes, len(shard.header)) for shard in manifest.shards)
         return Arena.create(path, max(needs, default=0))
 
-    def _persist_failed(self, order: effects.Persist, reason: str) -> events.Event:
-        return events.PersistFailed(order.node, self._incarnation, order.spec.job, order.checkpoint, reason)
-
-    def _publish_failed(self, order: effects.Publish, reason: str) -> events.Event:
-        return events.Published(order.node, self._incarnation, order.record.job, order.record.id, reason)
-
-    def _load_failed(self, order: effects.Load, reason: str) -> events.Event:
-        return events.Loaded(
-            order.node, self._incarnation, order.record.job, order.record.id, order.member, reason
+    def _persist_failed(self, order: effects.Persist, error: Exception) -> events.Event:
+        return events.PersistFailed(
+            order.node, self._incarnation, order.spec.job, order.checkpoint, _said(error)
         )
+
+    def _publish_failed(self, order: effects.Publish, error: Exception) -> events.Event:
+        record = order.record
+        return events.Published(order.node, self._incarnation, record.job, record.id, _said(error))
+
+    def _load_failed(self, order: effects.Load, error: Exception) -> events.Event:
+        record, corrupt = order.record, isinstance(error, CheckpointCorrupt | CheckpointRefused)
+        return events.Loaded(
+            order.node, self._incarnation, record.job, record.id, order.member, _said(error), corrupt
+        )
+
+
+def _said(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 def _what(order: effects.Persist) -> tuple[int, int]:

@@ -214,12 +214,13 @@ class Leader(ControlServicer):
 
     async def _serve(self, context: Any) -> None:
         hello = codec.greeting_from(await context.read())
-        self.hellos.append(hello)
         if self.refusal is not None:
+            self.hellos.append(hello)
             await context.write(self.refusal)
             return
         await context.write(codec.welcome(hello.cluster, 0.2, self.term))
         self._calls.append(context)
+        self.hellos.append(hello)
         joined = hello.joined
         while (message := await context.read()) is not grpc.aio.EOF:
             self.at.append(time.monotonic())
