@@ -184,29 +184,32 @@ class Arena:
         """The READY slot that holds the state of `step` completed steps; the newest generation's."""
         return max((slot for slot in self._ready() if slot.step == step), key=_age, default=None)
 
-    def begin(self, step: int, generation: int, *, released_step: int) -> SlotWriter | SkipReason:
+    def begin(
+        self, step: int, generation: int, *, released_step: int, void_step: int = -1
+    ) -> SlotWriter | SkipReason:
         """Take the slot that may be overwritten, or say why there is none.
 
         `released_step`: the newest snapshot known to be READY on all ranks; after a roll back it starts
-        again at the step rolled back to. Empty and torn slots go first. With both READY the older one goes
-        if the newer is released. If the newer belongs to an ended generation and was not released, it goes
+        again at the step rolled back to. `void_step`: unreleased snapshots up to it never will be released.
+        Empty and torn slots go first. With both READY the older one goes if the newer is released. A void
+        newer one goes itself. If the newer belongs to an ended generation and was not released, it goes
         itself, for it never will be: so releases of earlier generations must be heard before a generation
         forms (one connection, in order, repeated after a reconnect)."""
         with locked(self._descriptor, self.path):
-            slot = self._overwritable(generation, released_step)
+            slot = self._overwritable(generation, released_step, void_step)
             if isinstance(slot, SlotView):
                 self._set(slot.index, state=SlotState.WRITING)
                 return SlotWriter(self, slot.index, step, generation)
             return slot
 
-    def _overwritable(self, generation: int, released_step: int) -> SlotView | SkipReason:
+    def _overwritable(self, generation: int, released_step: int, void_step: int) -> SlotView | SkipReason:
         for slot in self.slots:
             if slot.state != SlotState.READY and not slot.pins:
                 return slot
         older, newer = sorted(self.slots, key=_age)
         if newer.step <= released_step:
             chosen = older
-        elif newer.generation < generation:
+        elif newer.generation < generation or newer.step <= void_step:
             chosen = newer
         else:
             return SkipReason(f"snapshot {newer.step} is not ready on all ranks yet")

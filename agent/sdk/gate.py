@@ -39,6 +39,7 @@ class Orders:
         self.form: formation.Formation | None = None
         self.arena: Message | None = None
         self.released_step = -1
+        self.void_step = -1
         self.complete: Message | None = None
         self.refused = ""
 
@@ -257,11 +258,16 @@ class Gate:
     def _hear_form(self, message: Message) -> None:
         formed = formation.parse(message)
         newest = self.orders.form
+        if newest is None or formed.number > newest.number:
+            # After a roll back, what was released of the steps to come is so no more.
+            self.orders.released_step = min(self.orders.released_step, formed.resume.step)
+            self.orders.void_step = -1
         if newest is None or formed.number >= newest.number:
             self.orders.form = formed
 
     def _hear_release(self, message: Message) -> None:
         self.orders.released_step = max(self.orders.released_step, _step(message, "step"))
+        self.orders.void_step = max(self.orders.void_step, _step({"void": -1} | message, "void"))
 
     def _hear_complete(self, message: Message) -> None:
         self.orders.complete = message

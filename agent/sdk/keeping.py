@@ -55,7 +55,10 @@ def snapshot(session: Session, gate: Gate) -> str:
     reason = _attach(session, gate)
     if reason:
         return reason
-    outcome = session._snapshots.write(session._completed, session._generation, gate.orders.released_step)
+    orders = gate.orders
+    outcome = session._snapshots.write(
+        session._completed, session._generation, orders.released_step, orders.void_step
+    )
     if isinstance(outcome, str):
         if "outgrown" in outcome:
             gate.say({"op": "tracked", "bytes": session._snapshots.needs()}, keep=True)

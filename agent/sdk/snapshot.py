@@ -74,7 +74,7 @@ class Snapshots:
             self._arena.close()
             self._arena = None
 
-    def write(self, step: int, generation: int, released_step: int) -> int | str:
+    def write(self, step: int, generation: int, released_step: int, void_step: int = -1) -> int | str:
         """Copy the state into the free slot: the slot's index, or why it was skipped."""
         if self._arena is None:
             return "no shared memory yet"
@@ -83,7 +83,7 @@ class Snapshots:
         data_bytes = self._plan.data_bytes
         if align(data_bytes, HEADER_ALIGN_BYTES) + len(header) > self._arena.slot_bytes:
             return "the state has outgrown the slot"
-        writer = self._arena.begin(step, generation, released_step=released_step)
+        writer = self._arena.begin(step, generation, released_step=released_step, void_step=void_step)
         if isinstance(writer, SkipReason):
             return str(writer)
         self._fill(writer, tensors, self._plan.placed)

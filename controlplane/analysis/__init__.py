@@ -1,1 +1,1 @@
-"""Pure analysis: numbers in, findings out. Its first rooms (trends, stragglers, stalls) are still to be built."""
+"""Pure analysis: numbers in, findings out. Its rooms are still to be built."""

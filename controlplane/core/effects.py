@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controlplane.core.model import NO_RANK, Role
+from controlplane.core.model import NO_RANK, NO_STEP, Role
 
 if TYPE_CHECKING:
     from controlplane.core.model import (
@@ -109,11 +109,13 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Snapshot `step` is READY on all ranks: older slots of the job may be overwritten."""
+    """Snapshot `step` is READY on all ranks: older slots of the job may be overwritten. Snapshots up to
+    `void_step` besides it never will be: some rank skipped them, so they may be overwritten too."""
 
     node: str
     job: str
     step: int
+    void_step: int = NO_STEP
 
 
 @dataclass(frozen=True, slots=True)

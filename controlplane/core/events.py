@@ -147,7 +147,9 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A checkpoint was fetched and verified into the arena of `member` (or not: reason not "")."""
+    """A checkpoint was fetched and verified into the arena of `member` (or not: reason not "").
+
+    `corrupt`: the checkpoint itself is at fault, not the way to it (storage away, no memory)."""
 
     node: str
     incarnation: int
@@ -155,6 +157,7 @@ class Loaded:
     checkpoint: str
     member: str
     reason: str = ""
+    corrupt: bool = False
 
 
 @dataclass(frozen=True, slots=True)

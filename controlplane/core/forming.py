@@ -70,7 +70,7 @@ def generation_met(job: Job) -> bool:
 
 
 def _order_load(m: Machine, job: Job, member: Member, choice: Resume) -> None:
-    m.set_phase(job, JobPhase.LOADING, choice.reason)
+    m.set_phase(job, JobPhase.LOADING, job.load_trouble or choice.reason)
     record = job.checkpoints[choice.checkpoint]
     key = ("load", member.node, member.name, record.id)
     m.order(job, key, fx.Load(member.node, member.name, job.spec, record), m.settings.long_retry_s)
@@ -87,8 +87,11 @@ def loaded(m: Machine, event: ev.Loaded) -> None:
         m.drop("stale_loaded", event.checkpoint, f"{event.member} is not the one that reads it")
         return
     m.touch(job)
+    job.load_trouble = ""
     if not event.reason:
         job.loaded = (event.member, event.checkpoint)
+    elif not event.corrupt:
+        job.load_trouble = f"checkpoint {record.id} could not be loaded, and is tried again: {event.reason}"
     elif not record.bad:
         mark_bad(m, job, record.id, event.reason)
 
@@ -137,7 +140,8 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
     job.generation, job.storing = generation, None
     job.clock.stored = m.now
     job.form_by = m.now + m.settings.form_timeout_s
-    job.snapshots, job.released, job.final_by, job.final_tried = {}, NO_STEP, None, False
+    job.snapshots, job.released, job.voided = {}, NO_STEP, NO_STEP
+    job.final_by, job.final_tried = None, False
     job.begun = min(job.begun, generation.resume.step)
     job.phases = {}
     lost = max(0, job.known_step - generation.resume.step)

@@ -126,11 +126,13 @@ class Job:
     spare_failures: dict[str, int] = field(default_factory=dict)  # by node
     known_step: int = NO_STEP  # newest step known to be completed anywhere
     loaded: tuple[str, str] = ("", "")  # (member, checkpoint) in place
+    load_trouble: str = ""  # why the checkpoint chosen could not be loaded yet
     spoiled: dict[tuple[str, int], str] = field(default_factory=dict)  # snapshots that would not restore
     phases: dict[str, float] = field(default_factory=dict)  # of the members' restart, slowest of each
     checkpoints: dict[str, CheckpointRecord] = field(default_factory=dict)  # what etcd holds
-    snapshots: dict[int, int] = field(default_factory=dict)  # rank -> newest slot, this generation
+    snapshots: dict[int, tuple[int, ...]] = field(default_factory=dict)  # rank -> its slots, this generation
     released: int = NO_STEP
+    voided: int = NO_STEP  # no unreleased snapshot up to this step will be released any more
     begun: int = 0  # step of the newest checkpoint begun
     skipped: int = 0  # step of the newest checkpoint skipped because another was in flight
     saving: Saving | None = None

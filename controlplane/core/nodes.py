@@ -29,7 +29,7 @@ def joined(m: Machine, event: ev.NodeJoined) -> None:
         node.seq = node.top = -1
         for _, member in m.members_of(node.name):
             member.seen_seq = -1
-    was = node.state
+    was, away_s = node.state, m.now - node.heard_at
     node.incarnation, node.launcher, node.address = event.incarnation, event.launcher, event.address
     node.slots, node.port, node.heard_at = event.slots, event.port, m.now
     node.state, node.reason = "up", ""
@@ -38,7 +38,12 @@ def joined(m: Machine, event: ev.NodeJoined) -> None:
         _record(m, node)
     _listen(m, node)
     _forget_orders(m, node)
-    _whole_view(m, node, event.members, node.top, Cause.NODE_RESTARTED)
+    missing = Failure(
+        Cause.NODE_RESTARTED,
+        f"node {node.name} came back without it",
+        age_s=away_s if was == "suspect" else 0.0,
+    )
+    _whole_view(m, node, event.members, node.top, missing)
     _touch_all(m)
 
 
@@ -67,7 +72,8 @@ def beat(m: Machine, event: ev.NodeBeat) -> None:
         return
     node.seq, node.port = event.seq, event.port
     node.top = max(node.top, event.seq)
-    _whole_view(m, node, event.members, event.seq, Cause.EXITED)
+    missing = Failure(Cause.EXITED, f"the agent of {node.name} lists it no more")
+    _whole_view(m, node, event.members, event.seq, missing)
 
 
 def report(m: Machine, event: ev.MemberReport) -> None:
@@ -169,23 +175,23 @@ def _touch_all(m: Machine) -> None:
         m.touch(job)
 
 
-def _whole_view(m: Machine, node: Node, statuses: tuple[MemberStatus, ...], seq: int, cause: Cause) -> None:
+def _whole_view(
+    m: Machine, node: Node, statuses: tuple[MemberStatus, ...], seq: int, missing: Failure
+) -> None:
     listed = {status.member for status in statuses}
     for status in statuses:
         members.observe(m, node.name, status, seq)
     for job, member in m.members_of(node.name):
         if member.name not in listed:
-            _missing(m, job, member, seq, cause)
+            _missing(m, job, member, seq, missing)
 
 
-def _missing(m: Machine, job: Job, member: Member, seq: int, cause: Cause) -> None:
+def _missing(m: Machine, job: Job, member: Member, seq: int, failure: Failure) -> None:
     """A member that its agent does not list: an order under way, a ghost, or a loss."""
     if member.launch is not None and member.status is None:
         return
     if member.seen_seq > seq:
         return
     if not member.dead and not (member.done and job.ended):
-        words = {Cause.NODE_RESTARTED: f"node {member.node} came back without it"}
-        message = words.get(cause, f"the agent of {member.node} lists it no more")
-        members.bury(m, job, member, Failure(cause, message, step=members.step_of(member)))
+        members.bury(m, job, member, failure)
     members.forget(m, job, member)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from controlplane.core import effects as fx
 from controlplane.core import ending, formation, incidents
 from controlplane.core.job import Job, Member
-from controlplane.core.model import Generation, JobPhase, MemberPhase, Resume, Role, Tier
+from controlplane.core.model import NO_STEP, Generation, JobPhase, MemberPhase, Resume, Role, Tier
 
 if TYPE_CHECKING:
     from controlplane.core import events as ev
@@ -160,7 +160,7 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
         return
     job.generation, job.storing, job.relaunch = generation, None, False
     job.clock.stored = job.launched_at = m.now
-    job.snapshots, job.released = {}, -1
+    job.snapshots, job.released, job.voided = {}, NO_STEP, NO_STEP
     for member in job.seated():
         job.sent.pop(("launch", member.node, member.name), None)
     incidents.tell(m, job, {"fence": m.now - job.clock.judged}, generation_after=generation.number)

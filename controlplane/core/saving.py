@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from controlplane.core import commit
 from controlplane.core import effects as fx
 from controlplane.core.commit import Saving, Stage
-from controlplane.core.model import JobPhase, MemberPhase
+from controlplane.core.model import NO_STEP, JobPhase, MemberPhase
 
 if TYPE_CHECKING:
     from controlplane.core import events as ev
-    from controlplane.core.job import Job
+    from controlplane.core.job import Job, Member
     from controlplane.core.machine import Machine
-    from controlplane.core.model import CheckpointRecord
+    from controlplane.core.model import CheckpointRecord, MemberStatus
 
 
 def snapshot(m: Machine, event: ev.SnapshotReady) -> None:
@@ -32,7 +32,10 @@ def snapshot(m: Machine, event: ev.SnapshotReady) -> None:
 
 
 def _have(job: Job, rank: int, step: int) -> None:
-    job.snapshots[rank] = max(job.snapshots.get(rank, -1), step)
+    """A rank has two slots: the newest two steps that it told of are what it holds."""
+    held = job.snapshots.get(rank, ())
+    if step not in held:
+        job.snapshots[rank] = tuple(sorted((*held, step)))[-2:]
     job.known_step = max(job.known_step, step)
 
 
@@ -41,7 +44,7 @@ def tend(m: Machine, job: Job) -> None:
     _from_statuses(job)
     if job.phase is JobPhase.RUNNING and job.generation is not None and job.generation.store:
         whole = len(job.snapshots) == len(job.seats)
-        step = min(job.snapshots.values()) if whole else _newest_behind(job, job.generation.resume.step)
+        step = _common(job) if whole else _newest_behind(job, job.generation.resume.step)
         if step > job.released:
             _release(m, job, step, whole)
         else:
@@ -54,6 +57,13 @@ def _newest_behind(job: Job, step: int) -> int:
     """The newest snapshot of an earlier generation: its older slots may go, or no rank finds room."""
     slots = [mb.status.snapshot_step for mb in job.seated() if mb.status]
     return max((slot for slot in slots if slot <= step), default=-1)
+
+
+def _common(job: Job) -> int:
+    """The newest step that every rank holds; NO_STEP when there is none, or it is void."""
+    held = [set(steps) for steps in job.snapshots.values()]
+    common = max(set.intersection(*held), default=NO_STEP)
+    return common if common > job.voided else NO_STEP
 
 
 def _from_statuses(job: Job) -> None:
@@ -83,15 +93,45 @@ def _release(m: Machine, job: Job, step: int, whole: bool) -> None:
 
 
 def _release_again(m: Machine, job: Job) -> None:
-    """A rank that is two snapshots on and made none has missed the release."""
-    for member in job.seated() if job.released >= 0 else []:
+    """A rank that is two snapshots on and made none has missed the release; or the others have passed
+    over the one that it holds: that one is void then, so that all can go on from the next."""
+    for member in job.seated():
         status = member.status
-        if status is None or status.snapshot_step > job.released:
+        if status is None or not _behind(job, status):
             continue
-        late = status.phase is MemberPhase.FINISHED and status.snapshot_step < status.held_step
-        if late or status.step >= job.released + 2 * job.spec.snapshot_every:
-            key = ("release", member.node, str(job.released))
-            m.order(job, key, fx.Release(member.node, job.name, job.released), m.settings.long_retry_s)
+        nodes = [member.node]
+        if status.snapshot_step > job.released:
+            job.voided = max(job.voided, _passed_over(job))
+            nodes = job.seat_nodes()
+        for node in nodes if max(job.released, job.voided) > NO_STEP else []:
+            key = ("release", node, str(job.released), str(job.voided))
+            order = fx.Release(node, job.name, job.released, job.voided)
+            m.order(job, key, order, m.settings.long_retry_s)
+
+
+def _passed_over(job: Job) -> int:
+    """The newest snapshot that some rank made and another has surely left out; NO_STEP when there is none."""
+    steps = [step for held in job.snapshots.values() for step in held if step > job.released]
+    return max(
+        (step for step in steps if any(_left_out(job, mb, step) for mb in job.seated())), default=NO_STEP
+    )
+
+
+def _left_out(job: Job, member: Member, step: int) -> bool:
+    status = member.status
+    if status is None or step in job.snapshots.get(member.rank, ()):
+        return False
+    if status.phase is MemberPhase.FINISHED:
+        return status.held_step > step
+    return status.step >= step + job.spec.snapshot_every
+
+
+def _behind(job: Job, status: MemberStatus) -> bool:
+    """Whether it found no room for a snapshot that it should have made since its newest."""
+    newest = max(status.snapshot_step, job.released)
+    if status.phase is MemberPhase.FINISHED and newest < status.held_step:
+        return True
+    return status.step >= newest + 2 * job.spec.snapshot_every
 
 
 def begin(m: Machine, job: Job, step: int, final: bool = False) -> None:

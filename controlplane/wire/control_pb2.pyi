@@ -288,16 +288,18 @@ class Published(_message.Message):
     def __init__(self, job: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Loaded(_message.Message):
-    __slots__ = ("job", "checkpoint", "member", "reason")
+    __slots__ = ("job", "checkpoint", "member", "reason", "corrupt")
     JOB_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    CORRUPT_FIELD_NUMBER: _ClassVar[int]
     job: str
     checkpoint: str
     member: str
     reason: str
-    def __init__(self, job: _Optional[str] = ..., checkpoint: _Optional[str] = ..., member: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    corrupt: bool
+    def __init__(self, job: _Optional[str] = ..., checkpoint: _Optional[str] = ..., member: _Optional[str] = ..., reason: _Optional[str] = ..., corrupt: bool = ...) -> None: ...
 
 class OrderFailed(_message.Message):
     __slots__ = ("job", "member", "failure")
@@ -418,12 +420,14 @@ class Complete(_message.Message):
     def __init__(self, job: _Optional[str] = ..., ok: bool = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Release(_message.Message):
-    __slots__ = ("job", "step")
+    __slots__ = ("job", "step", "void_step")
     JOB_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
+    VOID_STEP_FIELD_NUMBER: _ClassVar[int]
     job: str
     step: int
-    def __init__(self, job: _Optional[str] = ..., step: _Optional[int] = ...) -> None: ...
+    void_step: int
+    def __init__(self, job: _Optional[str] = ..., step: _Optional[int] = ..., void_step: _Optional[int] = ...) -> None: ...
 
 class Persist(_message.Message):
     __slots__ = ("member", "spec", "checkpoint", "step", "generation", "kind", "base", "versions")

@@ -187,6 +187,7 @@ class Agent:
     def release(self, order: fx.Release) -> None:
         for rank in self.ranks.values():
             rank.released = max(rank.released, order.step)
+            rank.void = max(rank.void, order.void_step)
             if rank.phase is MemberPhase.FINISHED and rank.held not in rank.slots:
                 rank.save()
 
@@ -232,9 +233,12 @@ class Agent:
 
     def load(self, order: fx.Load) -> None:
         name = order.record.id
-        reason = "chunk 3 does not match its hash" if name in self.world.storage.rotten else ""
+        corrupt = name in self.world.storage.rotten
+        reason = "chunk 3 does not match its hash" if corrupt else ""
+        if self.world.faulty("storage"):
+            corrupt, reason = False, "the storage does not answer"
         delay = self.world.rng.uniform(0.1, 1.0)
-        event = ev.Loaded(self.name, self.incarnation, order.spec.job, name, order.member, reason)
+        event = ev.Loaded(self.name, self.incarnation, order.spec.job, name, order.member, reason, corrupt)
         self.world.clock.after(delay, lambda: self.send(event))
 
     # -------------------------------------------------------------- faults

@@ -42,6 +42,7 @@ class Rank:
     slots: dict[int, str] = field(default_factory=dict)  # step -> lineage; the arena outlives the process
     slot_generation: int = 0
     released: int = NO_STEP
+    void: int = NO_STEP
     failure: Failure | None = None
     stopped: bool = False  # SIGSTOP: silent
     wedged: bool = False  # does not come when it is called
@@ -94,9 +95,13 @@ class Rank:
             self.slot_generation = self.generation
             return True
         if len(self.slots) == 2:
-            if self.released < max(self.slots):
+            newer = max(self.slots)
+            if self.released >= newer:
+                del self.slots[min(self.slots)]
+            elif newer <= self.void:
+                del self.slots[newer]
+            else:
                 return False
-            del self.slots[min(self.slots)]
         self.slots[self.held] = self.line
         self.slot_generation = self.generation
         return True

@@ -42,7 +42,13 @@ from tests.transcripts.show import show
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-STATUS_FIELDS = {"held": "held_step", "gen": "generation", "step": "step", "snap": "snapshot_step"}
+STATUS_FIELDS = {
+    "held": "held_step",
+    "gen": "generation",
+    "step": "step",
+    "snap": "snapshot_step",
+    "snapgen": "snapshot_generation",
+}
 FAILURE_FIELDS = ("cause", "exception", "traceback", "code", "signal", "age", "message")
 
 
@@ -185,6 +191,8 @@ class Play:
     def snapshot(self, plain: list[str], named: dict[str, str]) -> None:
         generation = self.etcd.generations["j"]
         for seat in generation.seats:
+            if seat.node != named.get("on", seat.node):
+                continue
             host = self.hosts[seat.node]
             self.feed(
                 ev.SnapshotReady(
@@ -223,7 +231,15 @@ class Play:
         order: fx.Load = self.last[fx.Load]
         node, reason = self.hosts[order.node], " ".join(plain)
         self.feed(
-            ev.Loaded(order.node, node.incarnation, order.spec.job, order.record.id, order.member, reason)
+            ev.Loaded(
+                order.node,
+                node.incarnation,
+                order.spec.job,
+                order.record.id,
+                order.member,
+                reason,
+                bool(reason) and named.get("because", "rot") == "rot",
+            )
         )
 
     def wait(self, plain: list[str], named: dict[str, str]) -> None:

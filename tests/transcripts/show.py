@@ -77,7 +77,7 @@ SHOW: dict[type[Any], Callable[[Any], str]] = {
     fx.Form: lambda e: f"{e.node} {_generation(e.generation)}",
     fx.Kill: lambda e: f"{e.node} {e.member}: {e.reason}",
     fx.Complete: lambda e: f"{e.node} ok={e.ok}: {_text(e.reason)}",
-    fx.Release: lambda e: f"{e.node} step={e.step}",
+    fx.Release: lambda e: f"{e.node} step={e.step}" + (f" void={e.void_step}" if e.void_step >= 0 else ""),
     fx.Persist: lambda e: f"{e.node} {e.member} {e.checkpoint} {e.kind} base={e.base} {e.versions}",
     fx.Publish: lambda e: f"{e.node} {e.record.id}",
     fx.Load: lambda e: f"{e.node} {e.member} {e.record.id}",
