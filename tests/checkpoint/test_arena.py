@@ -64,6 +64,16 @@ def test_the_older_slot_goes_once_the_newer_is_ready_everywhere(arena: Arena) ->
     assert [slot.step for slot in arena.slots if slot.state == SlotState.READY] == [30, 20]
 
 
+def test_a_void_snapshot_makes_room_and_the_released_one_stays(arena: Arena) -> None:
+    fill(arena, 10, -1)
+    fill(arena, 20, -1)
+    assert isinstance(arena.begin(30, 1, released_step=10, void_step=10), SkipReason)
+    writer = arena.begin(30, 1, released_step=10, void_step=20)
+    assert not isinstance(writer, SkipReason)
+    write(writer, SMALL, content(SMALL, 30))
+    assert sorted(slot.step for slot in arena.slots) == [10, 30]
+
+
 def test_a_pinned_slot_is_not_overwritten(arena: Arena) -> None:
     older = fill(arena, 10, released=-1)
     fill(arena, 20, released=10)
