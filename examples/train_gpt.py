@@ -137,7 +137,7 @@ def main() -> None:
 
     # (1) Make a session, build as ever, and hand over what makes up the state of training.
     session = Session()
-    model = GPT(args.layers, args.width, args.heads, args.context, args.dropout)
+    model = GPT(args.layers, args.width, args.heads, args.context, args.dropout).to(session.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.steps)
     session.track(model=model, optimizer=optimizer, schedule=schedule)
@@ -151,7 +151,7 @@ def main() -> None:
         # (4) Let the session count the steps and deal the samples: then none is skipped or repeated.
         for _step in session.steps(args.steps):
             numbers = session.sample_indices(len(windows), global_batch=args.global_batch, seed=args.seed)
-            text, following = windows.batch(numbers)
+            text, following = (part.to(session.device) for part in windows.batch(numbers))
             loss = functional.cross_entropy(ddp(text).flatten(0, 1), following.flatten())
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
