@@ -10,6 +10,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+import torch
 import torch.distributed as dist
 
 from agent.checkpoint.shm import ArenaError
@@ -273,7 +274,8 @@ def _share(session: Session, resume: Source, port: int) -> set[int]:
     """Agree on who needs the state, and move it. The ports at which the ranks' groups were accepted."""
     if session._world_size == 1:
         return set()
-    device = session.device
+    # gloo moves memory of the host; point to point it knows no other.
+    device = session.device if session._backend == "nccl" else torch.device("cpu")
     source = session._rank == resume.rank
     tensors, header = session._snapshots.look() if source else ([], b"")
     needs = 0 if source or session._held == resume.step or not session._tracked.objects else 1
