@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 _SAME_BREAK_MAX = 3  # breaks at the same step that nobody else knows of: then it is the script's own
-_LAST_SNAPSHOT_S = 10.0  # how long the end of training waits for room for its snapshot
+_LAST_SNAPSHOT_S = 60.0  # how long the end of training waits for room for its snapshot
 _POLL_S = 0.05
 log = logging.getLogger("holdfast.sdk")
 
@@ -251,23 +251,25 @@ class _Loop:
     # ------------------------------------------------------------------ the end
 
     def _finish(self) -> None:
+        """Say so, and keep the final state: what holds its slot goes once the coordinator knows that all
+        have finished."""
         session, gate = self._session, self._gate
         session._check_interrupted()
-        deadline = time.monotonic() + _LAST_SNAPSHOT_S
-        while session._environment.snapshot_every and session._tracked.objects:
-            reason = keeping.snapshot(session, gate)
-            if not reason:
-                break
-            session._check_interrupted()
-            if time.monotonic() > deadline:
-                keeping.skipped(session, gate, reason)
-                break
-            gate.wait(lambda orders: orders.interrupted >= session._generation, _POLL_S)
+        wanted = session._environment.snapshot_every and session._tracked.objects
+        reason = keeping.snapshot(session, gate) if wanted else ""
         session._held = session._completed
         gate.say({"op": "finished", "generation": session._generation, "step": session._completed}, keep=True)
         session._phase = "finished"
         session._show("finished")
         self._finished = True
+        deadline = time.monotonic() + _LAST_SNAPSHOT_S
+        while reason and not gate.orders.complete and time.monotonic() < deadline:
+            if gate.interrupted(session._generation):
+                return
+            gate.wait(lambda orders: orders.interrupted >= session._generation, _POLL_S)
+            reason = keeping.snapshot(session, gate)
+        if reason:
+            keeping.skipped(session, gate, reason)
 
 
 def _share(session: Session, resume: Source, port: int) -> set[int]:
