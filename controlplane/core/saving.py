@@ -101,12 +101,25 @@ def _release_again(m: Machine, job: Job) -> None:
             continue
         nodes = [member.node]
         if status.snapshot_step > job.released:
-            job.voided = max(job.voided, _passed_over(job))
+            _void(m, job, _passed_over(job))
             nodes = job.seat_nodes()
         for node in nodes if max(job.released, job.voided) > NO_STEP else []:
             key = ("release", node, str(job.released), str(job.voided))
             order = fx.Release(node, job.name, job.released, job.voided)
             m.order(job, key, order, m.settings.long_retry_s)
+
+
+def _void(m: Machine, job: Job, step: int) -> None:
+    """No snapshot up to this step will be whole any more: a checkpoint that was to be made of one is not."""
+    if step <= job.voided:
+        return
+    job.voided = step
+    every = job.spec.checkpoint_every
+    if job.spec.storage and commit.due(step, max(job.begun, job.skipped), every):
+        job.skipped = step
+        name = f"{step - step % every}-{job.generation.number if job.generation else 0}"
+        reason = "a rank had no room for its snapshot, so that not every rank has one of this step"
+        m.emit(fx.CheckpointChanged(job.name, name, "skipped", reason))
 
 
 def _passed_over(job: Job) -> int:
