@@ -3,8 +3,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Never in a folder that git tracks; tests and the demo keep their own state elsewhere.
-export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test lint proto proto-check clean
 demo: $(STAMP)
