@@ -151,7 +151,8 @@ class _Loop:
         self._session._groups.dissolve()
         self._session._phase = "finished"
         if not message.get("ok", True):
-            sys.exit(f"the job has ended: {message.get('reason', 'no reason given')}")
+            reason = str(message.get("reason", "no reason given"))
+            sys.exit(f"the job has ended: {reason.partition(chr(10))[0]}")  # whoever raised has the traceback
         if not self._finished:
             sys.exit(0)
 
@@ -255,8 +256,7 @@ class _Loop:
         have finished."""
         session, gate = self._session, self._gate
         session._check_interrupted()
-        wanted = session._environment.snapshot_every and session._tracked.objects
-        reason = keeping.snapshot(session, gate) if wanted else ""
+        reason = keeping.last(session, gate)
         session._held = session._completed
         gate.say({"op": "finished", "generation": session._generation, "step": session._completed}, keep=True)
         session._phase = "finished"

@@ -50,19 +50,31 @@ def ask_for_room(session: Session, gate: Gate) -> None:
         gate.say({"op": "tracked", "bytes": session._snapshots.needs()}, keep=True)
 
 
+def last(session: Session, gate: Gate) -> str:
+    """See that there is one of the final state: "" or why there is none."""
+    if not session._environment.snapshot_every or not session._tracked.objects:
+        return ""
+    made = session._made == (session._completed, session._generation)
+    return "" if made else snapshot(session, gate)
+
+
 def snapshot(session: Session, gate: Gate) -> str:
-    """Take one now: "" or why not."""
+    """Take one now: "" or why not. An arena that fails costs a snapshot, never the training."""
     reason = _attach(session, gate)
     if reason:
         return reason
     orders = gate.orders
-    outcome = session._snapshots.write(
-        session._completed, session._generation, orders.released_step, orders.void_step
-    )
+    try:
+        outcome = session._snapshots.write(
+            session._completed, session._generation, orders.released_step, orders.void_step
+        )
+    except ArenaError as error:
+        return str(error)
     if isinstance(outcome, str):
         if "outgrown" in outcome:
             gate.say({"op": "tracked", "bytes": session._snapshots.needs()}, keep=True)
         return outcome
+    session._made = (session._completed, session._generation)
     gate.say(
         {
             "op": "snapshot",

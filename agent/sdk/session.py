@@ -53,6 +53,7 @@ class Session:
         self._rank, self._world_size = max(environment.rank, 0), environment.world_size
         self._generation, self._completed, self._phase = 0, 0, "starting"
         self._held = -1
+        self._made = (-1, 0)  # step and generation of the newest snapshot
         self._inside = False  # in the elastic function
         self._first_of_generation: tuple[float, float, float] | None = None
         self._fresh = False
