@@ -156,6 +156,11 @@ class Node:
             path = self.paths.log(member.name)
             self.outputs.follow(member.name, path, lambda: self._label(member), from_end=from_end)
 
+    def conceal(self, member: Member, traceback: str) -> None:
+        """Do not show this traceback, if so wanted: the coordinator has it. The member's log keeps it."""
+        if self.outputs is not None and not self.settings.show_tracebacks:
+            self.outputs.hide(member.name, traceback)
+
     def _label(self, member: Member) -> str:
         status = member.status
         rank = "spare" if status.role == Role.SPARE and status.rank < 0 else str(status.rank)

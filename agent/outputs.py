@@ -19,6 +19,8 @@ _POLL_S = 0.05
 _CHUNK_BYTES = 64 << 10
 _LINE_BYTES_MAX = 16 << 10
 """A longer line is shown in pieces."""
+_HELD_BYTES_MAX = 1 << 20
+"""No more than this waits for what shall be hidden."""
 
 
 @dataclass(slots=True)
@@ -27,6 +29,7 @@ class _Followed:
     label: Callable[[], str]
     descriptor: int = -1
     rest: bytes = b""
+    hidden: bytes = b""  # what is about to come and shall not be shown
     from_end: bool = False
     last: bool = False  # its process is gone: read to the end, once more
 
@@ -50,6 +53,12 @@ class Outputs:
         with self._lock:
             if member not in self._followed:
                 self._followed[member] = _Followed(path, label, from_end=from_end)
+
+    def hide(self, member: str, text: str) -> None:
+        """Once this text comes, pass over it."""
+        with self._lock:
+            if member in self._followed:
+                self._followed[member].hidden = text.encode(errors="backslashreplace")
 
     def finish(self, member: str) -> None:
         """The process is gone: show what is left and let go."""
@@ -83,17 +92,13 @@ class Outputs:
         if one.descriptor < 0 and not self._open(one):
             return True
         while data := os.read(one.descriptor, _CHUNK_BYTES):
-            lines = (one.rest + data).split(b"\n")
-            one.rest = lines.pop()
-            while len(one.rest) > _LINE_BYTES_MAX:
-                lines.append(one.rest[:_LINE_BYTES_MAX])
-                one.rest = one.rest[_LINE_BYTES_MAX:]
-            if not self._write(one, lines):
+            one.rest += data
+            if not _is_held(one) and not self._write(one, _whole_lines(one)):
                 return False
         if not last:
             return True
         os.close(one.descriptor)
-        return not one.rest or self._write(one, [one.rest])
+        return not one.rest or self._write(one, one.rest.splitlines())
 
     def _open(self, one: _Followed) -> bool:
         try:
@@ -112,3 +117,20 @@ class Outputs:
         except (OSError, ValueError):  # our own output is closed; the logs have it all
             return False
         return True
+
+
+def _is_held(one: _Followed) -> bool:
+    """Whether what was read must wait, because what shall be hidden is still to come."""
+    if one.hidden and one.hidden in one.rest:
+        one.rest, one.hidden = one.rest.replace(one.hidden, b"", 1), b""
+    return bool(one.hidden) and len(one.rest) < _HELD_BYTES_MAX
+
+
+def _whole_lines(one: _Followed) -> list[bytes]:
+    """Take the lines that are complete; of one that is too long, pieces."""
+    lines = one.rest.split(b"\n")
+    one.rest = lines.pop()
+    while len(one.rest) > _LINE_BYTES_MAX:
+        lines.append(one.rest[:_LINE_BYTES_MAX])
+        one.rest = one.rest[_LINE_BYTES_MAX:]
+    return lines

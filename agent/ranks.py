@@ -172,6 +172,7 @@ class Ranks:
             exception=text(message, "exception")[:200],
             traceback=text(message, "traceback", "")[-_TEXT_MAX:],
         )
+        self._node.conceal(member, failure.traceback)
         if member.status.failure is None:
             self._node.members.update(member, phase=MemberPhase.RAISED, failure=failure)
 

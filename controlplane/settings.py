@@ -113,6 +113,9 @@ class AgentSettings:
         60.0, "a launcher without an agent for so long ends its ranks", unit="s", minimum=1
     )
     show_output: bool = setting(True, "copy the ranks' output to standard output, prefixed")
+    show_tracebacks: bool = setting(
+        True, "copy also the traceback that ends a script; off where the job's end tells it anyway"
+    )
     ledger: str = setting("", "folder where ranks write which samples each step consumed; empty: none")
 
 

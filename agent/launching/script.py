@@ -110,8 +110,20 @@ def become(order: Order) -> None:
     except BaseException as error:
         trace = _own_frames_removed(error.__traceback__)
         report(error.with_traceback(trace))
-        sys.excepthook(type(error), error, trace)
+        _show(error, trace)
         raise SystemExit(1) from None
+
+
+def _show(error: BaseException, trace: types.TracebackType | None) -> None:
+    """Print it as the script would have it; at once, where that is the interpreter's own way."""
+    if sys.excepthook is sys.__excepthook__ and sys.stderr is not None:
+        sys.stderr.write(_told(error))
+    else:
+        sys.excepthook(type(error), error, trace)
+
+
+def _told(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
 
 
 def _execute(order: Order) -> None:
@@ -192,7 +204,7 @@ def report(error: BaseException) -> None:
         "pid": os.getpid(),
         "exception": type(error).__qualname__,
         "message": str(error)[:_TEXT_MAX],
-        "traceback": "".join(traceback.format_exception(error))[-_TEXT_MAX:],
+        "traceback": _told(error)[-_TEXT_MAX:],
     }
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_ACK_TIMEOUT_S)

@@ -44,6 +44,11 @@ def stamped(line: dict[str, Any]) -> str:
     return f"{datetime.fromtimestamp(line['wall_s']):%H:%M:%S.%f}"[:-3] + f"  {tell(line).text}"
 
 
+def headline(reason: str) -> str:
+    """A reason without the traceback that may follow it: that is told once, at the job's end."""
+    return reason.partition("\n")[0]
+
+
 def phases(incident: Body) -> str:
     """The phases of an incident reached so far: `detect 3 ms, decide 1 ms`."""
     return ", ".join(f"{name.replace('_', ' ')} {duration(span)}" for name, span in incident["phases_s"])
@@ -64,9 +69,10 @@ def _judged(body: Body) -> Sentence:
     first, more = verdict["evidence"][:1], len(verdict["evidence"]) - 1
     evidence = f" ({first[0]}{f'; and {more} more' if more > 0 else ''})" if first else ""
     cause = verdict["cause"].replace("_", " ")
+    moment = f"at step {verdict['step']}" if verdict["step"] >= 0 else "before its first step"
     text = (
-        f"incident {body['incident']}: {whom(verdict)} {cause} at step {verdict['step']}{evidence}; "
-        f"{plan['strategy'].replace('_', ' ')}: {plan['reason']}"
+        f"incident {body['incident']}: {whom(verdict)} {cause} {moment}{evidence}; "
+        f"{plan['strategy'].replace('_', ' ')}: {headline(plan['reason'])}"
     )
     return Sentence(Level.HEADLINE, text)
 

@@ -57,14 +57,15 @@ async def until_end(
     traceback = ""
     async for line in journal(admin, job, since_wall_s):
         hear(line)
-        traceback = _traceback(line) or traceback
+        traceback = traceback_of(line) or traceback
         state = line["body"].get("state") if line["type"] == "JobChanged" else None
         if state is not None and state["phase"] in ENDINGS:
             return Ending(job, state["phase"], state["reason"], traceback)
     raise AssertionError("a journal has no end")
 
 
-def _traceback(line: dict[str, Any]) -> str:
+def traceback_of(line: dict[str, Any]) -> str:
+    """The traceback that a line of the journal brings, "" when none."""
     status = line["body"].get("status")
     failure = status.get("failure") if isinstance(status, dict) else line["body"].get("failure")
     return str(failure["traceback"]) if isinstance(failure, dict) else ""
@@ -95,5 +96,6 @@ def last_words(ending: Ending) -> str:
     """What a person is told at the end of a job."""
     if ending.phase == "finished":
         return f"job {ending.job} finished"
-    told = f"job {ending.job} failed: {ending.reason or 'no reason was given'}"
-    return f"{told}\n{ending.traceback.rstrip()}" if ending.traceback else told
+    told = f"job {ending.job} failed: {ending.reason.rstrip() or 'no reason was given'}"
+    trace = ending.traceback.rstrip()
+    return told if trace in told else f"{told}\n{trace}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import UsageError
@@ -58,6 +60,12 @@ def make_parser() -> Parser:
         "--log-dir", default="", metavar="FOLDER", help="keep the ranks' output here, one file per process"
     )
     here.add_argument(
+        "--shm-dir",
+        default="/dev/shm",
+        metavar="FOLDER",
+        help="folder in memory for snapshots (default: /dev/shm)",
+    )
+    here.add_argument(
         "--etcd", default="", metavar="HOST:PORT", help="an etcd of yours (default: a private one)"
     )
     here.add_argument(
@@ -81,11 +89,12 @@ def run(argv: Sequence[str]) -> int:
     if vain:
         print(f"holdfast: {vain}", file=sys.stderr)
     spec = read_job(values, command, name)
+    _check_folders(values)
     _probe(spec.storage)
     from controlplane.cli.local.layout import make_layout
     from controlplane.cli.local.run import run_locally
 
-    layout = make_layout(name, values.state_dir, once=not stable)
+    layout = make_layout(name, values.state_dir, once=not stable, shm_dir=values.shm_dir)
     return run_locally(layout, plan, spec, values.fresh)
 
 
@@ -112,6 +121,21 @@ def _plan(values: argparse.Namespace) -> ClusterPlan:
         agent=agent,
         log_dir=values.log_dir,
     )
+
+
+def _check_folders(values: argparse.Namespace) -> None:
+    """Raise UsageError when a folder that was named will not do."""
+    if not Path(values.shm_dir).is_dir():
+        raise UsageError(f"--shm-dir {values.shm_dir} is no folder: name one in memory, like /dev/shm")
+    for flag, folder in (("--log-dir", values.log_dir), ("--ledger", values.ledger)):
+        if not folder:
+            continue
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{flag} {folder} cannot be made: {error.strerror}; give another") from error
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise UsageError(f"{flag} {folder} cannot be written: let this user write there, or give another")
 
 
 def _probe(url: str) -> None:

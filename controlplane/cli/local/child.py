@@ -42,6 +42,7 @@ class Child:
     process: subprocess.Popen[bytes] | None = None
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     starts: int = 0
+    _log_from: int = 0  # where the last start's lines begin
     _stopping: bool = False
 
     @property
@@ -89,6 +90,7 @@ class Child:
         self.address_file.unlink(missing_ok=True)
         tie = [sys.executable, "-I", "-S", leash.__file__, str(int(signal.SIGTERM)), str(os.getpid())]
         with self.log.open("ab") as log:
+            self._log_from = log.tell()
             self.process = subprocess.Popen(
                 [*tie, *self.argv()],
                 stdin=subprocess.DEVNULL,
@@ -115,7 +117,7 @@ class Child:
             log.write(f"holdfast run: {self.name} {text}\n")
 
     def _obituary(self, code: int) -> str:
-        lines = last_lines(self.log)
+        lines = last_lines(self.log, since=self._log_from)
         told = "".join(f"\n    {line}" for line in lines) or "\n    (its log is empty)"
         return (
             f"{self.name} does not start: it ended {_ending(code)} {STARTS_MAX} times. From {self.log}:{told}"
@@ -126,11 +128,11 @@ def _ending(code: int) -> str:
     return f"with code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
 
 
-def last_lines(path: Path, count: int = 8) -> list[str]:
-    """The last lines of a text file; none when there is no such file."""
+def last_lines(path: Path, count: int = 8, since: int = 0) -> list[str]:
+    """The last lines of a text file, from byte `since` on; none when there is no such file."""
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 8192))
+            file.seek(max(since, path.stat().st_size - 8192))
             text = file.read().decode(errors="replace")
     except FileNotFoundError:
         return []

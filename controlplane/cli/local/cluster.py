@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.flags import as_flags
 from controlplane.cli.local.child import Child
-from controlplane.cli.local.etcd import KeptEtcd
+from controlplane.cli.local.etcd import KeptEtcd, reach
 from controlplane.cli.local.layout import NODE_NAMES, Layout, remove_traces
 from controlplane.cli.local.processes import born, children, end_all_below, reap
 from controlplane.settings import AgentSettings, CoordinatorSettings
@@ -51,11 +51,11 @@ class LocalCluster:
     async def start(self) -> None:
         """Returns when all daemons serve. Raises CliError with the last log lines of one that does not."""
         self._keepers.append(asyncio.create_task(self._reap_orphans()))
-        endpoints = self.plan.etcd
-        if not endpoints:
-            endpoints = await self._etcd.start()
+        if self.plan.etcd:
+            self._endpoints = await reach(self.plan.etcd)
+        else:
+            self._endpoints = await self._etcd.start()
             self._keepers.append(asyncio.create_task(self._etcd.keep()))
-        self._endpoints = endpoints
         await self._keep(self._coordinator)
         self.address = self._listening()
         for agent in self._agents:
@@ -135,6 +135,7 @@ class LocalCluster:
     def _agent_argv(self, node: str) -> list[str]:
         settings = {
             "address": "127.0.0.1",
+            "show_tracebacks": False,
             **self.plan.agent,
             "cluster": self.layout.cluster,
             "coordinator": self.address,

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from controlplane.cli.errors import CliError, UnreachableError
+from controlplane.cli.errors import CliError, UnreachableError, UsageError
 from controlplane.cli.local.processes import wait_for_end
+from controlplane.daemon.etcd.client import Etcd
 from controlplane.daemon.etcd.errors import EtcdError
 from controlplane.daemon.etcd.server import PrivateEtcd
+from controlplane.daemon.etcd.target import Target
+from controlplane.settings import EtcdSettings, SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 STARTS_MAX = 3
+REACH_TIMEOUT_S = 5.0
 _BACKOFF_S = (0.0, 0.5, 2.0)
 
 
@@ -61,3 +65,21 @@ class KeptEtcd:
             else:
                 self._on_change()
                 return
+
+
+async def reach(endpoints: str) -> str:
+    """The endpoints of an etcd of the user's own, once it has answered.
+
+    Raises UsageError when these are none, UnreachableError when no etcd that will do answers there."""
+    try:
+        target = Target.of(EtcdSettings(etcd=endpoints))
+    except SettingsError as error:
+        raise UsageError(str(error)) from error
+    async with Etcd(target, timeout_s=REACH_TIMEOUT_S) as etcd:
+        try:
+            await etcd.check()
+        except EtcdError as error:
+            raise UnreachableError(
+                f"--etcd {endpoints}: {error}; name one that answers, or leave --etcd out for a private one"
+            ) from error
+    return endpoints

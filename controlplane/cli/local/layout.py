@@ -78,7 +78,7 @@ class Layout:
         partial.replace(self.card)
 
 
-def make_layout(job: str, state_dir: str, *, once: bool = False) -> Layout:
+def make_layout(job: str, state_dir: str, *, once: bool = False, shm_dir: str = "/dev/shm") -> Layout:
     """The layout of a job's cluster; its state folder is made. Raises CliError when it cannot be."""
     state = Path(state_dir).absolute() if state_dir else state_root() / (ONCE if once else ".") / job
     try:
@@ -87,12 +87,12 @@ def make_layout(job: str, state_dir: str, *, once: bool = False) -> Layout:
         raise CliError(
             f"state folder {state} cannot be made: {error.strerror}; give another with --state-dir"
         ) from error
-    return layout_at(job, state, once=once and not state_dir)
+    return layout_at(job, state, once=once and not state_dir, shm_dir=Path(shm_dir).absolute())
 
 
-def layout_at(job: str, state: Path, *, once: bool = False) -> Layout:
+def layout_at(job: str, state: Path, *, once: bool = False, shm_dir: Path = Path("/dev/shm")) -> Layout:
     """The layout of a job whose state is in this folder; touches nothing."""
-    return Layout(job, state, Path(f"/tmp/holdfast-{os.getuid()}"), Path("/dev/shm"), once)
+    return Layout(job, state, Path(f"/tmp/holdfast-{os.getuid()}"), shm_dir, once)
 
 
 def prune() -> None:

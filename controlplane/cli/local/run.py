@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 from controlplane.cli.client import Admin
 from controlplane.cli.errors import FAILED, INTERRUPTED, OK, TERMINATED
 from controlplane.cli.event_text import Level, tell
-from controlplane.cli.follow import ENDINGS, last_words, submitted, until_end, until_phase
+from controlplane.cli.follow import (
+    ENDINGS,
+    last_words,
+    submitted,
+    traceback_of,
+    until_end,
+    until_phase,
+)
 from controlplane.cli.local.cluster import ClusterPlan, LocalCluster
 from controlplane.cli.local.layout import Layout, Lock, prune, sweep
 from controlplane.cli.local.lives import current_life, has_changed, remember
@@ -102,7 +109,7 @@ async def _follow(cluster: LocalCluster, spec: JobSpec) -> int:
             return OK
         verb = "goes on" if reply.resumed else "starts"
         say(f"job {reply.job} {verb}; ask about it with --coordinator {cluster.address}")
-        ending = await until_end(admin, reply.job, started, _hear)
+        ending = await until_end(admin, reply.job, started, _Teller().hear)
     say(last_words(ending))
     return ending.code
 
@@ -120,11 +127,27 @@ async def _submit(admin: Admin, layout: Layout, spec: JobSpec) -> pb.SubmitReply
     return reply
 
 
-def _hear(line: dict[str, Any]) -> None:
-    sentence = tell(line)
-    job_end = line["type"] == "JobChanged" and line["body"]["state"]["phase"] in ("finished", "failed")
-    if sentence.level <= Level.HEADLINE and not job_end:
-        say(sentence.text)
+class _Teller:
+    """Tells the journal's headlines, and each traceback once: where it does not end the job."""
+
+    def __init__(self) -> None:
+        self._traceback = ""
+        self._told: set[str] = set()
+
+    def hear(self, line: dict[str, Any]) -> None:
+        """One line of the journal."""
+        self._traceback = traceback_of(line) or self._traceback
+        sentence = tell(line)
+        job_end = line["type"] == "JobChanged" and line["body"]["state"]["phase"] in ENDINGS
+        if sentence.level <= Level.HEADLINE and not job_end:
+            say(sentence.text)
+        if line["type"] == "Judged" and line["body"]["verdict"]["cause"] == "raised":
+            self._explain(line["body"]["plan"]["strategy"])
+
+    def _explain(self, strategy: str) -> None:
+        if strategy != "stop" and self._traceback not in self._told:
+            say(self._traceback.rstrip())
+            self._told.add(self._traceback)
 
 
 class _Signals:
