@@ -142,7 +142,12 @@ class Cluster:
     def _unelected(self, event: Event) -> list[Effect]:
         if isinstance(event, ev.NodeJoined):
             return [
-                fx.Refuse(event.node, event.incarnation, "this coordinator does not lead: ask the leader")
+                fx.Refuse(
+                    event.node,
+                    event.incarnation,
+                    "this coordinator does not lead: ask the leader",
+                    retry=True,
+                )
             ]
         self.counts["not_leading"] = self.counts.get("not_leading", 0) + 1
         return []

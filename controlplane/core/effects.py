@@ -48,11 +48,14 @@ class Admit:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The node's hello is refused, with the reason and the mend; its stream ends."""
+    """The node's hello is refused, with the reason and the mend; its stream ends.
+
+    `retry`: what stands in its way may pass by itself (the node's former life is not known to be over)."""
 
     node: str
     incarnation: int
     reason: str
+    retry: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ def joined(m: Machine, event: ev.NodeJoined) -> None:
     refusal = _refusal(m, node, event)
     if refusal:
         m.counts["refused_hello"] = m.counts.get("refused_hello", 0) + 1
-        m.emit(fx.Refuse(event.node, event.incarnation, refusal))
+        m.emit(fx.Refuse(event.node, event.incarnation, *refusal))
         return
     new_launcher = node.launcher not in ("", event.launcher)
     if event.incarnation != node.incarnation:
@@ -47,19 +47,23 @@ def joined(m: Machine, event: ev.NodeJoined) -> None:
     _touch_all(m)
 
 
-def _refusal(m: Machine, node: Node, event: ev.NodeJoined) -> str:
+def _refusal(m: Machine, node: Node, event: ev.NodeJoined) -> tuple[str, bool] | None:
+    """Why a hello is not taken, and whether a later one may be. A node that came back faster than its end
+    was noticed, or with a clock set back, looks like another of its name: that passes."""
     other = node.launcher not in ("", event.launcher)
     if node.up and other and m.now - node.heard_at < m.settings.conflict_s:
         return (
             f"node {node.name} is connected already from {node.address} with another launcher: "
-            "give this agent a name of its own with --node"
+            "give this agent a name of its own with --node",
+            True,
         )
-    if event.incarnation < node.incarnation:
+    if event.incarnation < node.incarnation and node.state != "lost":
         return (
             f"incarnation {event.incarnation} of node {node.name} is older than {node.incarnation}: "
-            "a newer agent of this node was here; end this one"
+            "a newer agent of this node was here; end this one",
+            not node.up,
         )
-    return ""
+    return None
 
 
 def beat(m: Machine, event: ev.NodeBeat) -> None:

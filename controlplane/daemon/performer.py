@@ -58,7 +58,7 @@ class Performer:
         self._links.admit(effect.node, effect.incarnation, self._welcome(effect.term))
 
     def _refuse(self, effect: effects.Refuse) -> None:
-        message = codec.refused(effect.reason, retry=False, term=self.term)
+        message = codec.refused(effect.reason, retry=effect.retry, term=self.term)
         self._links.refuse(effect.node, effect.incarnation, message)
 
     def _order(self, effect: codec.Order) -> None:
