@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core import effects as fx
 from controlplane.core import ending, formation, incidents
+from controlplane.core.failures import Evidence
 from controlplane.core.job import Job, Member
 from controlplane.core.model import NO_STEP, Generation, JobPhase, MemberPhase, Resume, Role, Tier
 
@@ -60,12 +61,17 @@ def pending(m: Machine, job: Job) -> None:
 
 def _remnants(m: Machine, job: Job) -> bool:
     """Processes of the job's former life end first."""
-    left = [member for member in job.members.values() if member.alive]
+    left = [member for member in job.members.values() if member.alive and not _is_lost(m, member.node)]
     for member in left:
         ending.order_complete(m, job, member.node, ok=False, reason="the job is started again")
     if left:
         m.set_phase(job, JobPhase.PENDING, f"waits for {len(left)} processes of its former life to end")
     return bool(left)
+
+
+def _is_lost(m: Machine, node: str) -> bool:
+    """Given up: what it left is killed if it ever returns."""
+    return node in m.nodes and m.nodes[node].state == "lost"
 
 
 def rooms(m: Machine, job: Job) -> list[formation.Room]:
@@ -163,6 +169,9 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
     job.snapshots, job.released, job.voided = {}, NO_STEP, NO_STEP
     for member in job.seated():
         job.sent.pop(("launch", member.node, member.name), None)
+    for member in job.seated():
+        if member.failure is not None:  # it was lost before there was a generation to judge it by
+            job.fresh.append(Evidence(m.now, member.failure, member.name, member.node, member.rank))
     incidents.tell(m, job, {"fence": m.now - job.clock.judged}, generation_after=generation.number)
     m.set_phase(job, JobPhase.LAUNCHING, generation.reason)
     m.touch(job)
