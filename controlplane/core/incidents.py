@@ -195,7 +195,9 @@ def _kill_stuck(m: Machine, job: Job, behind: list[Member]) -> None:
         m.wake(job, job.stop_by)
         return
     for member in behind:
-        if m.up(member.node):
+        if m.now < member.stop_by:
+            m.wake(job, member.stop_by)
+        elif m.up(member.node):
             message = f"did not stop within {m.settings.stop_timeout_s:.0f} s"
             members.bury(m, job, member, Failure(Cause.STUCK, message))
             members.kill(m, job, member, message)

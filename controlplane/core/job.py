@@ -42,8 +42,10 @@ class Member:
     seen_at: float = 0.0  # when (s) its agent last spoke of it
     entered: int = 0  # newest generation that it was seen in
     failure: Failure | None = None
+    died_at: float = 0.0  # when (s) it was judged dead
     done: bool = False  # FINISHED was seen: its exit is no failure
     started: int = 0  # newest generation in which it completed a step
+    stop_by: float = 0.0  # its node came back: it is not killed as stuck before
     hint: tuple[int, float] = (0, 0.0)  # (generation, when) its status showed such a step
 
     @property

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING
 from controlplane.core import effects as fx
 from controlplane.core.failures import Evidence
 from controlplane.core.job import GONE, IN_GENERATION, Member
-from controlplane.core.model import NO_RANK, NO_STEP, Cause, Failure, MemberPhase, Role
+from controlplane.core.model import NO_RANK, NO_STEP, Cause, Failure, JobPhase, MemberPhase, Role, Tier
 
 if TYPE_CHECKING:
     from controlplane.core import events as ev
     from controlplane.core.job import Job
     from controlplane.core.machine import Machine
     from controlplane.core.model import MemberStatus
+
+
+_SHOWS_STEP = (MemberPhase.RUNNING, MemberPhase.RAISED, MemberPhase.EXITED)
+"""Phases in which a member's step is that of the training: so many steps are complete."""
 
 
 def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
@@ -32,6 +36,8 @@ def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
     member.seen_seq, member.seen_at = seq, m.now
     if status.phase in IN_GENERATION:
         member.entered = max(member.entered, status.generation)
+    if status.phase in _SHOWS_STEP:
+        job.known_step = max(job.known_step, status.step)
     old, member.status = member.status, status
     _revive(m, job, member, status)
     if old is not None and _same(old, status):
@@ -40,6 +46,7 @@ def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
         return
     _learn(job, member, status)
     _judge_end(m, job, member, status)
+    _judge_ghost(m, job, member, status)
     m.touch(job)
 
 
@@ -70,14 +77,23 @@ def order_failed(m: Machine, event: ev.OrderFailed) -> None:
         return
     if member.status is None:
         member.launch = None
+    _spoil(job, member, event.failure)
     bury(m, job, member, event.failure)
+
+
+def _spoil(job: Job, member: Member, failure: Failure) -> None:
+    """A snapshot in memory that its reader could not put in place is not chosen again."""
+    source = job.generation.resume if job.generation and job.phase is JobPhase.FORMING else None
+    reads = source is not None and source.tier is Tier.MEMORY and member.rank == source.rank
+    if source is not None and reads and failure.cause is Cause.STUCK:
+        job.spoiled[(source.member, source.step)] = failure.message
 
 
 def bury(m: Machine, job: Job, member: Member, failure: Failure) -> None:
     """This member is dead: it leaves play, and if it had a seat that is evidence of a failure."""
     if failure.step == NO_STEP:
         failure = dataclasses.replace(failure, step=step_of(member))
-    member.failure = failure
+    member.failure, member.died_at = failure, m.now
     m.touch(job)
     if any(seat.member == member.name for seat in job.seats):
         job.fresh.append(Evidence(m.now, failure, member.name, member.node, member.rank))
@@ -144,10 +160,7 @@ def _same(old: MemberStatus, new: MemberStatus) -> bool:
 def _learn(job: Job, member: Member, status: MemberStatus) -> None:
     job.elastic = job.elastic or status.elastic
     job.barrier = job.barrier or status.phase in (MemberPhase.READY, *IN_GENERATION)
-    reached = max(status.held_step, status.snapshot_step)
-    if status.phase is MemberPhase.RUNNING:
-        reached = max(reached, status.step)
-    job.known_step = max(job.known_step, reached)
+    job.known_step = max(job.known_step, status.held_step, status.snapshot_step)
     member.done = member.done or status.phase is MemberPhase.FINISHED
     if status.phase is MemberPhase.READY:
         member.done = False
@@ -168,15 +181,30 @@ def _judge_end(m: Machine, job: Job, member: Member, status: MemberStatus) -> No
     bury(m, job, member, failure)
 
 
+def _judge_ghost(m: Machine, job: Job, member: Member, status: MemberStatus) -> None:
+    """Without a seat nobody is in a generation: what a former leader left there has missed its own end."""
+    if member.dead or member.rank != NO_RANK or job.generation is None or job.ended:
+        return
+    plain = not job.elastic and status.role is Role.RANK and status.phase is MemberPhase.STARTING
+    if plain or status.phase in IN_GENERATION:
+        bury(m, job, member, Failure(Cause.STUCK, "it works in a generation that is over"))
+
+
 def _left_rightly(job: Job, member: Member, status: MemberStatus) -> bool:
     clean = status.failure is None or status.failure.exit_code == 0
     return clean and (member.done or job.ended or not job.elastic)
 
 
 def bury_again(m: Machine, job: Job) -> None:
-    """A member judged dead whose agent says that it lives is killed: nobody trains past its verdict."""
+    """A member judged dead whose agent says that it lives is killed: nobody trains past its verdict.
+    One whose script raised has a while to end by itself, so that its exit code is known."""
     if job.ended:
         return
     for member in list(job.members.values()):
-        if member.dead and member.alive and member.phase is not MemberPhase.RAISED:
+        if not member.dead or not member.alive:
+            continue
+        leaves_by = member.died_at + m.settings.stop_timeout_s
+        if member.phase is MemberPhase.RAISED and m.now < leaves_by:
+            m.wake(job, leaves_by)
+        else:
             kill(m, job, member, member.failure.message if member.failure else "")

@@ -169,6 +169,9 @@ def _record(m: Machine, node: Node) -> None:
 
 
 def _forget_orders(m: Machine, node: Node) -> None:
+    """Its stream is new: what was said on the old one may never have arrived."""
+    for _, member in m.members_of(node.name):
+        member.stop_by = m.now + m.settings.stop_timeout_s
     for job in m.jobs.values():
         for key in [key for key in job.sent if key[1] == node.name]:
             del job.sent[key]

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import TYPE_CHECKING
+
 from controlplane.core import effects as fx
 from controlplane.core import events as ev
+from controlplane.core import view
+from controlplane.core.model import Cause, Failure, Tier
 from tests.core.test_cluster import play, running
-from tests.transcripts.language import Play
+
+if TYPE_CHECKING:
+    from tests.transcripts.language import Play
 
 
 def live(stage: Play, nodes: str, seconds: int) -> list[str]:
@@ -26,6 +33,34 @@ def test_a_node_lost_while_the_first_generation_is_stored_does_not_hang_the_job(
     assert launched == ["a", "c"], lines
 
 
+def test_a_snapshot_that_would_not_restore_is_not_chosen_again() -> None:
+    stage = running("submit nodes=1 nproc=1", "a")
+    stage.do("snapshot 10")
+    stage.do("report j.1000000 exited gen=1 step=12 snap=10 snapgen=1 cause=signaled signal=9")
+    stage.do("report j.1000001 starting")
+    stage.do("report j.1000001 ready held=-1")
+    stage.do("stored")
+    assert stage.etcd.generations["j"].resume.tier is Tier.MEMORY
+    failure = Failure(Cause.STUCK, "state could not be put in place: slot 0 does not match its digest")
+    stage.feed(ev.OrderFailed("a", 1, "j", "j.1000001", failure))
+    stage.do("report j.1000001 exited cause=signaled signal=9")
+    stage.do("report j.1000002 starting")
+    lines = stage.do("report j.1000002 ready held=-1")
+    resumes = [effect.generation.resume.tier for effect in stage.asked if effect.generation]
+    assert resumes == [Tier.FRESH], lines
+
+
+def test_a_rank_of_an_old_generation_that_a_new_leader_finds_is_killed() -> None:
+    stage = running("submit nodes=1 nproc=2", "a")
+    stage.do("report j.1000000 ready held=4 gen=1")
+    ghost = stage.hosts["a"].members["j.1000001"]
+    stage.do("crash")
+    stage.do("elect")
+    stage.hosts["a"].members["j.5"] = dataclasses.replace(ghost, member="j.5")
+    lines = stage.do("hello a") + stage.do("beat a")
+    assert [line for line in lines if line.startswith("Kill a j.5")], lines
+
+
 def test_a_failed_job_is_taken_up_again_although_a_node_of_its_former_life_is_lost() -> None:
     stage = running("submit nodes=1 nproc=1", "ab")
     stage.do("break a")
@@ -34,6 +69,39 @@ def test_a_failed_job_is_taken_up_again_although_a_node_of_its_former_life_is_lo
     live(stage, "b", 35)
     lines = stage.do("submit nodes=1 nproc=1") + stage.do("stored")
     assert [line for line in lines if line.startswith("Launch b")], lines
+
+
+def test_the_ranks_of_a_node_that_returns_late_have_time_to_stop() -> None:
+    stage = running()
+    stage.do("break b")
+    live(stage, "a", 35)
+    stage.do("report j.1000000 ready held=4 gen=1")
+    live(stage, "a", 35)
+    lines = stage.do("hello b") + stage.do("beat b")
+    assert [line for line in lines if line.startswith("Interrupt b")], lines
+    assert not [line for line in lines if line.startswith("Kill")], lines
+    lines = live(stage, "ab", 31)
+    assert [line for line in lines if line.startswith("Kill b j.1000001")], lines
+
+
+def test_a_process_that_raised_and_does_not_end_is_killed() -> None:
+    stage = running()
+    lines = stage.do("report j.1000001 raised gen=1 step=4 cause=raised exception=ValueError")
+    assert not [line for line in lines if line.startswith("Kill")], lines
+    lines = live(stage, "ab", 31)
+    assert [line for line in lines if line.startswith("Kill b j.1000001")], lines
+
+
+def test_steps_that_only_beats_told_of_count_as_lost() -> None:
+    stage = running("submit nodes=1 nproc=1", "a")
+    stage.do("snapshot 10")
+    stage.do("report j.1000000 running gen=1 step=10 snap=10 snapgen=1")
+    stage.do("report j.1000000 running gen=1 step=17")
+    stage.do("report j.1000000 exited gen=1 step=17 snap=10 snapgen=1 cause=signaled signal=9")
+    stage.do("report j.1000001 starting")
+    stage.do("report j.1000001 ready held=-1")
+    stage.do("stored")
+    assert [i.lost_steps for i in view.incidents(stage.cluster, 0.0)] == [7]
 
 
 def test_a_name_conflict_may_be_tried_again() -> None:
