@@ -55,9 +55,9 @@ class NodeCollector(Collector):
         for phase in MemberPhase:
             family.add_metric([phase.value], phases[phase])
         yield family
-        step = GaugeMetricFamily("holdfast_rank_step", "Step a rank is in", labels=["job", "rank"])
+        step = GaugeMetricFamily("holdfast_rank_step", "Step a rank is in", labels=["training_job", "rank"])
         values = GaugeMetricFamily(
-            "holdfast_rank_reported", "What the script reports", labels=["job", "rank", "name"]
+            "holdfast_rank_reported", "What the script reports", labels=["training_job", "rank", "name"]
         )
         for member in self._node.members:
             if member.alive and member.status.rank >= 0:
