@@ -45,6 +45,7 @@ class Arenas:
         except (ArenaError, OSError) as error:
             log.error("%s gets no arena: %s", member.name, error)
             self._node.gate.push(member.name, {"op": "arena_failed", "reason": str(error)})
+            self._node.members.update(member, no_room=str(error)[:2000])
             return
         if self._node.members.get(member.name) is not member:  # dismissed meanwhile
             fresh.close()
@@ -53,6 +54,7 @@ class Arenas:
         if member.arena is not None:
             member.arena.close()
         member.arena = fresh
+        self._node.members.update(member, no_room="")
         self._answer(member)
 
     def _answer(self, member: Member) -> None:

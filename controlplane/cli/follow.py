@@ -95,7 +95,9 @@ async def until_phase(admin: Admin, job: str, phase: str) -> None:
 def last_words(ending: Ending) -> str:
     """What a person is told at the end of a job."""
     if ending.phase == "finished":
-        return f"job {ending.job} finished"
+        return (
+            f"job {ending.job} finished: {ending.reason}" if ending.reason else f"job {ending.job} finished"
+        )
     told = f"job {ending.job} failed: {ending.reason.rstrip() or 'no reason was given'}"
     trace = ending.traceback.rstrip()
     return told if trace in told else f"{told}\n{trace}"

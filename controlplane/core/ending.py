@@ -68,7 +68,8 @@ def finishing(m: Machine, job: Job) -> None:
     reason = f"every rank finished at step {final}" if job.elastic else "every rank exited with code 0"
     good = commit.newest_good(job.checkpoints.values())
     if job.spec.storage and final > 0 and (good is None or good.step < final):
-        reason += "; its final state could not be saved"
+        lacking = saving.no_room(job)
+        reason += "; its final state could not be saved" + (f": {lacking}" if lacking else "")
     end(m, job, JobPhase.FINISHED, reason)
 
 
@@ -76,6 +77,8 @@ def _final_saved(m: Machine, job: Job, final: int) -> bool:
     """True when there is nothing (more) to wait for."""
     good = commit.newest_good(job.checkpoints.values())
     if not (job.spec.storage and job.elastic and final > 0) or (good is not None and good.step >= final):
+        return True
+    if saving.no_room(job):
         return True
     if job.final_by is None:
         job.final_by = m.now + m.settings.final_checkpoint_timeout_s

@@ -146,6 +146,7 @@ class MemberStatus:
     snapshot_step: int = NO_STEP  # newest READY slot of its arena; outlives the process
     snapshot_generation: int = 0
     failure: Failure | None = None  # RAISED, EXITED
+    no_room: str = ""  # why it has no shared memory for snapshots, with the mend
 
 
 @dataclass(frozen=True, slots=True)

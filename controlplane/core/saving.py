@@ -49,6 +49,7 @@ def tend(m: Machine, job: Job) -> None:
             _release(m, job, step, whole)
         else:
             _release_again(m, job)
+        _miss(m, job)
     if job.saving is not None:
         drive(m, job)
 
@@ -120,6 +121,28 @@ def _void(m: Machine, job: Job, step: int) -> None:
         name = f"{step - step % every}-{job.generation.number if job.generation else 0}"
         reason = "a rank had no room for its snapshot, so that not every rank has one of this step"
         m.emit(fx.CheckpointChanged(job.name, name, "skipped", reason))
+
+
+def no_room(job: Job) -> str:
+    """Why no snapshot of this job can be whole: a rank has no shared memory. "" when all have."""
+    for member in job.seated():
+        if member.status is not None and not member.dead and member.status.no_room:
+            return f"rank {member.rank} on {member.node}: {member.status.no_room}"
+    return ""
+
+
+def _miss(m: Machine, job: Job) -> None:
+    """Without room there is no checkpoint, and training goes on: each one that was due is told."""
+    reason = no_room(job)
+    if not reason or not job.spec.storage:
+        return
+    step = max((mb.status.step for mb in job.seated() if mb.status), default=NO_STEP)
+    every = job.spec.checkpoint_every
+    if step > 0 and commit.due(step, max(job.begun, job.skipped), every):
+        job.skipped = step
+        name = f"{step - step % every}-{job.generation.number if job.generation else 0}"
+        m.emit(fx.CheckpointChanged(job.name, name, "skipped", reason))
+    m.wake(job, m.now + m.settings.long_retry_s)
 
 
 def _passed_over(job: Job) -> int:

@@ -68,7 +68,7 @@ class Failure(_message.Message):
     def __init__(self, cause: _Optional[str] = ..., message: _Optional[str] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., step: _Optional[int] = ..., exception: _Optional[str] = ..., traceback: _Optional[str] = ..., age_s: _Optional[float] = ...) -> None: ...
 
 class MemberStatus(_message.Message):
-    __slots__ = ("member", "job", "phase", "elastic", "role", "generation", "rank", "step", "held_step", "pid", "store", "state_bytes", "snapshot_step", "snapshot_generation", "failure")
+    __slots__ = ("member", "job", "phase", "elastic", "role", "generation", "rank", "step", "held_step", "pid", "store", "state_bytes", "snapshot_step", "snapshot_generation", "failure", "no_room")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -84,6 +84,7 @@ class MemberStatus(_message.Message):
     SNAPSHOT_STEP_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_GENERATION_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    NO_ROOM_FIELD_NUMBER: _ClassVar[int]
     member: str
     job: str
     phase: str
@@ -99,7 +100,8 @@ class MemberStatus(_message.Message):
     snapshot_step: int
     snapshot_generation: int
     failure: Failure
-    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., phase: _Optional[str] = ..., elastic: bool = ..., role: _Optional[str] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., held_step: _Optional[int] = ..., pid: _Optional[int] = ..., store: _Optional[str] = ..., state_bytes: _Optional[int] = ..., snapshot_step: _Optional[int] = ..., snapshot_generation: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+    no_room: str
+    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., phase: _Optional[str] = ..., elastic: bool = ..., role: _Optional[str] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., held_step: _Optional[int] = ..., pid: _Optional[int] = ..., store: _Optional[str] = ..., state_bytes: _Optional[int] = ..., snapshot_step: _Optional[int] = ..., snapshot_generation: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., no_room: _Optional[str] = ...) -> None: ...
 
 class Placement(_message.Message):
     __slots__ = ("rank", "member", "node", "local_rank")
