@@ -256,6 +256,7 @@ class _Loop:
         have finished."""
         session, gate = self._session, self._gate
         session._check_interrupted()
+        session._after_break()
         reason = keeping.last(session, gate)
         session._held = session._completed
         gate.say({"op": "finished", "generation": session._generation, "step": session._completed}, keep=True)

@@ -74,6 +74,16 @@ class Guard:
             self._keep_whole()
         self._inside = True
 
+    @property
+    def left_half(self) -> bool:
+        """Whether a step was begun and never completed: the loop was left by `break`."""
+        return self._inside
+
+    @property
+    def moved(self) -> bool:
+        """Whether an optimizer has begun its work in this step."""
+        return any(self._begun)
+
     def end(self) -> None:
         """The step is complete."""
         self._inside = False

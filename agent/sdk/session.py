@@ -118,10 +118,12 @@ class Session:
         return elastic.wrap(self, function)
 
     def steps(self, total: int, *, seed: int | str | None = "session") -> Iterator[int]:
-        """Yield the steps that are left of `total`. A step is complete when the next one is asked for."""
+        """Yield the steps that are left of `total`. A step is complete when the next one is asked for; one
+        left by `break` is, too, if its optimizer has stepped, and else comes again."""
         if type(total) is not int or total < 0:
             raise SessionError(f"steps: total must be an integer of 0 or more, not {total!r:.80}")
         chosen = self._seed if isinstance(seed, str) else seed
+        self._after_break()
         while self._completed < total:
             self._begin(chosen)
             yield self._completed
@@ -192,6 +194,12 @@ class Session:
             self._board.step = step
             self._board.step_started_ns = time.monotonic_ns()
             self._board.phase = _CODE["forward"]
+
+    def _after_break(self) -> None:
+        if self._guard.left_half and self._guard.moved:
+            self._complete()
+        else:
+            self._guard.settle(self._completed)
 
     def _complete(self) -> None:
         self._guard.end()

@@ -19,6 +19,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 session.track(model=model, optimizer=optimizer)
 passes = 0
 noise: list[float] = []
+seen: list[int] = []
 
 
 class Squares(torch.utils.data.Dataset[torch.Tensor]):
@@ -56,13 +57,21 @@ def train() -> int:
         optimizer.zero_grad()
         wrapped(x).pow(2).mean().backward()
         optimizer.step()
+        if MODE == "break" and step == 3:
+            break
         session.report(loss=0.5, step=torch.tensor(step), name="no number")
+    if MODE == "break":
+        for step in session.steps(6):
+            seen.append(step)
+            optimizer.step()
+            break
     return session.step
 
 
 result = train()
 weights = [round(float(value), 6) for value in model.weight.detach().flatten()]
 line = {"result": result, "rank": session.rank, "world_size": session.world_size, "passes": passes}
-(OUT / f"result.{session.rank}.json").write_text(json.dumps({**line, "weights": weights, "noise": noise}))
+found = {"weights": weights, "noise": noise, "seen": seen}
+(OUT / f"result.{session.rank}.json").write_text(json.dumps(line | found))
 session.close()
 sys.exit(0)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from agent.frames import Message
     from tests.sdk.zygote import Zygote
 
+SMALL = Path(__file__).with_name("small.py")
 TRAIN = Path(__file__).with_name("train.py")
 
 
@@ -67,3 +68,13 @@ def test_an_arena_whose_lock_is_held_costs_snapshots_and_nothing_else(zygote: Zy
         assert skipped is not None and "is locked by a process that does not go on" in skipped["reason"]
         node.run()
         assert len(node.generations) == 1 and len(node.results()) == 2
+
+
+def test_a_step_left_by_break_after_its_optimizer_counts(zygote: Zygote) -> None:
+    """Its state is the next step's: to call it by the old number would train that step twice."""
+    with Node(zygote, SMALL, 1, MODE="break") as node:
+        node.run()
+        (result,) = node.results()
+        assert result["seen"] == [4]
+        finished = node.members["job.0"].last("finished")
+        assert finished is not None and finished["step"] == 5
