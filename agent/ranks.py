@@ -73,15 +73,15 @@ class Ranks:
         if generation > 0:
             changes["generation"] = generation
         self._node.members.update(member, **changes)
-        return self._missed(member, phase)
+        return self._missed(member)
 
-    def _missed(self, member: Member, phase: MemberPhase) -> list[Message]:
+    def _missed(self, member: Member) -> list[Message]:
+        """Levels, whatever the rank is doing: one that has finished must hear of an interrupt, too."""
         if member.complete is not None:
             return [member.complete]
-        if member.form is not None and member.form.number > member.formed:
+        if member.form is not None and member.form.number > max(member.formed, member.interrupt):
             return [self._node.form_message(member, member.form)]
-        moving = phase in (MemberPhase.RUNNING, MemberPhase.FORMING)
-        if moving and member.interrupt >= member.formed > 0:
+        if member.interrupt > 0 and member.interrupt >= member.formed:
             return [interrupt_message(member)]
         return []
 
@@ -189,10 +189,6 @@ class Ranks:
         reason = f"state could not be put in place: {text(message, 'reason')}"
         log.error("%s: %s", member.name, reason)
         self._node.order_failed(member.status.job, member.name, Failure(Cause.STUCK, reason[:2000]))
-
-
-def _interrupt(member: Member) -> Message:
-    return {"op": "interrupt", "generation": member.interrupt, "reason": member.interrupt_reason}
 
 
 def interrupt_message(member: Member) -> Message:

@@ -324,6 +324,41 @@ async def test_too_little_shared_memory_is_said_to_the_rank(agent: AgentProcess,
     assert "free" in heard(agent)
 
 
+AWAY = """
+import os, pathlib, socket, time
+from agent.frames import Decoder, encode
+def hello(phase, generation):
+    link = socket.socket(socket.AF_UNIX)
+    link.connect(os.environ["HOLDFAST_GATE"])
+    link.sendall(encode(dict(op="hello", version=1, member=os.environ["HOLDFAST_MEMBER"], pid=os.getpid(),
+        store="127.0.0.1:5", phase=phase, generation=generation, step=3, held_step=3)))
+    return link
+hello("PHASE", 2).close()
+while not pathlib.Path("back").exists():
+    time.sleep(0.01)
+link, decoder = hello("PHASE", 2), Decoder()
+while True:
+    for message in decoder.feed(link.recv(65536)):
+        print(message["op"], message.get("generation", {}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("phase", ["finished", "ready"])
+async def test_who_was_away_hears_of_the_interrupt(agent: AgentProcess, leader: Leader, phase: str) -> None:
+    """A rank that waits for the job's end, and one at the barrier with a generation on its way to it."""
+    job = spec(script(agent, AWAY.replace("PHASE", phase)), cwd=str(agent.base))
+    await leader.order(launch("job.0", job))
+    await leader.phase("job.0", MemberPhase(phase))
+    number = 2 if phase == "finished" else 3
+    await leader.order(effects.Form("n0", generation(number, "job.0")))
+    await leader.order(effects.Interrupt("n0", "job", number, "a peer died"))
+    await leader.order(effects.Kill("n0", "job", "job.9", "only to know that the others were heard"))
+    await until(lambda: "kill job.9" in agent.err(), "the orders")
+    (agent.base / "back").touch()
+    await until(lambda: f"interrupt {number}" in heard(agent), "the interrupt")
+    assert "form" not in heard(agent), "nobody is sent into a generation that is broken"
+
+
 async def test_a_second_agent_is_refused(agent: AgentProcess, leader: Leader) -> None:
     await leader.hello(1)
     second = AgentProcess(agent.base, f"127.0.0.1:{leader.port}")
