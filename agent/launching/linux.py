@@ -66,12 +66,16 @@ def kill_session(leader: int) -> None:
 
 
 def signal_group(leader: int, number: int) -> bool:
-    """Send a signal to a process group. False when it is gone."""
-    try:
-        os.killpg(leader, number)
-    except ProcessLookupError:
-        return False
-    return True
+    """Send a signal to a child's process group. False when it is gone.
+
+    A child just forked leads no group yet: then it is the child alone. It must not have been reaped."""
+    for send in (os.killpg, os.kill):
+        try:
+            send(leader, number)
+        except ProcessLookupError:
+            continue
+        return True
+    return False
 
 
 def threads() -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.launching import linux
 from tests.agent.support import Frames, LauncherProcess, alive, folder, until_sync
 
 if TYPE_CHECKING:
@@ -288,3 +289,10 @@ def test_torch_is_imported_once_and_one_thread_forks() -> None:
         assert all(a != b for a, b in zip(one[1:], two[1:], strict=True))
         assert "threads after" not in (path / "launcher.log").read_text()
         launcher.close()
+
+
+def test_a_signal_reaches_a_child_that_leads_no_group_yet() -> None:
+    """A member is known by its pid a moment before it makes its session: a kill in between is no loss."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    assert linux.signal_group(child.pid, signal.SIGKILL)
+    assert child.wait(60) == -signal.SIGKILL
