@@ -19,6 +19,8 @@ from controlplane.wire.control_pb2_grpc import add_AdminServicer_to_server
 from controlplane.wire.shape import WireError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from controlplane.daemon.journal import Journal
     from controlplane.daemon.metrics import Metrics
     from controlplane.daemon.reign import Reign
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HELLO_TIMEOUT_S = 10.0
+STOP_TIMEOUT_S = 1.0
+"""Beyond its grace a server's stop is waited for so long, twice."""
+
 _OPTIONS = [
     ("grpc.so_reuseport", 0),  # two coordinators on one port must not share its connections
     ("grpc.max_receive_message_length", 4 * codec.MESSAGE_BYTES_MAX),  # up to there we can name it
@@ -223,7 +228,25 @@ class Server:
 
     async def close(self, grace_s: float = 1.0) -> None:
         """Take no new calls, give running ones a moment, end."""
-        await self._server.stop(grace_s)
+        await stop_within(self._server.stop, grace_s)
+
+
+async def stop_within(stop: Callable[[float | None], Awaitable[None]], grace_s: float) -> bool:
+    """Stop a grpc server, and return in any case: grpc waits for ever for a stream that arrived in the moment
+    of its stop. What is open after the grace is aborted once more, then left to the end of the process.
+
+    Returns whether it has stopped."""
+    stopping = [asyncio.ensure_future(stop(grace_s))]
+    await asyncio.wait(stopping, timeout=grace_s + STOP_TIMEOUT_S)
+    if not stopping[0].done():
+        stopping.append(asyncio.ensure_future(stop(None)))
+        await asyncio.wait(stopping, timeout=STOP_TIMEOUT_S)
+    ended = [each for each in stopping if each.done()]
+    for each in ended:
+        each.result()
+    if not ended:
+        log.warning("some streams do not end: the server is left to the end of the process")
+    return bool(ended)
 
 
 def _taken(address: str) -> str:
