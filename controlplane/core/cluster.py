@@ -152,6 +152,15 @@ class Cluster:
         self.counts["not_leading"] = self.counts.get("not_leading", 0) + 1
         return []
 
+    @property
+    def fenced(self) -> bool:
+        """Another leader reigns: nothing is decided here any more."""
+        return self.machine.fenced
+
+    def unstored(self, job: str) -> tuple[int, ...]:
+        """The tickets of what etcd does not hold yet of this job's spec, state and generation."""
+        return tuple(pending.effect.ticket for pending in self.machine.lanes.get(f"job/{job}", ()))
+
     def next_deadline(self) -> float:
         """When (s, the clock of `now`) a Tick is due at the latest; infinity when none is."""
         return self.machine.deadlines.next()

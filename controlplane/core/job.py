@@ -26,6 +26,16 @@ GONE = (MemberPhase.RAISED, MemberPhase.EXITED)
 IN_GENERATION = (MemberPhase.FORMING, MemberPhase.RUNNING, MemberPhase.FINISHED)
 
 
+REASON_MAX = 8_000
+"""Characters of a reason that etcd keeps: a traceback may have any length, a value in etcd may not."""
+
+
+def shortened(reason: str) -> str:
+    """A reason with its middle left out when it is too long: what was decided, and how it ended, stay."""
+    half = REASON_MAX // 2
+    return reason if len(reason) <= REASON_MAX else f"{reason[:half]}\n...\n{reason[-half:]}"
+
+
 @dataclass(slots=True)
 class Member:
     """One rank process of one life. `failure` says why it counts as dead; dead members keep their place in
@@ -167,7 +177,7 @@ class Job:
         return JobState(
             self.name,
             phase or self.phase,
-            self.reason if reason is None else reason,
+            shortened(self.reason if reason is None else reason),
             self.incidents,
             tuple(self.failures_seen.items()),
         )

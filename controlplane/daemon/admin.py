@@ -14,6 +14,7 @@ from controlplane.settings import SettingsError, check_name
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.control_pb2_grpc import AdminServicer
+from controlplane.wire.records import pack
 from controlplane.wire.shape import WireError
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ _SMALLEST = {
     "full_every": 1,
 }
 _LARGEST = 1_000_000
+_SPEC_BYTES_MAX = 128 * 1024
+"""As etcd keeps it; a value there has twice as much at most."""
 
 
 class Admin(AdminServicer):
@@ -112,6 +115,12 @@ def check_spec(spec: JobSpec) -> None:
         smallest, value = _SMALLEST.get(field.name), getattr(spec, field.name)
         if smallest is not None and not smallest <= value <= _LARGEST:
             raise SettingsError(f"{field.name} {value} will not do: give {smallest} to {_LARGEST}")
+    size = len(pack(spec))
+    if size > _SPEC_BYTES_MAX:
+        raise SettingsError(
+            f"job {spec.job} has {size} bytes of arguments and environment, {_SPEC_BYTES_MAX} at most: "
+            "put what is long into a file"
+        )
     if spec.nnodes_min > spec.nnodes_max:
         raise SettingsError(f"nnodes {spec.nnodes_min}:{spec.nnodes_max}: the minimum is over the maximum")
     if spec.checkpoint_every % spec.snapshot_every:

@@ -30,6 +30,10 @@ ANSWERS_KEPT = 256
 OVER = "this coordinator leads no more; ask the leader"
 
 
+Write = tuple[int, dict[str, bytes]]
+"""A ticket, and the keys and values that it stands for."""
+
+
 class Commit(Protocol):
     """Writes all these values in one transaction that compares the leader's term, or none of them."""
 
@@ -46,7 +50,7 @@ class Recorder:
     ) -> None:
         self._store, self._records, self._post = store, records, post
         self._term, self._metrics = term, metrics
-        self._waiting: deque[tuple[int, dict[str, bytes]]] = deque()
+        self._waiting: deque[Write] = deque()
         self._wake = asyncio.Event()
         self._asked: dict[int, asyncio.Future[str]] = {}
         self._answered: dict[int, str] = {}
@@ -76,35 +80,40 @@ class Recorder:
                 await self._wake.wait()
                 self._wake.clear()
                 while self._waiting:
-                    tickets, puts = self._batch()
-                    await self._write(tickets, puts)
+                    await self._write(self._batch())
         finally:
             self._over = True
             for ticket in list(self._asked):
                 self._answer(ticket, OVER)
 
-    def _batch(self) -> tuple[list[int], dict[str, bytes]]:
+    def _batch(self) -> list[Write]:
         """The oldest effect, and those after it that fit into the same transaction."""
-        ticket, puts = self._waiting.popleft()
-        tickets, size = [ticket], sum(map(len, puts.values()))
+        batch = [self._waiting.popleft()]
+        count, size = len(batch[0][1]), _size(batch[0])
         while self._waiting:
-            ticket, more = self._waiting[0]
-            size += sum(map(len, more.values()))
-            if size > TXN_BYTES_MAX or len(puts) + len(more) > TXN_VALUES_MAX:
+            count += len(self._waiting[0][1])
+            size += _size(self._waiting[0])
+            if size > TXN_BYTES_MAX or count > TXN_VALUES_MAX:
                 break
-            self._waiting.popleft()
-            tickets.append(ticket)
-            puts = {**puts, **more}
-        return tickets, puts
+            batch.append(self._waiting.popleft())
+        return batch
 
-    async def _write(self, tickets: list[int], puts: dict[str, bytes]) -> None:
+    async def _write(self, batch: list[Write]) -> None:
+        """Write a batch in one transaction; when etcd will not have it, each by itself: one value that it
+        never takes must not hold up the others."""
+        tickets = [ticket for ticket, _ in batch]
+        puts = {key: value for _, values in batch for key, value in values.items()}
         begun = time.perf_counter()
         try:
             await self._store.commit(self._term, puts)
         except EtcdError as error:
             self._metrics.etcd_errors_total.labels("commit").inc()
             log.warning("etcd did not take %d values: %s", len(puts), error)
-            self._failed(tickets, error)
+            if len(batch) > 1 and not isinstance(error, Fenced | EtcdUnavailable):
+                for each in batch:
+                    await self._write([each])
+            else:
+                self._failed(tickets, error)
             return
         finally:
             self._metrics.etcd_request_seconds.labels("commit").observe(time.perf_counter() - begun)
@@ -131,3 +140,7 @@ class Recorder:
         answer = self._asked.pop(ticket, None)
         if answer is not None and not answer.done():
             answer.set_result(reason)
+
+
+def _size(write: Write) -> int:
+    return sum(map(len, write[1].values()))

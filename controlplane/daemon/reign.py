@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core import view
 from controlplane.core.cluster import Cluster
-from controlplane.core.effects import Store
+from controlplane.core.events import JobSubmitted
 from controlplane.daemon.links import Links
 from controlplane.daemon.loop import Loop, ReignOver
 from controlplane.daemon.performer import Performer
@@ -18,7 +18,7 @@ from controlplane.wire import codec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.core.events import Elected, Event
+    from controlplane.core.events import Elected, Event, JobStopRequested
     from controlplane.core.timing import CoreSettings
     from controlplane.daemon.journal import Journal
     from controlplane.daemon.metrics import Metrics
@@ -69,15 +69,19 @@ class Reign:
             group.create_task(self.recorder.run())
             group.create_task(self._show())
 
-    async def settle(self, event: Event) -> str:
-        """Post an event; "" once etcd holds all that the core stores upon it, else why it does not."""
+    async def settle(self, event: JobSubmitted | JobStopRequested) -> str:
+        """Post an event; "" once etcd holds all that the core knows of its job, else why it does not."""
         try:
-            effects = await self.loop.ask(event)
+            await self.loop.ask(event)
         except ReignOver as over:
             return str(over)
-        tickets = [effect.ticket for effect in effects if isinstance(effect, Store)]
-        reasons = await asyncio.gather(*map(self.recorder.outcome, tickets))
-        return "; ".join(reason for reason in reasons if reason)
+        if self.core.fenced:
+            return str(ReignOver())
+        name = event.spec.job if isinstance(event, JobSubmitted) else event.job
+        for outcome in asyncio.as_completed(map(self.recorder.outcome, self.core.unstored(name))):
+            if reason := await outcome:
+                return reason  # what was queued behind it has not been asked for yet
+        return ""
 
     def status(self, leader: str) -> pb.StatusReply:
         """What people ask to see."""

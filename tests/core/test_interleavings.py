@@ -9,6 +9,7 @@ from controlplane.core import effects as fx
 from controlplane.core import events as ev
 from controlplane.core import view
 from controlplane.core.model import Cause, Failure, Tier
+from controlplane.wire.records import pack
 from tests.core.test_cluster import play, running
 
 if TYPE_CHECKING:
@@ -117,3 +118,12 @@ def test_a_node_whose_clock_went_back_is_taken_once_its_former_life_is_lost() ->
     stage.do("wait 31")
     late = stage.cluster.step(32.0, ev.NodeJoined("a", 2, "a-2", "a", 8, 1))
     assert fx.Admit("a", 2, 1) in late
+
+
+def test_a_traceback_of_any_length_fits_into_etcd() -> None:
+    stage = running("submit nodes=1 nproc=1 restarts=0", "a")
+    text = "\N{SNOWMAN}" * 64_000 + "ValueError: at last"
+    stage.do(f'report j.1000000 raised gen=1 step=4 cause=raised exception=ValueError traceback="{text}"')
+    ends = [effect.state for effect in stage.asked if effect.state and effect.state.phase == "failed"]
+    assert ends[-1].reason.endswith("ValueError: at last")
+    assert len(pack(ends[-1])) < 128 * 1024

@@ -1,0 +1,124 @@
+"""The end of a server, of a reign, and what those hear who ask at that moment."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controlplane.core import events
+from controlplane.core.effects import Store
+from controlplane.core.model import JobPhase, JobSpec, JobState
+from controlplane.core.timing import CoreSettings
+from controlplane.daemon.admin import check_spec
+from controlplane.daemon.etcd.errors import EtcdUnavailable, ValueTooLarge
+from controlplane.daemon.etcd.keyspace import Keyspace
+from controlplane.daemon.journal import Journal
+from controlplane.daemon.metrics import Metrics
+from controlplane.daemon.recorder import Recorder
+from controlplane.daemon.records import Records
+from controlplane.daemon.reign import Reign
+from controlplane.daemon.rpc import stop_within
+from controlplane.settings import SettingsError
+from tests.daemon.rig import until
+from tests.daemon.test_parts import Disk
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SPEC = JobSpec("job", ("train.py",), "/")
+
+
+class Picky(Disk):
+    """Takes no value of more than 500 bytes."""
+
+    async def commit(self, term: int, puts: Mapping[str, bytes | None]) -> int:
+        if any(len(value or b"") > 500 for value in puts.values()):
+            raise ValueTooLarge("the value has too many bytes")
+        return await super().commit(term, puts)
+
+
+async def test_a_server_whose_stop_hangs_does_not_hold_up_the_end() -> None:
+    asked: list[float | None] = []
+    freed = asyncio.Event()
+
+    async def stop(grace_s: float | None) -> None:
+        asked.append(grace_s)
+        await freed.wait()
+
+    async with asyncio.timeout(30):
+        assert not await stop_within(stop, 0.1)
+    assert asked == [0.1, None]
+    freed.set()
+    assert await stop_within(stop, 0.1)
+
+
+async def _reign(disk: Disk) -> tuple[Reign, asyncio.Task[None]]:
+    reign = Reign(
+        "c", CoreSettings(), events.Elected(1), store=disk, records=Records(Keyspace("c")),
+        journal=Journal(), metrics=Metrics("0"), held=lambda: True,
+    )  # fmt: skip
+    return reign, asyncio.create_task(reign.run())
+
+
+async def _end(running: asyncio.Task[None]) -> None:
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_nobody_is_told_that_a_fenced_leader_took_the_job() -> None:
+    disk = Disk()
+    reign, running = await _reign(disk)
+    reign.post(events.NodeJoined("a", 1, "l", "a", 8, 1))
+    await until(lambda: disk.commits)
+    reign.post(events.StoreFailed(99, "another leads", fenced=True))
+    assert "leads no more" in await reign.settle(events.JobSubmitted(SPEC))
+    await _end(running)
+
+
+async def test_a_job_submitted_again_is_acknowledged_only_once_etcd_holds_it() -> None:
+    disk = Disk()
+    disk.gate.clear()
+    reign, running = await _reign(disk)
+    first = asyncio.create_task(reign.settle(events.JobSubmitted(SPEC)))
+    await asyncio.sleep(0)
+    second = asyncio.create_task(reign.settle(events.JobSubmitted(SPEC)))
+    done, _ = await asyncio.wait([first, second], timeout=0.3)
+    assert not done
+    disk.gate.set()
+    assert [await first, await second] == ["", ""]
+    await _end(running)
+
+
+async def test_an_etcd_that_is_away_is_told_at_once_although_more_waits_behind() -> None:
+    disk = Disk()
+    disk.trouble = EtcdUnavailable("etcd is away")
+    reign, running = await _reign(disk)
+    reign.post(events.NodeJoined("a", 1, "l", "a", 8, 1))
+    async with asyncio.timeout(20):
+        assert await reign.settle(events.JobSubmitted(SPEC)) == "etcd is away"
+    assert len(reign.core.unstored("job")) == 2
+    await _end(running)
+
+
+async def test_one_value_that_etcd_never_takes_does_not_hold_up_the_others() -> None:
+    disk = Picky()
+    metrics = Metrics("0")
+    said: list[events.Event] = []
+    recorder = Recorder(disk, Records(Keyspace("c")), said.append, 1, metrics)
+    for ticket in (1, 2, 3):
+        reason = "x" * 1000 if ticket == 1 else ""
+        state = JobState(f"j{ticket}", JobPhase.PENDING, reason)
+        recorder.add(Store(ticket, 1, job=state.job, state=state))
+    running = asyncio.create_task(recorder.run())
+    await until(lambda: len(said) == 3)
+    assert [type(event) for event in said] == [events.StoreFailed, events.Stored, events.Stored]
+    await _end(running)
+
+
+def test_a_job_too_large_for_etcd_is_refused() -> None:
+    check_spec(SPEC)
+    with pytest.raises(SettingsError, match="put what is long into a file"):
+        check_spec(replace(SPEC, env=(("A", "x" * 200_000),)))
