@@ -107,13 +107,17 @@ class Snapshots:
 
 
 def load(path: str, step: int, tracked: Tracked) -> None:
-    """Put the snapshot of `step` in this arena file in place. Raises RestoreError or ArenaError."""
+    """Put the snapshot of `step` in this arena file in place. Raises RestoreError or ArenaError.
+
+    Whoever owns the arena waits at the barrier, so the slot is not pinned: the pin of a reader that is
+    killed would be left behind. That it held still is checked afterwards."""
     with Arena.open(path) as arena:
         slot = arena.find(step)
         if slot is None:
             raise RestoreError(f"{path} holds no snapshot of step {step}")
-        with arena.pinned(slot):
-            _adopt(slot, tracked)
+        _adopt(slot, tracked)
+        if not slot.current():
+            raise RestoreError(f"the snapshot of step {step} in {path} was overwritten while it was read")
 
 
 def _adopt(slot: SlotView, tracked: Tracked) -> None:
