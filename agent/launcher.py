@@ -34,6 +34,8 @@ SOCKET_NAME = "launcher.sock"
 PID_NAME = "launcher.pid"
 _CHUNK_BYTES = 64 << 10
 _STRAYS_MAX = 1000
+_STRAY_NS = 10_000_000_000
+"""An older end of an unknown process is not that of a member about to be announced: pids come again."""
 log = logging.getLogger("holdfast.launcher")
 
 
@@ -191,10 +193,13 @@ class Launcher:
         self._say({**message, "member": life.member})
 
     def _forked(self, life: Life, pid: int) -> None:
+        if life.end is not None and life.pid == pid:  # said twice, and gone in between
+            return
         life.pid = pid
         self._by_pid[pid] = life
-        if pid in self._strays:
-            self._exited(pid, *self._strays.pop(pid))
+        stray = self._strays.pop(pid, None)
+        if stray is not None and time.monotonic_ns() - stray[2] < _STRAY_NS:
+            self._exited(pid, *stray)
         elif life.end is not None:
             linux.signal_group(pid, signal.SIGKILL)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.launcher import Launcher
 from agent.launching import linux
+from agent.launching.lives import Life
 from tests.agent.support import Frames, LauncherProcess, alive, folder, until_sync
 
 if TYPE_CHECKING:
@@ -296,3 +299,20 @@ def test_a_signal_reaches_a_child_that_leads_no_group_yet() -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     assert linux.signal_group(child.pid, signal.SIGKILL)
     assert child.wait(60) == -signal.SIGKILL
+
+
+async def test_the_end_of_an_orphan_is_not_taken_for_that_of_a_later_member() -> None:
+    """Pids come again. Only while a fork is awaited may an unknown end be that of a member."""
+    with folder() as path:
+        launcher = Launcher(path, 60.0)
+        orphan = await asyncio.create_subprocess_exec(sys.executable, "-c", "pass")
+        assert await orphan.wait() == 0
+        launcher._exited(orphan.pid, 0, None, 1)
+        life = Life("job.1", lambda *_: None)
+        request = await life.open(str(path / "log"))
+        launcher._lives["job.1"] = life
+        launcher._zygote.fork(request)
+        launcher._on_zygote({"op": "forked", "member": "job.1", "pid": orphan.pid})
+        assert life.end is None, "the new process of that pid lives"
+        launcher._zygote.close()
+        await life.closed()
