@@ -100,8 +100,9 @@ class Snapshots:
         loop = asyncio.get_running_loop()
         try:
             result = await loop.run_in_executor(self._pools[kind], self._work[kind], order)
-        except _FAILURES as error:
-            log.warning("%s of %s failed: %s", kind.__name__, key[1:], error)
+        except Exception as error:  # told to whoever ordered it; one not foreseen is logged whole
+            unforeseen = not isinstance(error, _FAILURES)
+            log.warning("%s of %s failed: %s", kind.__name__, key[1:], error, exc_info=unforeseen)
             del self._results[key]
             self._tell(self._failed[kind](order, error))
             return

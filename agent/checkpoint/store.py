@@ -75,8 +75,8 @@ class Store:
             filesystem, root = fsspec.url_to_fs(url)
         except ImportError as error:
             raise StorageError(f"storage {shown}: its driver is missing: {error} (pip install)") from error
-        except (ValueError, OSError) as error:
-            raise StorageError(f"storage {shown}: {error}") from error
+        except Exception as error:  # drivers raise what they like over a URL that they cannot use
+            raise StorageError(f"storage {shown}: {str(error) or type(error).__name__}") from error
         if _is_local(filesystem):
             return cls(url, LocalBackend(Path(root)))
         return cls(url, RemoteBackend(filesystem, root))

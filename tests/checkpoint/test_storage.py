@@ -29,6 +29,8 @@ LARGE: Shapes = [("w", "uint8", (6 << 20,))]
         ("flie:///tmp/x", r"flie:///tmp/x: unknown scheme 'flie'; did you mean file://\?"),
         ("s4://bucket/x", r"unknown scheme 's4'; did you mean s3://\?"),
         ("qqqq://x", "unknown scheme 'qqqq'; file:// and s3:// are known"),
+        ("reference://x", "storage reference://x: .*missing 1 required"),
+        ("dir://x", "storage dir://x: "),
         ("file://relative/path", "not an absolute path; write file:///relative/path"),
         ("oci://bucket/x", r"oci://bucket/x: its driver is missing: .*ocifs.* \(pip install\)"),
         ("ftp://me:secret@localhost:1/x", r"ftp://me:\.\.\.@localhost:1/x"),
