@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from controlplane.wire import control_pb2 as pb
 
 PAUSE_S = 0.3
+LOOK_S = 2.0
+"""How often the leader is asked whether the job is over."""
+JOURNAL_LAG_S = 1.0
 ENDINGS = {"finished": OK, "failed": FAILED}
 
 
@@ -53,7 +56,26 @@ async def journal(admin: Admin, job: str, since_wall_s: float) -> AsyncIterator[
 async def until_end(
     admin: Admin, job: str, since_wall_s: float, hear: Callable[[dict[str, Any]], None]
 ) -> Ending:
-    """Wait for the job's end; `hear` gets each line of the journal on the way."""
+    """Wait for the job's end; `hear` gets each line of the journal on the way.
+
+    The journal may not tell of it (a standby's, one that begins later, a clock that differs): so the leader is
+    asked as well."""
+    told = asyncio.create_task(_told(admin, job, since_wall_s, hear))
+    seen = asyncio.create_task(_seen(admin, job))
+    try:
+        await asyncio.wait([told, seen], return_when=asyncio.FIRST_COMPLETED)
+        if not told.done():
+            await asyncio.wait([told], timeout=JOURNAL_LAG_S)  # it says more, and is hardly ever behind
+        return (told if told.done() else seen).result()
+    finally:
+        for task in (told, seen):
+            task.cancel()
+        await asyncio.gather(told, seen, return_exceptions=True)
+
+
+async def _told(
+    admin: Admin, job: str, since_wall_s: float, hear: Callable[[dict[str, Any]], None]
+) -> Ending:
     traceback = ""
     async for line in journal(admin, job, since_wall_s):
         hear(line)
@@ -62,6 +84,18 @@ async def until_end(
         if state is not None and state["phase"] in ENDINGS:
             return Ending(job, state["phase"], state["reason"], traceback)
     raise AssertionError("a journal has no end")
+
+
+async def _seen(admin: Admin, job: str) -> Ending:
+    while True:
+        await asyncio.sleep(LOOK_S)
+        try:
+            status = await admin.status()
+        except UnreachableError:
+            continue  # it is being restarted
+        for row in status.jobs:
+            if row.job == job and row.phase in ENDINGS:
+                return Ending(job, row.phase, row.reason)
 
 
 def traceback_of(line: dict[str, Any]) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from controlplane.cli.client import Admin
+from controlplane.cli.follow import until_end
 from controlplane.core import events
 from controlplane.core.effects import Store
 from controlplane.core.model import JobPhase, JobSpec, JobState
@@ -22,11 +25,14 @@ from controlplane.daemon.records import Records
 from controlplane.daemon.reign import Reign
 from controlplane.daemon.rpc import stop_within
 from controlplane.settings import SettingsError
+from controlplane.wire.codec import spec_message
 from tests.daemon.rig import until
 from tests.daemon.test_parts import Disk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from tests.daemon.rig import Coordinator
 
 SPEC = JobSpec("job", ("train.py",), "/")
 
@@ -122,3 +128,14 @@ def test_a_job_too_large_for_etcd_is_refused() -> None:
     check_spec(SPEC)
     with pytest.raises(SettingsError, match="put what is long into a file"):
         check_spec(replace(SPEC, env=(("A", "x" * 200_000),)))
+
+
+async def test_an_end_that_the_journal_does_not_tell_is_seen_all_the_same(
+    shared_coordinator: Coordinator,
+) -> None:
+    async with Admin(shared_coordinator.listen) as admin:
+        await admin.submit(spec_message(SPEC))
+        await admin.stop(SPEC.job, "enough")
+        async with asyncio.timeout(30):
+            ending = await until_end(admin, SPEC.job, time.time() + 1000.0, lambda line: None)
+    assert (ending.phase, ending.reason) == ("failed", "stopped: enough")
