@@ -58,7 +58,7 @@ async def until_end(
 ) -> Ending:
     """Wait for the job's end; `hear` gets each line of the journal on the way.
 
-    The journal may not tell of it (a standby's, one that begins later, a clock that differs): so the leader is
+    The journal may not tell of it (a standby's, one begun later, a clock that differs): the leader is
     asked as well."""
     told = asyncio.create_task(_told(admin, job, since_wall_s, hear))
     seen = asyncio.create_task(_seen(admin, job))
