@@ -135,6 +135,14 @@ def _phrase(level: Level, pattern: str) -> Callable[[Body], Sentence]:
     return lambda body: Sentence(level, pattern.format_map(body))
 
 
+def _loaded(body: Body) -> Sentence:
+    if body["reason"]:
+        return Sentence(
+            Level.DECISION, f"checkpoint {body['checkpoint']} could not be loaded: {body['reason']}"
+        )
+    return Sentence(Level.HEADLINE, f"checkpoint {body['checkpoint']} loaded: training goes on from it")
+
+
 def _troubled(pattern: str) -> Callable[[Body], Sentence | None]:
     """Told when there is a reason; a detail otherwise."""
     return lambda body: Sentence(Level.DECISION, pattern.format_map(body)) if body["reason"] else None
@@ -148,7 +156,7 @@ _WORDS: dict[str, Callable[[Body], Sentence | None]] = {
     "MemberReport": _report,
     "OrderFailed": _order_failed,
     "PersistFailed": _phrase(Level.DECISION, "checkpoint {checkpoint} could not be made durable: {reason}"),
-    "Loaded": _troubled("checkpoint {checkpoint} could not be loaded: {reason}"),
+    "Loaded": _loaded,
     "Published": _troubled("checkpoint {checkpoint} could not be published: {reason}"),
     "StoreFailed": _phrase(Level.DECISION, "etcd did not take it: {reason}"),
     "JobStopRequested": _phrase(Level.HEADLINE, "job {job} shall stop: {reason}"),

@@ -67,3 +67,24 @@ def test_a_reader_that_does_not_read_holds_nobody_up(here: Path) -> None:
         outputs.close(timeout_s=0.3)
         os.close(read)
         outputs.close(timeout_s=10)
+
+
+def test_what_shall_be_hidden_is_passed_over_however_it_comes(here: Path) -> None:
+    with (here / "shown").open("wb") as target:
+        outputs = Outputs(target)
+        outputs.start()
+        outputs.follow("job.1", here / "log", lambda: "n0 0")
+        outputs.follow("job.2", here / "other", lambda: "n0 1")
+        outputs.hide("job.1", "Traceback\n  line\nError: x\n")
+        outputs.hide("job.2", "what never comes")
+        (here / "other").write_bytes(b"all\nof it")
+        with (here / "log").open("ab", buffering=0) as writer:
+            for part in (b"before\nTrace", b"back\n  line\nErr", b"or: x\nafter\n"):
+                writer.write(part)
+        until_sync(lambda: b"[n0 0] after\n" in (here / "shown").read_bytes(), "what follows")
+        outputs.finish("job.1")
+        outputs.finish("job.2")
+        outputs.close()
+    lines = (here / "shown").read_bytes().splitlines()
+    assert [line for line in lines if line.startswith(b"[n0 0]")] == [b"[n0 0] before", b"[n0 0] after"]
+    assert [line for line in lines if line.startswith(b"[n0 1]")] == [b"[n0 1] all", b"[n0 1] of it"]

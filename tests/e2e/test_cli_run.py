@@ -114,14 +114,16 @@ def test_supervisor_killed_the_rest_ends_and_the_next_run_is_clean() -> None:
 
 
 def test_script_that_fails_at_import_is_told_once() -> None:
-    with running("--max-restarts", "0", script=FAILING) as run:
+    with running("--nproc-per-node", "2", script=FAILING) as run:
         assert run.end() == 1
-        assert "ModuleNotFoundError" in run.output or "code 1" in run.output
+        assert "about to fail" in run.output
+        assert run.output.count("Traceback (most recent call last)") == 1, run.output
+        assert run.output.rstrip().endswith("ModuleNotFoundError: No module named 'no_such_module_of_ours'")
         assert run.traces() == []
 
 
 def test_daemon_that_cannot_start_says_why() -> None:
-    with running("--etcd", "127.0.0.1:1,,nonsense") as run:
-        assert run.end() in (1, 3)
-        assert "coordinator does not start" in run.output
+    with running("--shm-dir", "/proc") as run:
+        assert run.end() == 1
+        assert "n0 does not start" in run.output and "give another --shm-dir" in run.output
         assert run.traces() == []
