@@ -101,6 +101,7 @@ class Launcher:
         while data := await reader.read(_CHUNK_BYTES):
             for message in decoder.feed(data):
                 if message.get("op") == "attach":
+                    _check_version(message, writer)
                     self._adopt(writer)
                 if self._agent is not writer:
                     raise FrameError("the agent must attach first, and a newer one has its place")
@@ -128,9 +129,7 @@ class Launcher:
         if self._agent is not None:
             self._agent.write(encode(message))
 
-    async def _attach(self, message: Message) -> None:
-        if message.get("version") != VERSION:
-            raise ValueError(f"this launcher speaks version {VERSION}, the agent {message.get('version')!r}")
+    async def _attach(self, _message: Message) -> None:
         for life in self._lives.values():
             if life.end is not None:
                 self._say(life.end)
@@ -278,6 +277,15 @@ def _listener(path: Path) -> socket.socket:
     finally:
         os.umask(before)
     return listener
+
+
+def _check_version(message: Message, writer: asyncio.StreamWriter) -> None:
+    """Tell another version and raise FrameError: it must not take the agent's place."""
+    if message.get("version") != VERSION:
+        theirs = f"{message.get('version')!r:.80}"
+        reason = f"this launcher speaks version {VERSION}, the agent {theirs}: install the same Holdfast"
+        writer.write(encode({"op": "failed", "member": "", "message": reason}))
+        raise FrameError(reason)
 
 
 def _check_peer(writer: asyncio.StreamWriter) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.frames import encode
 from agent.launcher import Launcher
 from agent.launching import linux
 from agent.launching.lives import Life
@@ -177,7 +178,8 @@ def test_a_new_agent_adopts_and_hears_old_ends(launcher: LauncherProcess, member
 
 def test_garbage_ends_only_its_connection(launcher: LauncherProcess, member: str) -> None:
     socket_path = launcher.run_dir / "launcher.sock"
-    for data in (b"\xff" * 16, b"\0\0\0\2[]", b"\0\0\0\3nop", b'\0\0\0\x0e{"op":"attach"'):
+    other = encode({"op": "attach", "version": 99})
+    for data in (b"\xff" * 16, b"\0\0\0\2[]", b"\0\0\0\3nop", b'\0\0\0\x0e{"op":"attach"', other):
         client = Frames(socket_path)
         client.socket.sendall(data)
         client.socket.shutdown(1)
