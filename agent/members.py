@@ -135,7 +135,9 @@ class Members:
                 path.unlink(missing_ok=True)
                 continue
             member.ordered_to_run = status.phase not in (MemberPhase.LAUNCHED, MemberPhase.WARM)
-            member.formed = status.generation
+            formed = status.phase in (MemberPhase.FORMING, MemberPhase.RUNNING, MemberPhase.FINISHED)
+            # Before that, a status may name the generation that the member was launched under.
+            member.formed = status.generation if formed else 0
             survey(member)
             self._all[status.member] = member
         for path in self._paths.memory.iterdir():
