@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from agent.sdk import randomness, state
+from agent.sdk.buffers import Buffers
 
 if TYPE_CHECKING:
     from agent.sdk.state import Tracked
 
 DIRTY = -1
-_SMALL_BYTES = 1 << 20
-"""Up to this size a buffer is copied at every step: batch norm writes its own without telling autograd's
-version counter. Larger ones (masks, tables) are copied when their version says so."""
 
 
 class Guard:
@@ -27,8 +25,7 @@ class Guard:
     def __init__(self, tracked: Tracked) -> None:
         self._tracked = tracked
         self._hooks: list[Any] = []
-        self._slots: list[tuple[dict[str, Any], str]] = []
-        self._buffers: list[tuple[torch.Tensor, int, torch.Tensor]] = []
+        self._buffers = Buffers()
         self._small: dict[str, Any] = {}
         self._groups: list[list[dict[str, Any]]] = []
         self._random: randomness.Kept | None = None
@@ -50,18 +47,11 @@ class Guard:
         for index, optimizer in enumerate(optimizers):
             self._hooks.append(optimizer.register_step_pre_hook(self._before(index)))
             self._hooks.append(optimizer.register_step_post_hook(self._after(index)))
-        self._slots = [
-            (module._buffers, name)
-            for root in self._tracked.modules
-            for module in root.modules()
-            for name, buffer in module._buffers.items()
-            if buffer is not None
-        ]
-        self._buffers = []
+        self._buffers = Buffers(self._tracked.modules)
 
     def begin(self, *, keep_random: bool, whole: bool = False) -> None:
         """A step begins. `whole`: keep a copy of everything, until it is complete."""
-        self._keep_buffers()
+        self._buffers.keep()
         self._small = {
             name: state.copy_plain(state.capture(thing)) for name, thing in self._tracked.small.items()
         }
@@ -120,27 +110,6 @@ class Guard:
 
         return hook
 
-    def _keep_buffers(self) -> None:
-        if len(self._buffers) != len(self._slots):
-            self._buffers = [
-                (container[name], container[name]._version, container[name].detach().clone())
-                for container, name in self._slots
-            ]
-            return
-        changed = []
-        for index, (container, name) in enumerate(self._slots):
-            buffer, version, copy = self._buffers[index]
-            now = container[name]
-            if now is not buffer:
-                self._buffers[index] = (now, now._version, now.detach().clone())
-            elif copy.nbytes <= _SMALL_BYTES:
-                changed.append((copy, now))
-            elif now._version != version:
-                copy.copy_(now.detach())
-                self._buffers[index] = (now, now._version, copy)
-        if changed:
-            torch._foreach_copy_([copy for copy, _ in changed], [now.detach() for _, now in changed])
-
     def _keep_whole(self) -> None:
         tensors = list(self._tracked.flatten().tensors)
         copies = [tensor.cpu().clone() for tensor in tensors]
@@ -148,11 +117,7 @@ class Guard:
 
     @torch.no_grad()
     def _rewind(self) -> None:
-        for (container, name), (buffer, version, copy) in zip(self._slots, self._buffers, strict=True):
-            if container[name] is not buffer:
-                container[name] = buffer
-            if copy.nbytes <= _SMALL_BYTES or buffer._version != version:
-                buffer.copy_(copy)
+        self._buffers.rewind()
         for name, thing in self._tracked.small.items():
             state.apply(thing, state.copy_plain(self._small[name]))
         for optimizer, options in zip(self._tracked.optimizers, self._groups, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import sys
 from typing import Any
@@ -11,11 +12,16 @@ import torch
 from agent.sdk.sampling import mix
 
 
+@functools.cache
+def _has_cuda() -> bool:
+    return torch.cuda.is_available()
+
+
 def seed_step(seed: int, step: int, rank: int) -> None:
     """Seed torch on all devices, random, and numpy if it is loaded."""
     value = mix(mix(mix(seed & 0xFFFFFFFFFFFFFFFF) ^ step) ^ rank) >> 1
     torch.default_generator.manual_seed(value)
-    if torch.cuda.is_available():
+    if _has_cuda():
         torch.cuda.manual_seed_all(value)
     random.seed(value)
     numpy = sys.modules.get("numpy")
@@ -29,7 +35,7 @@ class Kept:
     def __init__(self) -> None:
         numpy: Any = sys.modules.get("numpy")
         self._torch = torch.default_generator.get_state()
-        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
+        self._cuda = torch.cuda.get_rng_state_all() if _has_cuda() else None
         self._random = random.getstate()
         self._numpy = numpy.random.get_state() if numpy is not None else None
 

@@ -6,12 +6,16 @@ and nothing depends on the world size, so any rank can compute any part at any s
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from agent.sdk.errors import SessionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 _MASK = (1 << 64) - 1
 _LOW = (1 << 31) - 1
@@ -46,26 +50,28 @@ def indices(n: int, start: int, count: int, seed: int) -> torch.Tensor:
     while position < end:
         epoch, offset = divmod(position, n)
         upto = min(end, (epoch + 1) * n)
-        keys = [mix(mix(mix(seed & _MASK) ^ epoch) ^ turn) for turn in range(_ROUNDS)]
-        parts.append(_permuted(offset, upto - position, n, _Grid(n, keys)))
+        parts.append(_permuted(offset, upto - position, n, _grid(n, seed, epoch)))
         position = upto
     return parts[0] if len(parts) == 1 else torch.cat([torch.empty(0, dtype=torch.int64), *parts])
+
+
+@functools.lru_cache(maxsize=16)
+def _grid(n: int, seed: int, epoch: int) -> _Grid:
+    keys = [mix(mix(mix(seed & _MASK) ^ epoch) ^ turn) for turn in range(_ROUNDS)]
+    return _Grid(n, keys)
 
 
 def _permuted(offset: int, count: int, n: int, grid: _Grid) -> torch.Tensor:
     """Images of count places from offset on. A cell beyond n (there are few) is walked on from."""
     if count > _SCALAR_MAX:
-        found: torch.Tensor = grid.move(torch.arange(offset, offset + count))
+        found: torch.Tensor = next(grid.move((torch.arange(offset, offset + count),)))
         while bool((outside := found >= n).any()):
-            found[outside] = grid.move(found[outside])
+            found[outside] = next(grid.move((found[outside],)))
         return found
-    samples = []
-    for place in range(offset, offset + count):
-        cell = grid.move(place)
-        while cell >= n:
-            cell = grid.move(cell)
-        samples.append(cell)
-    return torch.tensor(samples, dtype=torch.int64)
+    cells = list(grid.move(range(offset, offset + count)))
+    while max(cells) >= n:
+        cells = [cell if cell < n else next(grid.move((cell,))) for cell in cells]
+    return torch.tensor(cells, dtype=torch.int64)
 
 
 class _Grid:
@@ -76,17 +82,18 @@ class _Grid:
         self._height = -(-n // self._width)
         self._keys = [(key & _LOW, (key >> 31 & _LOW) | 1, (key >> 17 & _LOW) | 1) for key in keys]
 
-    def move(self, place: Any) -> Any:
+    def move(self, places: Iterable[Any]) -> Iterator[Any]:
         """Cells to cells, one to one. No product leaves 62 bits: width and height are below 2**30."""
-        width, height = self._width, self._height
-        row, column = place // width, place % width
+        width, height, low = self._width, self._height, _LOW
         (a, b, c), (d, e, f), (g, h, i), (j, k, m) = self._keys
-        mixed = (column ^ a) * b >> 13 & _LOW
-        row = (row + ((mixed ^ mixed >> 15) * c >> 24)) % height
-        mixed = (row ^ d) * e >> 13 & _LOW
-        column = (column + ((mixed ^ mixed >> 15) * f >> 24)) % width
-        mixed = (column ^ g) * h >> 13 & _LOW
-        row = (row + ((mixed ^ mixed >> 15) * i >> 24)) % height
-        mixed = (row ^ j) * k >> 13 & _LOW
-        column = (column + ((mixed ^ mixed >> 15) * m >> 24)) % width
-        return row * width + column
+        for place in places:
+            row, column = place // width, place % width
+            mixed = (column ^ a) * b >> 13 & low
+            row = (row + ((mixed ^ mixed >> 15) * c >> 24)) % height
+            mixed = (row ^ d) * e >> 13 & low
+            column = (column + ((mixed ^ mixed >> 15) * f >> 24)) % width
+            mixed = (column ^ g) * h >> 13 & low
+            row = (row + ((mixed ^ mixed >> 15) * i >> 24)) % height
+            mixed = (row ^ j) * k >> 13 & low
+            column = (column + ((mixed ^ mixed >> 15) * m >> 24)) % width
+            yield row * width + column

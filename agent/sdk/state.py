@@ -153,8 +153,13 @@ def _apply_optimizer(optimizer: torch.optim.Optimizer, state: Tree) -> None:
         optimizer.state[parameters[index]] = dict(values)
 
 
+_ATOMS = frozenset((float, int, bool, str, type(None)))
+
+
 def copy_plain(value: Any) -> Any:
     """A copy of a small tree that shares no container and no tensor with it."""
+    if type(value) in _ATOMS:
+        return value
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     if isinstance(value, dict):
