@@ -37,12 +37,12 @@ async def serve(settings: AgentSettings) -> int:
     Returns 0 after an orderly end and 1 when it could not go on, the reason logged. Raises SettingsError
     on settings that cannot be (another agent in the same run folder is one of them)."""
     check_agent(settings)
-    name = settings.node or _host_name()
+    name, address = settings.node or _host_name(), _address(settings)
     paths = Paths.of(settings, name)
     paths.create()
     lock = FolderLock(paths.run)
     try:
-        node = Node(settings, name, _address(settings), settings.slots or slots_here(), paths)
+        node = Node(settings, name, address, settings.slots or slots_here(), paths)
         return await _Shell(node).run()
     finally:
         lock.release()

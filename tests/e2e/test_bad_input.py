@@ -114,3 +114,10 @@ def test_a_folder_without_leave_to_write(
     (tmp_path / "logs").mkdir(mode=0o500)
     assert main(["run", "--log-dir", str(tmp_path / "logs"), script]) == 2
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_an_agent_without_a_route_leaves_nothing(tmp_path: Path) -> None:
+    places = ("--run-dir", str(tmp_path / "run"), "--shm-dir", str(tmp_path))
+    done = holdfast("agent", "--coordinator", "no-such-host.invalid:7070", *places)
+    assert done.returncode == 2 and "mend --coordinator, or give --address" in done.stderr
+    assert list(tmp_path.iterdir()) == []
