@@ -148,7 +148,10 @@ class Member:
         script.open_output()
 
     def _tell(self, **message: Any) -> None:
-        self._control.sendall(encode(message))
+        try:
+            self._control.sendall(encode(message))
+        except ConnectionError:  # the launcher wants this member no more: nothing has run yet
+            os._exit(0)
 
     def _receive(self) -> Message:
         decoder = Decoder()
