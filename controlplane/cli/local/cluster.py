@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar, Any
 
 from controlplane.cli.flags import as_flags
 from controlplane.cli.local.child import Child
@@ -19,6 +19,8 @@ from controlplane.settings import AgentSettings, CoordinatorSettings
 if TYPE_CHECKING:
     from collections.abc import Awaitable
     from pathlib import Path
+
+T = TypeVar("T")
 
 AGENT_GRACE_S = 8.0
 DAEMON_GRACE_S = 4.0
@@ -63,7 +65,7 @@ class LocalCluster:
         await asyncio.gather(*[self._keep(agent) for agent in self._agents])
         self._write_card()
 
-    async def guard(self, work: Awaitable[int]) -> int:
+    async def guard(self, work: Awaitable[T]) -> T:
         """The result of `work`, unless a daemon fails for good before: then its ChildFailed."""
         task = asyncio.ensure_future(work)
         try:

@@ -80,12 +80,14 @@ async def _run(layout: Layout, plan: ClusterPlan, spec: JobSpec) -> int:
     stop = _Signals(cluster)
     work = asyncio.create_task(_work(cluster, spec))
     told = asyncio.create_task(stop.wait())
+    words = ""
     try:
         await asyncio.wait([work, told], return_when=asyncio.FIRST_COMPLETED)
         if told.done() and not work.done():
             say(f"{stop.name}: ending what was started; the same command goes on from the newest checkpoint")
             return stop.code
-        return await work
+        code, words = await work
+        return code
     finally:
         for task in (work, told):
             task.cancel()
@@ -93,25 +95,25 @@ async def _run(layout: Layout, plan: ClusterPlan, spec: JobSpec) -> int:
         left = await cluster.stop()
         if left:
             say(f"these processes do not end, the kernel holds them: {', '.join(map(str, left))}")
+        say(words)  # after the ranks' own last lines, where people look
 
 
-async def _work(cluster: LocalCluster, spec: JobSpec) -> int:
+async def _work(cluster: LocalCluster, spec: JobSpec) -> tuple[int, str]:
     await cluster.start()
     return await cluster.guard(_follow(cluster, spec))
 
 
-async def _follow(cluster: LocalCluster, spec: JobSpec) -> int:
+async def _follow(cluster: LocalCluster, spec: JobSpec) -> tuple[int, str]:
+    """See the job to its end: the exit code, and what is to be said of it."""
     started = time.time()
     async with Admin(cluster.address) as admin:
         reply = await _submit(admin, cluster.layout, spec)
         if reply.phase == "finished":
-            say(f"job {spec.job} is finished already; --fresh begins it anew, --rdzv-id names another")
-            return OK
+            return OK, f"job {spec.job} is finished already; --fresh begins it anew, --rdzv-id names another"
         verb = "goes on" if reply.resumed else "starts"
         say(f"job {reply.job} {verb}; ask about it with --coordinator {cluster.address}")
         ending = await until_end(admin, reply.job, started, _Teller().hear)
-    say(last_words(ending))
-    return ending.code
+    return ending.code, last_words(ending)
 
 
 async def _submit(admin: Admin, layout: Layout, spec: JobSpec) -> pb.SubmitReply:
