@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from controlplane.cli.flags import as_flags
 from controlplane.cli.local.child import Child
