@@ -34,15 +34,16 @@ while not (folder / "done").exists():
 """
 
 
-def until(what: Callable[[], Any], about: str, timeout_s: float = DEADLINE_S) -> Any:
-    """The first true answer. Fails the test when none comes in time."""
+def until(what: Callable[[], Any], about: str | Callable[[], str], timeout_s: float = DEADLINE_S) -> Any:
+    """The first true answer. Fails the test when none comes in time; `about` is asked then, so that it can
+    show what there was to see at the end."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         found = what()
         if found:
             return found
         time.sleep(0.02)
-    raise AssertionError(f"not within {timeout_s:.0f} s: {about}")
+    raise AssertionError(f"not within {timeout_s:.0f} s: {about if isinstance(about, str) else about()}")
 
 
 class Run:
@@ -86,7 +87,7 @@ class Run:
     def rank_pid(self, rank: int, restart: int = 0) -> int:
         """The process of the obedient script at this rank and try, once it runs."""
         path = self.folder / f"{rank}-{restart}.pid"
-        return int(until(lambda: path.exists() and path.read_text(), f"{path.name}; {self.output}"))
+        return int(until(lambda: path.exists() and path.read_text(), lambda: f"{path.name}; {self.output}"))
 
     def journal(self, kind: str) -> list[dict[str, Any]]:
         """The bodies of the journal's lines of one type so far."""

@@ -118,12 +118,12 @@ def spoil_the_newest_two(run: Run) -> tuple[str, str, str]:
 def test_hostile_peers_and_spoilt_checkpoints() -> None:
     flags = ("--nproc-per-node", "2", *EVERY_FIVE)
     with running(*flags, script=training(), storage=True) as run:
-        until(lambda: committed(run), f"a checkpoint; {run.output}")
+        until(lambda: committed(run), lambda: f"a checkpoint; {run.output}")
         everyone, before = run.everything_below(), len(committed(run))
         harass(run)
         refused = strange_agent(run)
         assert refused.returncode == 1 and "--cluster" in refused.stderr + refused.stdout
-        until(lambda: len(committed(run)) > before + 3, f"training goes on; {run.output}")
+        until(lambda: len(committed(run)) > before + 3, lambda: f"training goes on; {run.output}")
         assert set(everyone) <= set(run.everything_below()) and "incident" not in run.output
         assert run.process is not None
         run.process.kill()
@@ -132,7 +132,7 @@ def test_hostile_peers_and_spoilt_checkpoints() -> None:
         newest, second, third = spoil_the_newest_two(run)
         said = len(committed(run))
         run.start()
-        until(lambda: len(committed(run)) > said, f"it goes on; {run.output}")
+        until(lambda: len(committed(run)) > said, lambda: f"it goes on; {run.output}")
         for name, part in ((newest, "manifest"), (second, "chunk")):
             assert re.search(rf"checkpoint {name} bad: checkpoint {name}: {part}", run.output), run.output
         assert f"checkpoint {third} loaded: training goes on from it" in run.output
@@ -160,10 +160,10 @@ def interrupt(run: Run) -> None:
 def test_interrupted_while_it_recovers_checkpoints_stay() -> None:
     flags = ("--nproc-per-node", "2", *EVERY_FIVE)
     with running(*flags, script=training(), storage=True) as run:
-        until(lambda: committed(run), f"a checkpoint; {run.output}")
+        until(lambda: committed(run), lambda: f"a checkpoint; {run.output}")
         pids = {r["status"]["rank"]: r["status"]["pid"] for r in run.journal("MemberReport")}
         os.kill(pids[1], signal.SIGKILL)
-        until(lambda: "incident 1: rank 1" in run.output, f"the incident; {run.output}")
+        until(lambda: "incident 1: rank 1" in run.output, lambda: f"the incident; {run.output}")
         interrupt(run)
 
 
@@ -180,8 +180,10 @@ def small_memory(size: str) -> Iterator[Path]:
         )
         if mounted.returncode:
             pytest.skip(f"mounting a tmpfs is not allowed here: {mounted.stderr.strip()}")
-        yield place
-        subprocess.run(["umount", str(place)], check=True)
+        try:
+            yield place
+        finally:
+            subprocess.run(["umount", "--lazy", str(place)], check=True)
     finally:
         place.rmdir()
 
@@ -191,7 +193,10 @@ def test_too_little_shared_memory_costs_the_checkpoints_only() -> None:
         small_memory("80k") as place,
         running("--shm-dir", str(place), *EVERY_FIVE, script=training(last=30), storage=True) as run,
     ):
-        until(lambda: " skipped: rank 0 on n0: no arena" in run.output, f"a checkpoint skipped; {run.output}")
+        until(
+            lambda: " skipped: rank 0 on n0: no arena" in run.output,
+            lambda: f"a checkpoint skipped; {run.output}",
+        )
         (run.folder / "done").touch()
         assert run.end() == 0, run.output
         assert re.search(r"needed \d+ bytes, free \d+ bytes in .*--shm-dir", run.output), run.output

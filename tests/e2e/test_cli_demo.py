@@ -117,7 +117,7 @@ def board_reaches(run: Run, step: int) -> None:
                 return True
         return False
 
-    until(reached, f"step {step}; {run.output}")
+    until(reached, lambda: f"step {step}; {run.output}")
 
 
 def rank_pid(run: Run, rank: int) -> int:
@@ -147,7 +147,7 @@ def test_a_killed_rank_changes_nothing(undisturbed: set[str]) -> None:
 def test_everything_killed_goes_on_from_the_checkpoint(undisturbed: set[str]) -> None:
     flags = ("--snapshot-every", "5", "--checkpoint-every", "10")
     with gpt(*flags, storage=True) as run:
-        until(lambda: committed(run), f"a checkpoint; {run.output}")
+        until(lambda: committed(run), lambda: f"a checkpoint; {run.output}")
         assert run.process is not None
         freeze_and_kill(run.process.pid)
         run.process.wait()

@@ -97,7 +97,7 @@ def test_killed_daemons_come_back_and_no_rank_notices() -> None:
 def kill_daemon(run: Run, name: str) -> None:
     before = run.pid_of(name)
     os.kill(before, signal.SIGKILL)
-    until(lambda: run.pid_of(name) not in (0, before), f"{name} comes back; {run.output}")
+    until(lambda: run.pid_of(name) not in (0, before), lambda: f"{name} comes back; {run.output}")
 
 
 def test_supervisor_killed_the_rest_ends_and_the_next_run_is_clean() -> None:
