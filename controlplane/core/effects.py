@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controlplane.core.model import NO_RANK, NO_STEP, Role
+from controlplane.core.model import NO_RANK, NO_STEP, WHOLE_STATE, Role
 
 if TYPE_CHECKING:
     from controlplane.core.model import (
+        CheckpointPart,
         CheckpointRecord,
         Generation,
         Incident,
         JobSpec,
         JobState,
+        Partner,
         Plan,
         Verdict,
     )
@@ -32,6 +34,7 @@ class Store:
     state: JobState | None = None
     generation: Generation | None = None
     checkpoint: CheckpointRecord | None = None
+    forget: tuple[str, ...] = ()  # ids of the job's checkpoints whose records are deleted
     node: str = ""  # a node's record: its state and why
     node_state: str = ""
     node_reason: str = ""
@@ -123,7 +126,8 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Make this member's snapshot durable as checkpoint `checkpoint` (chunks, then manifest content)."""
+    """Make a share of this member's snapshot durable for checkpoint `checkpoint`: chunks, then its part of
+    the manifest. Answered by PartPersisted or PersistFailed."""
 
     node: str
     member: str
@@ -134,6 +138,92 @@ class Persist:
     kind: str
     base: str
     versions: tuple[tuple[int, int], ...]
+    rank: int = 0
+    shard: str = WHOLE_STATE
+    share: int = 0
+    shares: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """All parts are durable: read them back, check that they cover every shard, and make the manifest's
+    content durable. Answered by Persisted or PersistFailed."""
+
+    node: str
+    spec: JobSpec
+    checkpoint: str
+    step: int
+    generation: int
+    kind: str
+    base: str
+    versions: tuple[tuple[int, int], ...]
+    parts: tuple[CheckpointPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """Copy what the second storage lacks of this checkpoint, then its manifest. Answered by Mirrored."""
+
+    node: str
+    spec: JobSpec
+    record: CheckpointRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """Delete these checkpoints' manifests, then what no kept manifest names. Answered by Collected."""
+
+    node: str
+    spec: JobSpec
+    remove: tuple[str, ...]  # ids
+    keep: tuple[str, ...]  # ids of every other checkpoint that the record knows
+    busy: tuple[str, ...]  # bases that a save in flight writes to: nothing of theirs is touched
+
+
+@dataclass(frozen=True, slots=True)
+class Scrub:
+    """Read this checkpoint again, repair what has rotted. Answered by Scrubbed."""
+
+    node: str
+    spec: JobSpec
+    record: CheckpointRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Replicate:
+    """Keep copying the released snapshots of these members to their partners; replaces earlier orders of
+    the job. No partners: stop."""
+
+    node: str
+    job: str
+    partners: tuple[Partner, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Bring the copy of `source`'s snapshot that the agent at `address` keeps into the arena of `member`.
+    Answered by Fetched."""
+
+    node: str
+    member: str
+    job: str
+    source: str
+    step: int
+    generation: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointTold:
+    """What became of a checkpoint that a script asked for: committed, skipped or failed, and why."""
+
+    node: str
+    job: str
+    member: str
+    request: str
+    outcome: str
+    reason: str
+    checkpoint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +237,15 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Fetch and verify a checkpoint into the arena of `member`."""
+    """Fetch and verify a checkpoint's shard, or one share of its bytes, into the arena of `member`."""
 
     node: str
     member: str
     spec: JobSpec
     record: CheckpointRecord
+    shard: str = WHOLE_STATE
+    share: int = 0
+    shares: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +302,13 @@ Effect = (
     | Complete
     | Release
     | Persist
+    | Seal
+    | Mirror
+    | Collect
+    | Scrub
+    | Replicate
+    | Fetch
+    | CheckpointTold
     | Publish
     | Load
     | Judged

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from controlplane.core.model import (
+    CheckpointPart,
     CheckpointRecord,
     Failure,
     Generation,
     JobSpec,
     JobState,
     MemberStatus,
+    PeerCopy,
 )
 
 
@@ -39,6 +41,9 @@ class NodeJoined:
     slots: int  # ranks it can hold
     port: int  # a free port offered for a plain script's rendezvous
     members: tuple[MemberStatus, ...] = ()
+    domain: str = ""  # failure domain (a rack, a power feed); "": the node is its own
+    peer: str = ""  # host:port of its peer service; "": it has none
+    copies: tuple[PeerCopy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,7 @@ class NodeBeat:
     seq: int
     port: int
     members: tuple[MemberStatus, ...] = ()
+    copies: tuple[PeerCopy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +118,16 @@ class SnapshotReady:
     job: str
     generation: int
     step: int
+    stall_s: float = 0.0  # how long the copy kept the rank from training
+
+
+@dataclass(frozen=True, slots=True)
+class PartPersisted:
+    """One writer's share of the checkpoint in flight is durable."""
+
+    node: str
+    incarnation: int
+    part: CheckpointPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +158,78 @@ class Published:
     incarnation: int
     job: str
     checkpoint: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mirrored:
+    """The job's second storage holds the checkpoint too (or could not be made to: reason not "")."""
+
+    node: str
+    incarnation: int
+    job: str
+    checkpoint: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What retention no longer wants is off the storage (or is not: reason not "")."""
+
+    node: str
+    incarnation: int
+    job: str
+    removed: tuple[str, ...] = ()  # ids whose manifests are gone
+    bytes_freed: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbed:
+    """A checkpoint was read again in the background, `repaired` chunks written anew (or it is bad).
+
+    `corrupt`: the checkpoint itself is at fault and could not be repaired."""
+
+    node: str
+    incarnation: int
+    job: str
+    checkpoint: str
+    repaired: int = 0
+    reason: str = ""
+    corrupt: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointAsked:
+    """A script wants the state after `step` steps made durable now; `request` names the asking."""
+
+    node: str
+    incarnation: int
+    job: str
+    member: str
+    generation: int
+    step: int
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointsFound:
+    """Someone read these whole checkpoints off a storage: take up what etcd does not know, by rule."""
+
+    job: str
+    records: tuple[CheckpointRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A peer's copy is in the arena of `member` and READY (or not: reason not "")."""
+
+    node: str
+    incarnation: int
+    job: str
+    member: str
+    source: str  # the member whose snapshot it is
+    step: int
     reason: str = ""
 
 
@@ -216,9 +304,16 @@ Event = (
     | DeviceReport
     | MemberStarted
     | SnapshotReady
+    | PartPersisted
     | Persisted
     | PersistFailed
     | Published
+    | Mirrored
+    | Collected
+    | Scrubbed
+    | CheckpointAsked
+    | CheckpointsFound
+    | Fetched
     | Loaded
     | OrderFailed
     | JobSubmitted

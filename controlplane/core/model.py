@@ -89,6 +89,7 @@ class Tier(StrEnum):
     FRESH = "fresh"  # nothing to restore: step 0 as the script built it
     DONOR = "donor"  # a living rank
     MEMORY = "memory"  # a snapshot in an agent's shared memory
+    PEER = "peer"  # a copy of a snapshot that another node's agent keeps
     CHECKPOINT = "checkpoint"  # a committed checkpoint on storage
 
 
@@ -111,6 +112,15 @@ class JobSpec:
     full_every: int = 1000  # steps between checkpoints that open a new base
     module: bool = False  # argv[0] is a module name (python -m)
     no_python: bool = False  # argv[0] is a program
+    checkpoint_every_s: float = 0.0  # s between durable checkpoints besides the steps; 0: by steps alone
+    checkpoint_auto: bool = False  # Young/Daly choose the interval from the observed MTBF and costs
+    keep_last: int = 0  # newest checkpoints that are kept; 0: all
+    keep_every: int = 0  # checkpoints at multiples of so many steps are kept for ever; 0: none
+    codec: str = "auto"  # none, zstd, auto (chosen from the measured upload speed)
+    mirror: str = ""  # a second fsspec URL that holds every checkpoint too; "": none
+    commit_when: str = "both"  # with a mirror: committed when "both" hold it, or when the "first" does
+    replicas: int = 1  # copies of each snapshot in the memory of nodes outside its own failure domain
+    scrub_every_s: float = 3600.0  # s between two background readings of the newest checkpoint; 0: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +157,8 @@ class MemberStatus:
     snapshot_generation: int = 0
     failure: Failure | None = None  # RAISED, EXITED
     no_room: str = ""  # why it has no shared memory for snapshots, with the mend
+    shard: str = ""  # which part of the state it holds: equal words, equal state; "": not known yet
+    snapshot_before: int = NO_STEP  # the older READY slot of its arena, of the same generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +171,22 @@ class Placement:
     local_rank: int
 
 
+WHOLE_STATE = "all"
+"""The shard of replicated state: every rank holds all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Who gives one shard of the state (or one share of its bytes) to the ranks that need it."""
+
+    shard: str
+    tier: Tier
+    rank: int  # has it, or reads it from an arena on its own node
+    member: str = ""  # MEMORY, PEER, CHECKPOINT: in whose arena, on the node of `rank`
+    share: int = 0  # which share of the shard's bytes it reads
+    shares: int = 1
+
+
 @dataclass(frozen=True, slots=True)
 class Resume:
     """Where a generation's first step gets its state. `step` steps are complete."""
@@ -169,6 +197,7 @@ class Resume:
     member: str = ""  # MEMORY: whose arena holds the snapshot (on the node of `rank`)
     checkpoint: str = ""  # CHECKPOINT: its id
     reason: str = ""
+    sources: tuple[Source, ...] = ()  # when there is more than one; `tier` and `rank` are the farthest's
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +277,45 @@ class CheckpointRecord:
     versions: tuple[tuple[int, int], ...]  # version vector: (rank, step)
     published: bool = False
     bad: str = ""  # why it is not to be used, "" when good
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPart:
+    """One writer's share of a checkpoint: its chunks are durable, its part of the manifest too."""
+
+    job: str
+    checkpoint: str
+    shard: str
+    share: int  # of `shares` shares of this shard's bytes
+    shares: int
+    rank: int  # whose snapshot was read
+    member: str
+    step: int
+    generation: int
+    digest: str  # blake3 of the part's content, hex; its name on storage
+    bytes_total: int  # of this share's tensors
+    bytes_written: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeerCopy:
+    """A snapshot of another node's member, held whole in the memory of the node that reports it."""
+
+    member: str
+    job: str
+    rank: int
+    shard: str
+    step: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Partner:
+    """Where the snapshots of a member are to be copied to."""
+
+    member: str
+    node: str
+    address: str  # host:port of the peer service of that node's agent
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,13 @@ ORDERS = (
     effects.Complete,
     effects.Release,
     effects.Persist,
+    effects.Seal,
+    effects.Mirror,
+    effects.Collect,
+    effects.Scrub,
+    effects.Replicate,
+    effects.Fetch,
+    effects.CheckpointTold,
     effects.Publish,
     effects.Load,
 )

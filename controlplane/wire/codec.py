@@ -32,6 +32,13 @@ Order = (
     | effects.Complete
     | effects.Release
     | effects.Persist
+    | effects.Seal
+    | effects.Mirror
+    | effects.Collect
+    | effects.Scrub
+    | effects.Replicate
+    | effects.Fetch
+    | effects.CheckpointTold
     | effects.Publish
     | effects.Load
 )
@@ -73,10 +80,16 @@ _EVENTS: dict[str, Mapping] = {
     "report": Mapping(events.MemberReport, pb.Report, 2),
     "started": Mapping(events.MemberStarted, pb.Started, 2, "member job generation"),
     "snapshot_ready": Mapping(events.SnapshotReady, pb.SnapshotReady, 2, "member job"),
+    "part_persisted": Mapping(events.PartPersisted, pb.PartPersisted, 2),
     "persisted": Mapping(events.Persisted, pb.Persisted, 2),
     "persist_failed": Mapping(events.PersistFailed, pb.PersistFailed, 2, "job checkpoint"),
     "published": Mapping(events.Published, pb.Published, 2, "job checkpoint"),
     "loaded": Mapping(events.Loaded, pb.Loaded, 2, "job checkpoint"),
+    "mirrored": Mapping(events.Mirrored, pb.Mirrored, 2, "job checkpoint"),
+    "collected": Mapping(events.Collected, pb.Collected, 2, "job"),
+    "scrubbed": Mapping(events.Scrubbed, pb.Scrubbed, 2, "job checkpoint"),
+    "checkpoint_asked": Mapping(events.CheckpointAsked, pb.CheckpointAsked, 2, "job member request"),
+    "fetched": Mapping(events.Fetched, pb.Fetched, 2, "job member source"),
     "order_failed": Mapping(events.OrderFailed, pb.OrderFailed, 2, "job member"),
     "device": Mapping(events.DeviceReport, pb.Device, 2, "device"),
 }
@@ -88,6 +101,13 @@ _ORDERS: dict[str, Mapping] = {
     "complete": Mapping(effects.Complete, pb.Complete, 1, "job"),
     "release": Mapping(effects.Release, pb.Release, 1, "job"),
     "persist": Mapping(effects.Persist, pb.Persist, 1, "member checkpoint"),
+    "seal": Mapping(effects.Seal, pb.Seal, 1, "checkpoint"),
+    "mirror": Mapping(effects.Mirror, pb.Mirror, 1),
+    "collect": Mapping(effects.Collect, pb.Collect, 1),
+    "scrub": Mapping(effects.Scrub, pb.Scrub, 1),
+    "replicate": Mapping(effects.Replicate, pb.Replicate, 1, "job"),
+    "fetch": Mapping(effects.Fetch, pb.Fetch, 1, "member source address"),
+    "checkpoint_told": Mapping(effects.CheckpointTold, pb.CheckpointTold, 1, "job member request"),
     "publish": Mapping(effects.Publish, pb.Publish, 1),
     "load": Mapping(effects.Load, pb.Load, 1, "member"),
 }

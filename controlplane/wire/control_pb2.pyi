@@ -14,7 +14,7 @@ class EnvVar(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class JobSpec(_message.Message):
-    __slots__ = ("job", "argv", "cwd", "env", "nnodes_min", "nnodes_max", "nproc_per_node", "spares_per_node", "max_restarts", "storage", "snapshot_every", "checkpoint_every", "full_every", "module", "no_python")
+    __slots__ = ("job", "argv", "cwd", "env", "nnodes_min", "nnodes_max", "nproc_per_node", "spares_per_node", "max_restarts", "storage", "snapshot_every", "checkpoint_every", "full_every", "module", "no_python", "checkpoint_every_s", "checkpoint_auto", "keep_last", "keep_every", "codec", "mirror", "commit_when", "replicas", "scrub_every_s")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ARGV_FIELD_NUMBER: _ClassVar[int]
     CWD_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,15 @@ class JobSpec(_message.Message):
     FULL_EVERY_FIELD_NUMBER: _ClassVar[int]
     MODULE_FIELD_NUMBER: _ClassVar[int]
     NO_PYTHON_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_EVERY_S_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_AUTO_FIELD_NUMBER: _ClassVar[int]
+    KEEP_LAST_FIELD_NUMBER: _ClassVar[int]
+    KEEP_EVERY_FIELD_NUMBER: _ClassVar[int]
+    CODEC_FIELD_NUMBER: _ClassVar[int]
+    MIRROR_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_WHEN_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    SCRUB_EVERY_S_FIELD_NUMBER: _ClassVar[int]
     job: str
     argv: _containers.RepeatedScalarFieldContainer[str]
     cwd: str
@@ -45,7 +54,16 @@ class JobSpec(_message.Message):
     full_every: int
     module: bool
     no_python: bool
-    def __init__(self, job: _Optional[str] = ..., argv: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., nnodes_min: _Optional[int] = ..., nnodes_max: _Optional[int] = ..., nproc_per_node: _Optional[int] = ..., spares_per_node: _Optional[int] = ..., max_restarts: _Optional[int] = ..., storage: _Optional[str] = ..., snapshot_every: _Optional[int] = ..., checkpoint_every: _Optional[int] = ..., full_every: _Optional[int] = ..., module: bool = ..., no_python: bool = ...) -> None: ...
+    checkpoint_every_s: float
+    checkpoint_auto: bool
+    keep_last: int
+    keep_every: int
+    codec: str
+    mirror: str
+    commit_when: str
+    replicas: int
+    scrub_every_s: float
+    def __init__(self, job: _Optional[str] = ..., argv: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., nnodes_min: _Optional[int] = ..., nnodes_max: _Optional[int] = ..., nproc_per_node: _Optional[int] = ..., spares_per_node: _Optional[int] = ..., max_restarts: _Optional[int] = ..., storage: _Optional[str] = ..., snapshot_every: _Optional[int] = ..., checkpoint_every: _Optional[int] = ..., full_every: _Optional[int] = ..., module: bool = ..., no_python: bool = ..., checkpoint_every_s: _Optional[float] = ..., checkpoint_auto: bool = ..., keep_last: _Optional[int] = ..., keep_every: _Optional[int] = ..., codec: _Optional[str] = ..., mirror: _Optional[str] = ..., commit_when: _Optional[str] = ..., replicas: _Optional[int] = ..., scrub_every_s: _Optional[float] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("cause", "message", "exit_code", "signal", "step", "exception", "traceback", "age_s")
@@ -68,7 +86,7 @@ class Failure(_message.Message):
     def __init__(self, cause: _Optional[str] = ..., message: _Optional[str] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., step: _Optional[int] = ..., exception: _Optional[str] = ..., traceback: _Optional[str] = ..., age_s: _Optional[float] = ...) -> None: ...
 
 class MemberStatus(_message.Message):
-    __slots__ = ("member", "job", "phase", "elastic", "role", "generation", "rank", "step", "held_step", "pid", "store", "state_bytes", "snapshot_step", "snapshot_generation", "failure", "no_room")
+    __slots__ = ("member", "job", "phase", "elastic", "role", "generation", "rank", "step", "held_step", "pid", "store", "state_bytes", "snapshot_step", "snapshot_generation", "failure", "no_room", "shard", "snapshot_before")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -85,6 +103,8 @@ class MemberStatus(_message.Message):
     SNAPSHOT_GENERATION_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     NO_ROOM_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_BEFORE_FIELD_NUMBER: _ClassVar[int]
     member: str
     job: str
     phase: str
@@ -101,7 +121,9 @@ class MemberStatus(_message.Message):
     snapshot_generation: int
     failure: Failure
     no_room: str
-    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., phase: _Optional[str] = ..., elastic: bool = ..., role: _Optional[str] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., held_step: _Optional[int] = ..., pid: _Optional[int] = ..., store: _Optional[str] = ..., state_bytes: _Optional[int] = ..., snapshot_step: _Optional[int] = ..., snapshot_generation: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., no_room: _Optional[str] = ...) -> None: ...
+    shard: str
+    snapshot_before: int
+    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., phase: _Optional[str] = ..., elastic: bool = ..., role: _Optional[str] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., held_step: _Optional[int] = ..., pid: _Optional[int] = ..., store: _Optional[str] = ..., state_bytes: _Optional[int] = ..., snapshot_step: _Optional[int] = ..., snapshot_generation: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., no_room: _Optional[str] = ..., shard: _Optional[str] = ..., snapshot_before: _Optional[int] = ...) -> None: ...
 
 class Placement(_message.Message):
     __slots__ = ("rank", "member", "node", "local_rank")
@@ -115,21 +137,39 @@ class Placement(_message.Message):
     local_rank: int
     def __init__(self, rank: _Optional[int] = ..., member: _Optional[str] = ..., node: _Optional[str] = ..., local_rank: _Optional[int] = ...) -> None: ...
 
+class Source(_message.Message):
+    __slots__ = ("shard", "tier", "rank", "member", "share", "shares")
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
+    shard: str
+    tier: str
+    rank: int
+    member: str
+    share: int
+    shares: int
+    def __init__(self, shard: _Optional[str] = ..., tier: _Optional[str] = ..., rank: _Optional[int] = ..., member: _Optional[str] = ..., share: _Optional[int] = ..., shares: _Optional[int] = ...) -> None: ...
+
 class Resume(_message.Message):
-    __slots__ = ("tier", "step", "rank", "member", "checkpoint", "reason")
+    __slots__ = ("tier", "step", "rank", "member", "checkpoint", "reason", "sources")
     TIER_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
     tier: str
     step: int
     rank: int
     member: str
     checkpoint: str
     reason: str
-    def __init__(self, tier: _Optional[str] = ..., step: _Optional[int] = ..., rank: _Optional[int] = ..., member: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    sources: _containers.RepeatedCompositeFieldContainer[Source]
+    def __init__(self, tier: _Optional[str] = ..., step: _Optional[int] = ..., rank: _Optional[int] = ..., member: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ...) -> None: ...
 
 class Generation(_message.Message):
     __slots__ = ("job", "number", "term", "seats", "store", "master", "resume", "reason", "restarts")
@@ -189,8 +229,62 @@ class CheckpointRecord(_message.Message):
     bad: str
     def __init__(self, job: _Optional[str] = ..., id: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., kind: _Optional[str] = ..., base: _Optional[str] = ..., manifest_digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., bytes_written: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[RankStep, _Mapping]]] = ..., published: bool = ..., bad: _Optional[str] = ...) -> None: ...
 
+class CheckpointPart(_message.Message):
+    __slots__ = ("job", "checkpoint", "shard", "share", "shares", "rank", "member", "step", "generation", "digest", "bytes_total", "bytes_written")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    BYTES_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    BYTES_WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    checkpoint: str
+    shard: str
+    share: int
+    shares: int
+    rank: int
+    member: str
+    step: int
+    generation: int
+    digest: str
+    bytes_total: int
+    bytes_written: int
+    def __init__(self, job: _Optional[str] = ..., checkpoint: _Optional[str] = ..., shard: _Optional[str] = ..., share: _Optional[int] = ..., shares: _Optional[int] = ..., rank: _Optional[int] = ..., member: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., bytes_written: _Optional[int] = ...) -> None: ...
+
+class PeerCopy(_message.Message):
+    __slots__ = ("member", "job", "rank", "shard", "step", "generation")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    member: str
+    job: str
+    rank: int
+    shard: str
+    step: int
+    generation: int
+    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., rank: _Optional[int] = ..., shard: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class Partner(_message.Message):
+    __slots__ = ("member", "node", "address")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    member: str
+    node: str
+    address: str
+    def __init__(self, member: _Optional[str] = ..., node: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
+
 class Hello(_message.Message):
-    __slots__ = ("protocol_version", "cluster", "node", "incarnation", "launcher", "address", "slots", "port", "members", "term_seen", "holdfast_version")
+    __slots__ = ("protocol_version", "cluster", "node", "incarnation", "launcher", "address", "slots", "port", "members", "term_seen", "holdfast_version", "domain", "peer", "copies")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -202,6 +296,9 @@ class Hello(_message.Message):
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     TERM_SEEN_FIELD_NUMBER: _ClassVar[int]
     HOLDFAST_VERSION_FIELD_NUMBER: _ClassVar[int]
+    DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    COPIES_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     cluster: str
     node: str
@@ -213,17 +310,22 @@ class Hello(_message.Message):
     members: _containers.RepeatedCompositeFieldContainer[MemberStatus]
     term_seen: int
     holdfast_version: str
-    def __init__(self, protocol_version: _Optional[int] = ..., cluster: _Optional[str] = ..., node: _Optional[str] = ..., incarnation: _Optional[int] = ..., launcher: _Optional[str] = ..., address: _Optional[str] = ..., slots: _Optional[int] = ..., port: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., term_seen: _Optional[int] = ..., holdfast_version: _Optional[str] = ...) -> None: ...
+    domain: str
+    peer: str
+    copies: _containers.RepeatedCompositeFieldContainer[PeerCopy]
+    def __init__(self, protocol_version: _Optional[int] = ..., cluster: _Optional[str] = ..., node: _Optional[str] = ..., incarnation: _Optional[int] = ..., launcher: _Optional[str] = ..., address: _Optional[str] = ..., slots: _Optional[int] = ..., port: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., term_seen: _Optional[int] = ..., holdfast_version: _Optional[str] = ..., domain: _Optional[str] = ..., peer: _Optional[str] = ..., copies: _Optional[_Iterable[_Union[PeerCopy, _Mapping]]] = ...) -> None: ...
 
 class Beat(_message.Message):
-    __slots__ = ("seq", "port", "members")
+    __slots__ = ("seq", "port", "members", "copies")
     SEQ_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    COPIES_FIELD_NUMBER: _ClassVar[int]
     seq: int
     port: int
     members: _containers.RepeatedCompositeFieldContainer[MemberStatus]
-    def __init__(self, seq: _Optional[int] = ..., port: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ...) -> None: ...
+    copies: _containers.RepeatedCompositeFieldContainer[PeerCopy]
+    def __init__(self, seq: _Optional[int] = ..., port: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., copies: _Optional[_Iterable[_Union[PeerCopy, _Mapping]]] = ...) -> None: ...
 
 class Report(_message.Message):
     __slots__ = ("seq", "status")
@@ -252,16 +354,88 @@ class Started(_message.Message):
     def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., form_s: _Optional[float] = ..., restore_s: _Optional[float] = ..., first_step_s: _Optional[float] = ...) -> None: ...
 
 class SnapshotReady(_message.Message):
-    __slots__ = ("member", "job", "generation", "step")
+    __slots__ = ("member", "job", "generation", "step", "stall_s")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
+    STALL_S_FIELD_NUMBER: _ClassVar[int]
     member: str
     job: str
     generation: int
     step: int
-    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
+    stall_s: float
+    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., stall_s: _Optional[float] = ...) -> None: ...
+
+class PartPersisted(_message.Message):
+    __slots__ = ("part",)
+    PART_FIELD_NUMBER: _ClassVar[int]
+    part: CheckpointPart
+    def __init__(self, part: _Optional[_Union[CheckpointPart, _Mapping]] = ...) -> None: ...
+
+class Mirrored(_message.Message):
+    __slots__ = ("job", "checkpoint", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    checkpoint: str
+    reason: str
+    def __init__(self, job: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Collected(_message.Message):
+    __slots__ = ("job", "removed", "bytes_freed", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FREED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    removed: _containers.RepeatedScalarFieldContainer[str]
+    bytes_freed: int
+    reason: str
+    def __init__(self, job: _Optional[str] = ..., removed: _Optional[_Iterable[str]] = ..., bytes_freed: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Scrubbed(_message.Message):
+    __slots__ = ("job", "checkpoint", "repaired", "reason", "corrupt")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    REPAIRED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    CORRUPT_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    checkpoint: str
+    repaired: int
+    reason: str
+    corrupt: bool
+    def __init__(self, job: _Optional[str] = ..., checkpoint: _Optional[str] = ..., repaired: _Optional[int] = ..., reason: _Optional[str] = ..., corrupt: bool = ...) -> None: ...
+
+class CheckpointAsked(_message.Message):
+    __slots__ = ("job", "member", "generation", "step", "request")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    member: str
+    generation: int
+    step: int
+    request: str
+    def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., request: _Optional[str] = ...) -> None: ...
+
+class Fetched(_message.Message):
+    __slots__ = ("job", "member", "source", "step", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    member: str
+    source: str
+    step: int
+    reason: str
+    def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., source: _Optional[str] = ..., step: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Persisted(_message.Message):
     __slots__ = ("record",)
@@ -324,7 +498,7 @@ class Device(_message.Message):
     def __init__(self, device: _Optional[str] = ..., healthy: bool = ..., reason: _Optional[str] = ...) -> None: ...
 
 class AgentMessage(_message.Message):
-    __slots__ = ("hello", "beat", "report", "started", "snapshot_ready", "persisted", "persist_failed", "published", "loaded", "order_failed", "device")
+    __slots__ = ("hello", "beat", "report", "started", "snapshot_ready", "persisted", "persist_failed", "published", "loaded", "order_failed", "device", "part_persisted", "mirrored", "collected", "scrubbed", "checkpoint_asked", "fetched")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
@@ -336,6 +510,12 @@ class AgentMessage(_message.Message):
     LOADED_FIELD_NUMBER: _ClassVar[int]
     ORDER_FAILED_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
+    PART_PERSISTED_FIELD_NUMBER: _ClassVar[int]
+    MIRRORED_FIELD_NUMBER: _ClassVar[int]
+    COLLECTED_FIELD_NUMBER: _ClassVar[int]
+    SCRUBBED_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_ASKED_FIELD_NUMBER: _ClassVar[int]
+    FETCHED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     beat: Beat
     report: Report
@@ -347,7 +527,13 @@ class AgentMessage(_message.Message):
     loaded: Loaded
     order_failed: OrderFailed
     device: Device
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., snapshot_ready: _Optional[_Union[SnapshotReady, _Mapping]] = ..., persisted: _Optional[_Union[Persisted, _Mapping]] = ..., persist_failed: _Optional[_Union[PersistFailed, _Mapping]] = ..., published: _Optional[_Union[Published, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ...) -> None: ...
+    part_persisted: PartPersisted
+    mirrored: Mirrored
+    collected: Collected
+    scrubbed: Scrubbed
+    checkpoint_asked: CheckpointAsked
+    fetched: Fetched
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., snapshot_ready: _Optional[_Union[SnapshotReady, _Mapping]] = ..., persisted: _Optional[_Union[Persisted, _Mapping]] = ..., persist_failed: _Optional[_Union[PersistFailed, _Mapping]] = ..., published: _Optional[_Union[Published, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ..., part_persisted: _Optional[_Union[PartPersisted, _Mapping]] = ..., mirrored: _Optional[_Union[Mirrored, _Mapping]] = ..., collected: _Optional[_Union[Collected, _Mapping]] = ..., scrubbed: _Optional[_Union[Scrubbed, _Mapping]] = ..., checkpoint_asked: _Optional[_Union[CheckpointAsked, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("cluster", "beat_interval_s")
@@ -432,7 +618,7 @@ class Release(_message.Message):
     def __init__(self, job: _Optional[str] = ..., step: _Optional[int] = ..., void_step: _Optional[int] = ...) -> None: ...
 
 class Persist(_message.Message):
-    __slots__ = ("member", "spec", "checkpoint", "step", "generation", "kind", "base", "versions")
+    __slots__ = ("member", "spec", "checkpoint", "step", "generation", "kind", "base", "versions", "rank", "shard", "share", "shares")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
@@ -441,6 +627,10 @@ class Persist(_message.Message):
     KIND_FIELD_NUMBER: _ClassVar[int]
     BASE_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
     member: str
     spec: JobSpec
     checkpoint: str
@@ -449,7 +639,99 @@ class Persist(_message.Message):
     kind: str
     base: str
     versions: _containers.RepeatedCompositeFieldContainer[RankStep]
-    def __init__(self, member: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., checkpoint: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., kind: _Optional[str] = ..., base: _Optional[str] = ..., versions: _Optional[_Iterable[_Union[RankStep, _Mapping]]] = ...) -> None: ...
+    rank: int
+    shard: str
+    share: int
+    shares: int
+    def __init__(self, member: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., checkpoint: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., kind: _Optional[str] = ..., base: _Optional[str] = ..., versions: _Optional[_Iterable[_Union[RankStep, _Mapping]]] = ..., rank: _Optional[int] = ..., shard: _Optional[str] = ..., share: _Optional[int] = ..., shares: _Optional[int] = ...) -> None: ...
+
+class Seal(_message.Message):
+    __slots__ = ("spec", "checkpoint", "step", "generation", "kind", "base", "versions", "parts")
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    spec: JobSpec
+    checkpoint: str
+    step: int
+    generation: int
+    kind: str
+    base: str
+    versions: _containers.RepeatedCompositeFieldContainer[RankStep]
+    parts: _containers.RepeatedCompositeFieldContainer[CheckpointPart]
+    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., checkpoint: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., kind: _Optional[str] = ..., base: _Optional[str] = ..., versions: _Optional[_Iterable[_Union[RankStep, _Mapping]]] = ..., parts: _Optional[_Iterable[_Union[CheckpointPart, _Mapping]]] = ...) -> None: ...
+
+class Mirror(_message.Message):
+    __slots__ = ("spec", "record")
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    spec: JobSpec
+    record: CheckpointRecord
+    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., record: _Optional[_Union[CheckpointRecord, _Mapping]] = ...) -> None: ...
+
+class Collect(_message.Message):
+    __slots__ = ("spec", "remove", "keep", "busy")
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
+    spec: JobSpec
+    remove: _containers.RepeatedScalarFieldContainer[str]
+    keep: _containers.RepeatedScalarFieldContainer[str]
+    busy: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., remove: _Optional[_Iterable[str]] = ..., keep: _Optional[_Iterable[str]] = ..., busy: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Scrub(_message.Message):
+    __slots__ = ("spec", "record")
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    spec: JobSpec
+    record: CheckpointRecord
+    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., record: _Optional[_Union[CheckpointRecord, _Mapping]] = ...) -> None: ...
+
+class Replicate(_message.Message):
+    __slots__ = ("job", "partners")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    PARTNERS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    partners: _containers.RepeatedCompositeFieldContainer[Partner]
+    def __init__(self, job: _Optional[str] = ..., partners: _Optional[_Iterable[_Union[Partner, _Mapping]]] = ...) -> None: ...
+
+class Fetch(_message.Message):
+    __slots__ = ("member", "job", "source", "step", "generation", "address")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    member: str
+    job: str
+    source: str
+    step: int
+    generation: int
+    address: str
+    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., source: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., address: _Optional[str] = ...) -> None: ...
+
+class CheckpointTold(_message.Message):
+    __slots__ = ("job", "member", "request", "outcome", "reason", "checkpoint")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    member: str
+    request: str
+    outcome: str
+    reason: str
+    checkpoint: str
+    def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., request: _Optional[str] = ..., outcome: _Optional[str] = ..., reason: _Optional[str] = ..., checkpoint: _Optional[str] = ...) -> None: ...
 
 class Publish(_message.Message):
     __slots__ = ("spec", "record")
@@ -460,17 +742,23 @@ class Publish(_message.Message):
     def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., record: _Optional[_Union[CheckpointRecord, _Mapping]] = ...) -> None: ...
 
 class Load(_message.Message):
-    __slots__ = ("member", "spec", "record")
+    __slots__ = ("member", "spec", "record", "shard", "share", "shares")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     RECORD_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
     member: str
     spec: JobSpec
     record: CheckpointRecord
-    def __init__(self, member: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., record: _Optional[_Union[CheckpointRecord, _Mapping]] = ...) -> None: ...
+    shard: str
+    share: int
+    shares: int
+    def __init__(self, member: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., record: _Optional[_Union[CheckpointRecord, _Mapping]] = ..., shard: _Optional[str] = ..., share: _Optional[int] = ..., shares: _Optional[int] = ...) -> None: ...
 
 class CoordinatorMessage(_message.Message):
-    __slots__ = ("term", "welcome", "refused", "launch", "interrupt", "form", "kill", "complete", "release", "persist", "publish", "load")
+    __slots__ = ("term", "welcome", "refused", "launch", "interrupt", "form", "kill", "complete", "release", "persist", "publish", "load", "seal", "mirror", "collect", "scrub", "replicate", "fetch", "checkpoint_told")
     TERM_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
@@ -483,6 +771,13 @@ class CoordinatorMessage(_message.Message):
     PERSIST_FIELD_NUMBER: _ClassVar[int]
     PUBLISH_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
+    SEAL_FIELD_NUMBER: _ClassVar[int]
+    MIRROR_FIELD_NUMBER: _ClassVar[int]
+    COLLECT_FIELD_NUMBER: _ClassVar[int]
+    SCRUB_FIELD_NUMBER: _ClassVar[int]
+    REPLICATE_FIELD_NUMBER: _ClassVar[int]
+    FETCH_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_TOLD_FIELD_NUMBER: _ClassVar[int]
     term: int
     welcome: Welcome
     refused: Refused
@@ -495,7 +790,14 @@ class CoordinatorMessage(_message.Message):
     persist: Persist
     publish: Publish
     load: Load
-    def __init__(self, term: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., form: _Optional[_Union[Form, _Mapping]] = ..., kill: _Optional[_Union[Kill, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., persist: _Optional[_Union[Persist, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ...) -> None: ...
+    seal: Seal
+    mirror: Mirror
+    collect: Collect
+    scrub: Scrub
+    replicate: Replicate
+    fetch: Fetch
+    checkpoint_told: CheckpointTold
+    def __init__(self, term: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., form: _Optional[_Union[Form, _Mapping]] = ..., kill: _Optional[_Union[Kill, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., persist: _Optional[_Union[Persist, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., mirror: _Optional[_Union[Mirror, _Mapping]] = ..., collect: _Optional[_Union[Collect, _Mapping]] = ..., scrub: _Optional[_Union[Scrub, _Mapping]] = ..., replicate: _Optional[_Union[Replicate, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., checkpoint_told: _Optional[_Union[CheckpointTold, _Mapping]] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
     __slots__ = ("spec",)
@@ -630,3 +932,19 @@ class EventLine(_message.Message):
     sequence: int
     json: str
     def __init__(self, sequence: _Optional[int] = ..., json: _Optional[str] = ...) -> None: ...
+
+class AdoptRequest(_message.Message):
+    __slots__ = ("job", "records")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    records: _containers.RepeatedCompositeFieldContainer[CheckpointRecord]
+    def __init__(self, job: _Optional[str] = ..., records: _Optional[_Iterable[_Union[CheckpointRecord, _Mapping]]] = ...) -> None: ...
+
+class AdoptReply(_message.Message):
+    __slots__ = ("adopted", "refused")
+    ADOPTED_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    adopted: _containers.RepeatedScalarFieldContainer[str]
+    refused: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, adopted: _Optional[_Iterable[str]] = ..., refused: _Optional[_Iterable[str]] = ...) -> None: ...

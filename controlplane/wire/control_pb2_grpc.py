@@ -106,6 +106,11 @@ class AdminStub(object):
         Args:
             channel: A grpc.Channel.
         """
+        self.Adopt = channel.unary_unary(
+                '/holdfast.control.v1.Admin/Adopt',
+                request_serializer=controlplane_dot_wire_dot_control__pb2.AdoptRequest.SerializeToString,
+                response_deserializer=controlplane_dot_wire_dot_control__pb2.AdoptReply.FromString,
+                _registered_method=True)
         self.Submit = channel.unary_unary(
                 '/holdfast.control.v1.Admin/Submit',
                 request_serializer=controlplane_dot_wire_dot_control__pb2.SubmitRequest.SerializeToString,
@@ -130,6 +135,12 @@ class AdminStub(object):
 
 class AdminServicer(object):
     """Missing associated documentation comment in .proto file."""
+
+    def Adopt(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def Submit(self, request, context):
         """Missing associated documentation comment in .proto file."""
@@ -158,6 +169,11 @@ class AdminServicer(object):
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'Adopt': grpc.unary_unary_rpc_method_handler(
+                    servicer.Adopt,
+                    request_deserializer=controlplane_dot_wire_dot_control__pb2.AdoptRequest.FromString,
+                    response_serializer=controlplane_dot_wire_dot_control__pb2.AdoptReply.SerializeToString,
+            ),
             'Submit': grpc.unary_unary_rpc_method_handler(
                     servicer.Submit,
                     request_deserializer=controlplane_dot_wire_dot_control__pb2.SubmitRequest.FromString,
@@ -188,6 +204,33 @@ def add_AdminServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class Admin(object):
     """Missing associated documentation comment in .proto file."""
+
+    @staticmethod
+    def Adopt(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/holdfast.control.v1.Admin/Adopt',
+            controlplane_dot_wire_dot_control__pb2.AdoptRequest.SerializeToString,
+            controlplane_dot_wire_dot_control__pb2.AdoptReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def Submit(request,

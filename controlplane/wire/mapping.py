@@ -130,8 +130,12 @@ for _record, _type, _never_empty in (
     (model.Failure, pb.Failure, ""),
     (model.MemberStatus, pb.MemberStatus, "member job"),
     (model.Placement, pb.Placement, "member node"),
+    (model.Source, pb.Source, "shard"),
     (model.Resume, pb.Resume, ""),
     (model.Generation, pb.Generation, "job number"),
     (model.CheckpointRecord, pb.CheckpointRecord, "job id"),
+    (model.CheckpointPart, pb.CheckpointPart, "job checkpoint shard digest"),
+    (model.PeerCopy, pb.PeerCopy, "member job"),
+    (model.Partner, pb.Partner, "member node address"),
 ):
     RECORDS[_record] = Mapping(_record, _type, 0, _never_empty)
