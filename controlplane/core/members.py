@@ -152,6 +152,9 @@ def _same(old: MemberStatus, new: MemberStatus) -> bool:
         and old.elastic == new.elastic
         and old.snapshot_step == new.snapshot_step
         and old.snapshot_generation == new.snapshot_generation
+        and old.snapshot_before == new.snapshot_before
+        and old.shard == new.shard
+        and old.no_room == new.no_room
         and old.store == new.store
         and old.failure == new.failure
     )

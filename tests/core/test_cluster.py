@@ -92,6 +92,16 @@ def test_a_late_report_does_not_undo_a_newer_one() -> None:
     assert stage.cluster.counts["stale_report"] == 1
 
 
+def test_a_rank_without_room_that_runs_on_in_one_phase_has_its_missed_checkpoint_told() -> None:
+    stage = running("submit nodes=2 nproc=1 storage=file:///c")
+    stage.do("report j.1000000 running gen=1 step=129")
+    status = stage.hosts["a"].members["j.1000000"]
+    told = dataclasses.replace(status, no_room="no arena")
+    effects = stage.cluster.step(stage.now, ev.MemberReport("a", 1, 10**6, told))
+    outcomes = [(e.outcome, e.reason) for e in effects if isinstance(e, fx.CheckpointChanged)]
+    assert outcomes == [("skipped", "rank 0 on a: no arena")]
+
+
 def test_a_member_of_an_unknown_job_is_left_alone() -> None:
     stage = play("elect")
     stray = MemberStatus("x.1", "x", MemberPhase.RUNNING)
