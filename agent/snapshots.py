@@ -164,7 +164,10 @@ class Snapshots:
         store = self._store(order.spec.storage)
         with self._arena_for(order, store) as arena:
             load.load(store, arena, job=record.job, checkpoint=record.id, digest=record.manifest_digest)
-        return events.Loaded(order.node, self._incarnation, record.job, record.id, order.member)
+        return events.Loaded(
+            order.node, self._incarnation, record.job, record.id, order.member,
+            shard=order.shard, share=order.share, shares=order.shares,
+        )  # fmt: skip
 
     def _arena_for(self, order: effects.Load, store: Store) -> Arena:
         """The member's arena; made to the checkpoint's size when the rank, fresh, has asked for none yet."""
@@ -187,8 +190,9 @@ class Snapshots:
     def _load_failed(self, order: effects.Load, error: Exception) -> events.Event:
         record, corrupt = order.record, isinstance(error, CheckpointCorrupt | CheckpointRefused)
         return events.Loaded(
-            order.node, self._incarnation, record.job, record.id, order.member, _said(error), corrupt
-        )
+            order.node, self._incarnation, record.job, record.id, order.member, _said(error), corrupt,
+            order.shard, order.share, order.shares,
+        )  # fmt: skip
 
 
 def _said(error: Exception) -> str:

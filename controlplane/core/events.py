@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from controlplane.core.model import (
+    WHOLE_STATE,
     CheckpointPart,
     CheckpointRecord,
     Failure,
@@ -246,6 +247,9 @@ class Loaded:
     member: str
     reason: str = ""
     corrupt: bool = False
+    shard: str = WHOLE_STATE  # what was asked for, as in the order
+    share: int = 0
+    shares: int = 1
 
 
 @dataclass(frozen=True, slots=True)

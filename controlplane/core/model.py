@@ -198,6 +198,7 @@ class Resume:
     checkpoint: str = ""  # CHECKPOINT: its id
     reason: str = ""
     sources: tuple[Source, ...] = ()  # when there is more than one; `tier` and `rank` are the farthest's
+    reshard: bool = False  # CHECKPOINT of another layout: each rank reads its own part from the storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +278,7 @@ class CheckpointRecord:
     versions: tuple[tuple[int, int], ...]  # version vector: (rank, step)
     published: bool = False
     bad: str = ""  # why it is not to be used, "" when good
+    shards: tuple[str, ...] = ()  # the words of the shards it holds, sorted; (): replicated state, "all"
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,7 @@ class Source(_message.Message):
     def __init__(self, shard: _Optional[str] = ..., tier: _Optional[str] = ..., rank: _Optional[int] = ..., member: _Optional[str] = ..., share: _Optional[int] = ..., shares: _Optional[int] = ...) -> None: ...
 
 class Resume(_message.Message):
-    __slots__ = ("tier", "step", "rank", "member", "checkpoint", "reason", "sources")
+    __slots__ = ("tier", "step", "rank", "member", "checkpoint", "reason", "sources", "reshard")
     TIER_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -162,6 +162,7 @@ class Resume(_message.Message):
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     SOURCES_FIELD_NUMBER: _ClassVar[int]
+    RESHARD_FIELD_NUMBER: _ClassVar[int]
     tier: str
     step: int
     rank: int
@@ -169,7 +170,8 @@ class Resume(_message.Message):
     checkpoint: str
     reason: str
     sources: _containers.RepeatedCompositeFieldContainer[Source]
-    def __init__(self, tier: _Optional[str] = ..., step: _Optional[int] = ..., rank: _Optional[int] = ..., member: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ...) -> None: ...
+    reshard: bool
+    def __init__(self, tier: _Optional[str] = ..., step: _Optional[int] = ..., rank: _Optional[int] = ..., member: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., reshard: bool = ...) -> None: ...
 
 class Generation(_message.Message):
     __slots__ = ("job", "number", "term", "seats", "store", "master", "resume", "reason", "restarts")
@@ -202,7 +204,7 @@ class RankStep(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
 
 class CheckpointRecord(_message.Message):
-    __slots__ = ("job", "id", "step", "generation", "kind", "base", "manifest_digest", "bytes_total", "bytes_written", "versions", "published", "bad")
+    __slots__ = ("job", "id", "step", "generation", "kind", "base", "manifest_digest", "bytes_total", "bytes_written", "versions", "published", "bad", "shards")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -215,6 +217,7 @@ class CheckpointRecord(_message.Message):
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_FIELD_NUMBER: _ClassVar[int]
     BAD_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
     job: str
     id: str
     step: int
@@ -227,7 +230,8 @@ class CheckpointRecord(_message.Message):
     versions: _containers.RepeatedCompositeFieldContainer[RankStep]
     published: bool
     bad: str
-    def __init__(self, job: _Optional[str] = ..., id: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., kind: _Optional[str] = ..., base: _Optional[str] = ..., manifest_digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., bytes_written: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[RankStep, _Mapping]]] = ..., published: bool = ..., bad: _Optional[str] = ...) -> None: ...
+    shards: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job: _Optional[str] = ..., id: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., kind: _Optional[str] = ..., base: _Optional[str] = ..., manifest_digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., bytes_written: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[RankStep, _Mapping]]] = ..., published: bool = ..., bad: _Optional[str] = ..., shards: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CheckpointPart(_message.Message):
     __slots__ = ("job", "checkpoint", "shard", "share", "shares", "rank", "member", "step", "generation", "digest", "bytes_total", "bytes_written")
@@ -464,18 +468,24 @@ class Published(_message.Message):
     def __init__(self, job: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Loaded(_message.Message):
-    __slots__ = ("job", "checkpoint", "member", "reason", "corrupt")
+    __slots__ = ("job", "checkpoint", "member", "reason", "corrupt", "shard", "share", "shares")
     JOB_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     CORRUPT_FIELD_NUMBER: _ClassVar[int]
+    SHARD_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
     job: str
     checkpoint: str
     member: str
     reason: str
     corrupt: bool
-    def __init__(self, job: _Optional[str] = ..., checkpoint: _Optional[str] = ..., member: _Optional[str] = ..., reason: _Optional[str] = ..., corrupt: bool = ...) -> None: ...
+    shard: str
+    share: int
+    shares: int
+    def __init__(self, job: _Optional[str] = ..., checkpoint: _Optional[str] = ..., member: _Optional[str] = ..., reason: _Optional[str] = ..., corrupt: bool = ..., shard: _Optional[str] = ..., share: _Optional[int] = ..., shares: _Optional[int] = ...) -> None: ...
 
 class OrderFailed(_message.Message):
     __slots__ = ("job", "member", "failure")

@@ -238,7 +238,10 @@ class Agent:
         if self.world.faulty("storage"):
             corrupt, reason = False, "the storage does not answer"
         delay = self.world.rng.uniform(0.1, 1.0)
-        event = ev.Loaded(self.name, self.incarnation, order.spec.job, name, order.member, reason, corrupt)
+        event = ev.Loaded(
+            self.name, self.incarnation, order.spec.job, name, order.member, reason, corrupt,
+            order.shard, order.share, order.shares,
+        )  # fmt: skip
         self.world.clock.after(delay, lambda: self.send(event))
 
     # -------------------------------------------------------------- faults
