@@ -9,15 +9,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.board import Board
-from agent.checkpoint.arena import Arena
+from agent.checkpoint.arena import Arena, SlotState
 from agent.checkpoint.shm import ArenaError
-from controlplane.core.model import NO_STEP, MemberPhase, MemberStatus
+from controlplane.core.model import NO_STEP, JobSpec, MemberPhase, MemberStatus
 from controlplane.wire import records
 from controlplane.wire.shape import WireError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from agent.checkpoint.arena import SlotView
     from agent.paths import Paths
     from controlplane.core.effects import Launch
     from controlplane.core.model import Generation
@@ -34,6 +35,7 @@ class Member:
     board: Board | None = None
     arena: Arena | None = None
     launch: Launch | None = None
+    spec: JobSpec | None = None  # what its job was launched as
     ordered_to_run: bool = False
     form: Generation | None = None  # the newest it is to form
     formed: int = 0  # the newest it acknowledged
@@ -42,6 +44,7 @@ class Member:
     complete: dict[str, Any] | None = None  # the frame that ends it
     kill_reason: str = ""
     reported: dict[str, float] = field(default_factory=dict)
+    told: dict[str, dict[str, Any]] = field(default_factory=dict)  # frames, by the request they answer
 
     @property
     def name(self) -> str:
@@ -95,9 +98,11 @@ class Members:
         """One status as it is now."""
         return _current(member)
 
-    def add(self, status: MemberStatus) -> Member:
-        """A new member with its board. Raises OSError when shared memory is full."""
-        member = Member(status, Board.create(self._paths.board(status.member)))
+    def add(self, status: MemberStatus, spec: JobSpec | None = None) -> Member:
+        """A new member of a job, with its board. Raises OSError when shared memory is full."""
+        member = Member(status, Board.create(self._paths.board(status.member)), spec=spec)
+        if spec is not None:
+            self._paths.spec(status.member).write_bytes(records.pack(spec))
         self._all[status.member] = member
         self.update(member)
         return member
@@ -116,7 +121,7 @@ class Members:
         """Forget a member and remove its shared memory."""
         del self._all[member.name]
         member.close()
-        for path in (self._paths.board, self._paths.arena, self._paths.record):
+        for path in (self._paths.board, self._paths.arena, self._paths.record, self._paths.spec):
             path(member.name).unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -130,6 +135,7 @@ class Members:
             try:
                 status = records.unpack(MemberStatus, path.read_bytes())
                 member = Member(status, self._board(status.member), self._arena(status.member))
+                member.spec = self._spec(status.member)
             except (WireError, OSError, ValueError) as error:
                 log.warning("%s is dropped: %s", path, error)
                 path.unlink(missing_ok=True)
@@ -151,6 +157,10 @@ class Members:
         draft.write_bytes(records.pack(member.status))
         os.replace(draft, path)
 
+    def _spec(self, name: str) -> JobSpec | None:
+        path = self._paths.spec(name)
+        return records.unpack(JobSpec, path.read_bytes()) if path.exists() else None
+
     def _board(self, name: str) -> Board | None:
         path = self._paths.board(name)
         return Board.open(path) if path.exists() else None
@@ -168,14 +178,28 @@ class Members:
 
 
 def survey(member: Member) -> None:
-    """Set the newest READY snapshot of a member's arena in its status."""
+    """Set in its status what a member's arena holds: the newest READY snapshot, and the one before it."""
     try:
-        newest = member.arena.newest() if member.arena is not None else None
+        held = _ready(member.arena) if member.arena is not None else []
     except ArenaError as error:
         log.warning("the snapshots of %s are lost: %s", member.name, error)
-        newest = None
-    step, generation = (newest.step, newest.generation) if newest else (NO_STEP, 0)
-    member.status = dataclasses.replace(member.status, snapshot_step=step, snapshot_generation=generation)
+        held = []
+    step, generation = (held[-1].step, held[-1].generation) if held else (NO_STEP, 0)
+    before = [slot.step for slot in held[:-1] if slot.generation == generation and slot.step < step]
+    former = next((slot for slot in held[:-1] if 0 < slot.generation < generation), None)
+    member.status = dataclasses.replace(
+        member.status,
+        snapshot_step=step,
+        snapshot_generation=generation,
+        snapshot_before=max(before, default=NO_STEP),
+        former_step=former.step if former else NO_STEP,
+        former_generation=former.generation if former else 0,
+    )
+
+
+def _ready(arena: Arena) -> list[SlotView]:
+    ready = [slot for slot in arena.slots if slot.state == SlotState.READY]
+    return sorted(ready, key=lambda slot: (slot.generation, slot.step))
 
 
 def _current(member: Member) -> MemberStatus:

@@ -14,6 +14,7 @@ from agent import core
 from agent.arenas import Arenas
 from agent.environment import NodeFacts
 from agent.exits import Exits
+from agent.forms import form_message
 from agent.gate import VERSION as GATE_VERSION
 from agent.gate import Gate
 from agent.launch_client import LauncherClient
@@ -25,13 +26,13 @@ from agent.ports import OfferedPort
 from agent.ranks import Ranks
 from agent.snapshots import Snapshots
 from controlplane.core import events
-from controlplane.core.model import Cause, Failure, MemberPhase, Role, Tier
+from controlplane.core.model import Cause, Failure, MemberPhase, Role
 
 if TYPE_CHECKING:
     from agent.frames import Message
     from agent.paths import Paths
     from agent.sensors import DeviceReading
-    from controlplane.core.model import Generation, Placement
+    from controlplane.core.model import Generation
     from controlplane.settings import AgentSettings
 
 _DEATH_TIMEOUT_S = 2.0
@@ -83,6 +84,7 @@ class Node:
             self.slots,
             self.port.number,
             self.members.statuses(),
+            domain=self.settings.domain,
         )
 
     def tell(self, event: events.Event) -> None:
@@ -182,45 +184,9 @@ class Node:
         self.launcher.say(op="forget", member=member.name)
         self.members.remove(member)
 
-    def seat(self, member: Member, generation: Generation) -> Placement:
-        """A member's place in a generation. Raises ValueError when it has none."""
-        for seat in generation.seats:
-            if seat.member == member.name:
-                return seat
-        raise ValueError(f"{member.name} has no seat in generation {generation.number}")
-
     def form_message(self, member: Member, generation: Generation) -> Message:
-        """The frame that has a member form a generation."""
-        seat, resume = self.seat(member, generation), generation.resume
-        restore: Message = {
-            "tier": resume.tier.value,
-            "step": resume.step,
-            "rank": resume.rank,
-            "member": resume.member,
-            "checkpoint": resume.checkpoint,
-            "reason": resume.reason,
-        }
-        if resume.tier in (Tier.MEMORY, Tier.CHECKPOINT) and resume.rank == seat.rank:
-            restore["arena"] = str(self.paths.arena(resume.member or member.name))
-        seats = [
-            {"rank": s.rank, "member": s.member, "node": s.node, "local_rank": s.local_rank}
-            for s in generation.seats
-        ]
-        frame: Message = {
-            "number": generation.number,
-            "term": generation.term,
-            "rank": seat.rank,
-            "local_rank": seat.local_rank,
-            "world_size": generation.world_size,
-            "local_world_size": sum(s.node == self.name for s in generation.seats),
-            "seats": seats,
-            "store": generation.store,
-            "master": generation.master,
-            "restarts": generation.restarts,
-            "reason": generation.reason,
-            "resume": restore,
-        }
-        return {"op": "form", "generation": frame}
+        """The frame that has a member form a generation. Raises ValueError when it cannot be made."""
+        return form_message(member, generation, self.paths)
 
     def _changed(self, member: Member) -> None:
         self.link.report(self.members.status(member))

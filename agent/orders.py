@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from agent.environment import environment
 from agent.ranks import interrupt_message
+from agent.snapshots import SNAPSHOT_ORDERS
 from controlplane.core import effects
-from controlplane.core.model import NO_STEP, Cause, Failure, MemberPhase, MemberStatus
+from controlplane.core.model import Cause, Failure, MemberPhase, MemberStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from agent.node import Node
 
 _MEMBER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+_TOLD_MAX = 64
 COMPLETE_GRACE_S = 5.0
 """Members of a completed job that have not finished may end by themselves for so long."""
 log = logging.getLogger("holdfast.agent.orders")
@@ -39,9 +41,8 @@ class Orders:
             effects.Kill: self._kill,
             effects.Complete: self._complete,
             effects.Release: self._release,
-            effects.Persist: self._node.snapshots.order,
-            effects.Publish: self._node.snapshots.order,
-            effects.Load: self._node.snapshots.order,
+            effects.CheckpointTold: self._told,
+            **dict.fromkeys(SNAPSHOT_ORDERS, self._node.snapshots.order),
         }
 
     def carry_out(self, order: Any) -> None:
@@ -77,7 +78,7 @@ class Orders:
         status = MemberStatus(
             order.member, order.spec.job, MemberPhase.LAUNCHED, role=order.role, rank=order.rank
         )
-        member = node.members.add(status)
+        member = node.members.add(status, order.spec)
         member.launch = order
         path = node.paths.log(order.member)
         node.launcher.say(op="spawn", member=order.member, log=str(path))
@@ -163,5 +164,27 @@ class Orders:
             if member.alive:
                 release = {"op": "release", "step": order.step, "void": order.void_step}
                 node.gate.push(member.name, release)
-            elif NO_STEP <= member.status.snapshot_step < order.step:
+            elif self._of_no_use(member, order.step):
                 node.dismiss(member)
+
+    def _of_no_use(self, member: Member, released_step: int) -> bool:
+        """Whether nobody will want what a dead member left: its replacement has newer state, and no
+        upload reads it."""
+        newest = max(member.status.snapshot_step, member.status.snapshot_before)
+        return newest < released_step and not self._node.snapshots.wants(member.name)
+
+    def _told(self, order: effects.CheckpointTold) -> None:
+        member = self._node.members.get(order.member)
+        if member is None or not member.alive:
+            return
+        frame: Message = {
+            "op": "checkpoint_told",
+            "request": order.request,
+            "outcome": order.outcome,
+            "reason": order.reason,
+            "checkpoint": order.checkpoint,
+        }
+        member.told[order.request] = frame
+        while len(member.told) > _TOLD_MAX:
+            del member.told[next(iter(member.told))]
+        self._node.gate.push(member.name, frame)

@@ -64,6 +64,10 @@ class Paths:
         """A member's last status, for the next agent."""
         return self.memory / f"{member}.json"
 
+    def spec(self, member: str) -> Path:
+        """The job that a member was launched for."""
+        return self.memory / f"{member}.spec"
+
     def create(self) -> None:
         """Make the folders, ours alone. Raises SettingsError when they cannot be."""
         own_folder(self.run, "--run-dir")

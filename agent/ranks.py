@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import TYPE_CHECKING, Any
 
+from agent.forms import seat_of
 from agent.gate import BadMessage, integer, number, text
+from agent.members import survey
 from controlplane.core import events
-from controlplane.core.model import Cause, Failure, MemberPhase
+from controlplane.core.model import WHOLE_STATE, Cause, Failure, MemberPhase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from agent.node import Node
 
 _REPORTED_MAX = 32
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_REQUEST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,119}")
 _TEXT_MAX = 64_000
 """Characters of a traceback that travel on to the coordinator."""
 _ALIVE_PHASES = (
@@ -43,6 +48,7 @@ class Ranks:
             "started": self._started,
             "broken": self._broken,
             "snapshot": self._snapshot,
+            "checkpoint": self._checkpoint,
             "snapshot_skipped": self._snapshot_skipped,
             "finished": self._finished,
             "raised": self._raised,
@@ -90,8 +96,10 @@ class Ranks:
         self._node.members.note(member, step=integer(message, "step"))
 
     def _tracked(self, member: Member, message: Message) -> None:
-        needed = integer(message, "bytes")
-        self._node.members.update(member, state_bytes=needed)
+        needed, shard = integer(message, "bytes"), text(message, "shard", WHOLE_STATE)
+        if not _WORD.fullmatch(shard):
+            raise BadMessage(f"tracked: shard {shard!r:.80} is no word of letters and digits")
+        self._node.members.update(member, state_bytes=needed, shard=shard)
         self._node.arenas.ask(member, needed)
 
     def _ready(self, member: Member, message: Message) -> None:
@@ -109,7 +117,7 @@ class Ranks:
         form = member.form
         changes: dict[str, Any] = {"phase": MemberPhase.FORMING, "generation": generation}
         if form is not None and form.number == generation:
-            changes["rank"] = self._node.seat(member, form).rank
+            changes["rank"] = seat_of(member, form).rank
         self._node.members.update(member, **changes)
 
     def _running(self, member: Member, message: Message) -> None:
@@ -142,11 +150,28 @@ class Ranks:
 
     def _snapshot(self, member: Member, message: Message) -> None:
         node, step, generation = self._node, integer(message, "step"), integer(message, "generation")
+        stall_s = number(message, "stall_s")
+        survey(member)
         node.members.note(member, snapshot_step=step, snapshot_generation=generation)
         node.members.keep(member)
         node.tell(
             events.SnapshotReady(
-                node.name, node.incarnation, member.name, member.status.job, generation, step
+                node.name, node.incarnation, member.name, member.status.job, generation, step, stall_s
+            )
+        )
+
+    def _checkpoint(self, member: Member, message: Message) -> None:
+        """Said again after a reconnect: what was told already is told again, the rest asked again."""
+        node, request = self._node, text(message, "request")
+        if not _REQUEST.fullmatch(request):
+            raise BadMessage(f"checkpoint: request {request!r:.80} must be 1 to 120 letters, digits, . _ - :")
+        step, generation = integer(message, "step"), integer(message, "generation")
+        if request in member.told:
+            node.gate.push(member.name, member.told[request])
+            return
+        node.tell(
+            events.CheckpointAsked(
+                node.name, node.incarnation, member.status.job, member.name, generation, step, request
             )
         )
 

@@ -30,6 +30,7 @@ _FAILURES = (CheckpointError, ArenaError, OSError, ValueError)
 log = logging.getLogger("holdfast.agent.snapshots")
 
 SnapshotOrder = effects.Persist | effects.Publish | effects.Load
+SNAPSHOT_ORDERS = (effects.Persist, effects.Publish, effects.Load)
 
 
 class Snapshots:
@@ -69,6 +70,10 @@ class Snapshots:
     def queued(self) -> int:
         """How many orders are not done yet."""
         return len(self._running)
+
+    def wants(self, member: str) -> bool:
+        """Whether an order that is not done yet reads this member's arena."""
+        return any(result is None and member in key for key, result in self._results.items())
 
     def order(self, order: SnapshotOrder) -> None:
         """Begin to carry out an order. One that runs is not begun again; of one that succeeded the result

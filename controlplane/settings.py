@@ -12,6 +12,8 @@ from typing import Any
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 """What names of clusters, nodes and jobs look like."""
 
+_PORT_MAX = 65535
+
 
 class SettingsError(ValueError):
     """A setting that cannot be. The message names it and says how to mend it."""
@@ -117,6 +119,29 @@ class AgentSettings:
         True, "copy also the traceback that ends a script; off where the job's end tells it anyway"
     )
     ledger: str = setting("", "folder where ranks write which samples each step consumed; empty: none")
+    upload_bytes_per_s: int = setting(
+        0,
+        "most that this node writes to storages, all uploads together; 0: unlimited",
+        unit="bytes/s",
+        minimum=0,
+    )
+    storage_deadline_s: float = setting(
+        300.0, "a storage that does not answer, retries included, for so long has failed", unit="s", minimum=1
+    )
+    scrub_bytes_per_s: int = setting(
+        64 << 20,
+        "most that the background reading of checkpoints takes; 0: unlimited",
+        unit="bytes/s",
+        minimum=0,
+    )
+    domain: str = setting(
+        "", "what this node fails together with (a rack, a power feed); empty: the node is its own"
+    )
+    peer_listen: str = setting(
+        "",
+        "host:port where other agents leave copies of their snapshots; port 0 takes a free one; "
+        "empty: the node's address, a free port",
+    )
 
 
 def check_coordinator(settings: CoordinatorSettings) -> None:
@@ -134,7 +159,17 @@ def check_agent(settings: AgentSettings) -> None:
     check_name("cluster", settings.cluster)
     if settings.node:
         check_name("node", settings.node)
+    if settings.domain:
+        check_name("failure domain", settings.domain)
+    if settings.peer_listen:
+        _check_listen("--peer-listen", settings.peer_listen)
     _ordered(settings, "beat_interval_s", "process_timeout_s")
+
+
+def _check_listen(flag: str, value: str) -> None:
+    host, _, port = value.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX:
+        raise SettingsError(f"{flag} {value!r} is no host:port: give one such as 0.0.0.0:0")
 
 
 def _ordered(settings: Any, low: str, high: str) -> None:
