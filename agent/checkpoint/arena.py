@@ -44,6 +44,7 @@ class SlotState(IntEnum):
     FREE = 0
     WRITING = 1  # being copied into, or torn by the death of the one who copied
     READY = 2
+    PARTIAL = 3  # whole layout, but only a share of the bytes: nothing to go on from by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +107,19 @@ class SlotWriter:
 
     def ready(self) -> SlotView:
         """Declare the slot whole. From now on it can be read and is what `newest` means."""
+        return self._done(SlotState.READY)
+
+    def partial(self) -> SlotView:
+        """Declare that a share of the bytes is there (layout.share_range): `find_partial` finds it, nothing
+        takes it for a whole snapshot, and the next one goes over it."""
+        return self._done(SlotState.PARTIAL)
+
+    def _done(self, state: SlotState) -> SlotView:
         if self._sizes is None:
             raise ArenaError(
                 f"slot {self.index} of {self._arena.path} has no layout yet: call layout() first"
             )
-        return self._arena._finish(self.index, self._step, self._generation, *self._sizes)
+        return self._arena._finish(self.index, state, (self._step, self._generation, *self._sizes))
 
     def abandon(self) -> None:
         """Give the slot back empty."""
@@ -184,6 +193,12 @@ class Arena:
         """The READY slot that holds the state of `step` completed steps; the newest generation's."""
         return max((slot for slot in self._ready() if slot.step == step), key=_age, default=None)
 
+    def find_partial(self, step: int) -> SlotView | None:
+        """The PARTIAL slot of that step; the newest generation's."""
+        return max(
+            (s for s in self.slots if s.state == SlotState.PARTIAL and s.step == step), key=_age, default=None
+        )
+
     def begin(
         self, step: int, generation: int, *, released_step: int, void_step: int = -1
     ) -> SlotWriter | SkipReason:
@@ -220,7 +235,7 @@ class Arena:
     def pin(self, slot: SlotView) -> None:
         """Keep this slot from being overwritten while it is read. Raises ArenaError when it already was."""
         with locked(self._descriptor, self.path):
-            if slot.state != SlotState.READY or not slot.current():
+            if slot.state not in _WHOLE_LAYOUT or not slot.current():
                 raise ArenaError(f"snapshot {slot.step} in {self.path} has been overwritten")
             self._set(slot.index, pins=self._look(slot.index).pins + 1)
 
@@ -281,16 +296,12 @@ class Arena:
         if pins is not None:
             self._words[base + _PINS] = pins
 
-    def _finish(self, index: int, step: int, generation: int, header_bytes: int, data_bytes: int) -> SlotView:
+    def _finish(self, index: int, state: SlotState, content: tuple[int, int, int, int]) -> SlotView:
         base = _FILE_WORDS + index * _SLOT_WORDS
         with locked(self._descriptor, self.path):
-            for word, value in zip(
-                (_STEP, _GENERATION, _HEADER, _DATA),
-                (step, generation, header_bytes, data_bytes),
-                strict=True,
-            ):
+            for word, value in zip((_STEP, _GENERATION, _HEADER, _DATA), content, strict=True):
                 self._words[base + word] = value
-            self._set(index, state=SlotState.READY)
+            self._set(index, state=state)
             return self._look(index)
 
     def _empty(self, index: int) -> None:
@@ -304,6 +315,7 @@ class Arena:
 
 
 _STATES = frozenset(SlotState)
+_WHOLE_LAYOUT = (SlotState.READY, SlotState.PARTIAL)
 
 
 def _age(slot: SlotView) -> tuple[int, int]:
