@@ -153,6 +153,7 @@ def _same(old: MemberStatus, new: MemberStatus) -> bool:
         and old.snapshot_step == new.snapshot_step
         and old.snapshot_generation == new.snapshot_generation
         and old.snapshot_before == new.snapshot_before
+        and old.former_step == new.former_step
         and old.shard == new.shard
         and old.no_room == new.no_room
         and old.store == new.store

@@ -159,6 +159,8 @@ class MemberStatus:
     no_room: str = ""  # why it has no shared memory for snapshots, with the mend
     shard: str = ""  # which part of the state it holds: equal words, equal state; "": not known yet
     snapshot_before: int = NO_STEP  # the older READY slot of its arena, of the same generation
+    former_step: int = NO_STEP  # the other READY slot, when an earlier generation made it
+    former_generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,7 @@ class Resume:
     checkpoint: str = ""  # CHECKPOINT: its id
     reason: str = ""
     sources: tuple[Source, ...] = ()  # when there is more than one; `tier` and `rank` are the farthest's
+    born: int = 0  # the generation that computed it: shards of equal step and birth are one state
     reshard: bool = False  # CHECKPOINT of another layout: each rank reads its own part from the storage
 
 

@@ -86,7 +86,7 @@ class Failure(_message.Message):
     def __init__(self, cause: _Optional[str] = ..., message: _Optional[str] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., step: _Optional[int] = ..., exception: _Optional[str] = ..., traceback: _Optional[str] = ..., age_s: _Optional[float] = ...) -> None: ...
 
 class MemberStatus(_message.Message):
-    __slots__ = ("member", "job", "phase", "elastic", "role", "generation", "rank", "step", "held_step", "pid", "store", "state_bytes", "snapshot_step", "snapshot_generation", "failure", "no_room", "shard", "snapshot_before")
+    __slots__ = ("member", "job", "phase", "elastic", "role", "generation", "rank", "step", "held_step", "pid", "store", "state_bytes", "snapshot_step", "snapshot_generation", "failure", "no_room", "shard", "snapshot_before", "former_step", "former_generation")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +105,8 @@ class MemberStatus(_message.Message):
     NO_ROOM_FIELD_NUMBER: _ClassVar[int]
     SHARD_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    FORMER_STEP_FIELD_NUMBER: _ClassVar[int]
+    FORMER_GENERATION_FIELD_NUMBER: _ClassVar[int]
     member: str
     job: str
     phase: str
@@ -123,7 +125,9 @@ class MemberStatus(_message.Message):
     no_room: str
     shard: str
     snapshot_before: int
-    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., phase: _Optional[str] = ..., elastic: bool = ..., role: _Optional[str] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., held_step: _Optional[int] = ..., pid: _Optional[int] = ..., store: _Optional[str] = ..., state_bytes: _Optional[int] = ..., snapshot_step: _Optional[int] = ..., snapshot_generation: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., no_room: _Optional[str] = ..., shard: _Optional[str] = ..., snapshot_before: _Optional[int] = ...) -> None: ...
+    former_step: int
+    former_generation: int
+    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., phase: _Optional[str] = ..., elastic: bool = ..., role: _Optional[str] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., held_step: _Optional[int] = ..., pid: _Optional[int] = ..., store: _Optional[str] = ..., state_bytes: _Optional[int] = ..., snapshot_step: _Optional[int] = ..., snapshot_generation: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., no_room: _Optional[str] = ..., shard: _Optional[str] = ..., snapshot_before: _Optional[int] = ..., former_step: _Optional[int] = ..., former_generation: _Optional[int] = ...) -> None: ...
 
 class Placement(_message.Message):
     __slots__ = ("rank", "member", "node", "local_rank")
@@ -154,7 +158,7 @@ class Source(_message.Message):
     def __init__(self, shard: _Optional[str] = ..., tier: _Optional[str] = ..., rank: _Optional[int] = ..., member: _Optional[str] = ..., share: _Optional[int] = ..., shares: _Optional[int] = ...) -> None: ...
 
 class Resume(_message.Message):
-    __slots__ = ("tier", "step", "rank", "member", "checkpoint", "reason", "sources", "reshard")
+    __slots__ = ("tier", "step", "rank", "member", "checkpoint", "reason", "sources", "reshard", "born")
     TIER_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -163,6 +167,7 @@ class Resume(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     RESHARD_FIELD_NUMBER: _ClassVar[int]
+    BORN_FIELD_NUMBER: _ClassVar[int]
     tier: str
     step: int
     rank: int
@@ -171,7 +176,8 @@ class Resume(_message.Message):
     reason: str
     sources: _containers.RepeatedCompositeFieldContainer[Source]
     reshard: bool
-    def __init__(self, tier: _Optional[str] = ..., step: _Optional[int] = ..., rank: _Optional[int] = ..., member: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., reshard: bool = ...) -> None: ...
+    born: int
+    def __init__(self, tier: _Optional[str] = ..., step: _Optional[int] = ..., rank: _Optional[int] = ..., member: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., reshard: bool = ..., born: _Optional[int] = ...) -> None: ...
 
 class Generation(_message.Message):
     __slots__ = ("job", "number", "term", "seats", "store", "master", "resume", "reason", "restarts")
