@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import logging
+import threading
 from typing import TYPE_CHECKING
 
-from agent.checkpoint.arena import Arena
-from agent.checkpoint.shm import ArenaError
+from agent.checkpoint.arena import SLOTS, Arena
+from agent.checkpoint.shm import PAGE_BYTES, ArenaError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from agent.members import Member
     from agent.node import Node
+    from agent.paths import Paths
 
 log = logging.getLogger("holdfast.agent.arenas")
 
@@ -23,6 +24,7 @@ class Arenas:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self.rooms = Rooms(node.paths)
         self._making: dict[str, asyncio.Task[None]] = {}
 
     def ask(self, member: Member, slot_bytes: int) -> None:
@@ -34,6 +36,18 @@ class Arenas:
             self._making[member.name] = task
             task.add_done_callback(lambda _: self._making.pop(member.name, None))
 
+    def changed(self, member: Member) -> None:
+        """Something was brought into a member's arena, which may have been made anew for it: a rank that
+        used the old one is told."""
+        if member.arena is not None and self._size(member.name) != _file_bytes(member.arena):
+            self.ask(member, member.arena.slot_bytes + 1)
+
+    def _size(self, member: str) -> int:
+        try:
+            return self._node.paths.arena(member).stat().st_size
+        except FileNotFoundError:
+            return 0
+
     async def close(self) -> None:
         """Wait for what is being made."""
         await asyncio.gather(*self._making.values())
@@ -41,7 +55,7 @@ class Arenas:
     async def _make(self, member: Member, slot_bytes: int) -> None:
         path = self._node.paths.arena(member.name)
         try:
-            fresh = await asyncio.to_thread(_room, path, slot_bytes)
+            fresh = await asyncio.to_thread(self.rooms.room, member.name, slot_bytes)
         except (ArenaError, OSError) as error:
             log.error("%s gets no arena: %s", member.name, error)
             self._node.gate.push(member.name, {"op": "arena_failed", "reason": str(error)})
@@ -63,13 +77,27 @@ class Arenas:
         self._node.gate.push(member.name, answer)
 
 
-def _room(path: Path, slot_bytes: int) -> Arena:
-    """The arena that is there (a checkpoint may be loaded in it) if it is large enough, or a new one."""
-    try:
-        found = Arena.open(path)
-    except ArenaError:
-        return Arena.create(path, slot_bytes)
-    if found.slot_bytes >= slot_bytes:
-        return found
-    found.close()
-    return Arena.create(path, slot_bytes)
+def _file_bytes(arena: Arena) -> int:
+    return PAGE_BYTES + SLOTS * arena.slot_bytes
+
+
+class Rooms:
+    """Makes arenas, for ranks and for what is loaded or fetched; safe to use from threads."""
+
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
+        self._locks: collections.defaultdict[str, threading.Lock] = collections.defaultdict(threading.Lock)
+
+    def room(self, member: str, slot_bytes: int) -> Arena:
+        """The arena that is there (a checkpoint may be loaded in it) if it is large enough, or a new one in
+        its place. Blocks; close it afterwards. Raises ArenaError."""
+        path = self._paths.arena(member)
+        with self._locks[member]:
+            try:
+                found = Arena.open(path)
+            except ArenaError:
+                return Arena.create(path, slot_bytes)
+            if found.slot_bytes >= slot_bytes:
+                return found
+            found.close()
+            return Arena.create(path, slot_bytes)

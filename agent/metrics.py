@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from agent.node import Node
 
 _DROPPED = "dropped_"
+_TALLIES = (
+    ("uploaded_bytes", "Written to storage", "training_job"),
+    ("orders_failed", "Orders about snapshots that could not be carried out", "order"),
+)
+"""Families of the tally of snapshot orders: name, meaning, label."""
 
 
 class NodeCollector(Collector):
@@ -99,8 +104,24 @@ class NodeCollector(Collector):
 
     def _uploads(self) -> Iterator[Metric]:
         snapshots = self._node.snapshots
-        yield _gauge("holdfast_agent_snapshot_orders", "Uploads and loads not done yet", snapshots.queued)
-        yield _counter("holdfast_agent_uploaded_bytes", "Written to storage", snapshots.bytes_written)
+        queued = GaugeMetricFamily(
+            "holdfast_agent_snapshot_orders", "Orders about snapshots not done yet", labels=["queue"]
+        )
+        for queue, count in snapshots.queued().items():
+            queued.add_metric([queue], count)
+        yield queued
+        for name, about, label in _TALLIES:
+            family = CounterMetricFamily(f"holdfast_agent_{name}", about, labels=[label])
+            for value, total in snapshots.site.tally.of(name).items():
+                family.add_metric([value], total)
+            yield family
+        limits = GaugeMetricFamily(
+            "holdfast_agent_storage_limit", "What a storage cannot promise", labels=["storage", "limit"]
+        )
+        for storage, words in snapshots.site.storages.limits.items():
+            for limit in words:
+                limits.add_metric([storage, limit], 1)
+        yield limits
 
 
 class MetricsServer:

@@ -24,6 +24,7 @@ from agent.orders import Orders
 from agent.outputs import Outputs
 from agent.ports import OfferedPort
 from agent.ranks import Ranks
+from agent.site import Site, Storages
 from agent.snapshots import Snapshots
 from controlplane.core import events
 from controlplane.core.model import Cause, Failure, MemberPhase, Role
@@ -54,7 +55,8 @@ class Node:
         self.exits = Exits(self)
         self.arenas = Arenas(self)
         self.launcher = LauncherClient(paths, settings.orphan_timeout_s, self.exits.hear)
-        self.snapshots = Snapshots(paths, self.incarnation, self.tell, self._loaded)
+        site = Site(settings, self.incarnation, paths, self.arenas.rooms, Storages(settings))
+        self.snapshots = Snapshots(site, self.tell, self._loaded)
         self.outputs = Outputs() if settings.show_output else None
         self.orders = Orders(self)
         self._ranks = Ranks(self)
@@ -191,8 +193,11 @@ class Node:
     def _changed(self, member: Member) -> None:
         self.link.report(self.members.status(member))
 
-    def _loaded(self, member: str) -> None:
-        log.info("a checkpoint was loaded into the arena of %s", member)
+    def _loaded(self, name: str) -> None:
+        log.info("a checkpoint was loaded into the arena of %s", name)
+        member = self.members.get(name)
+        if member is not None:
+            self.arenas.changed(member)
 
     # ------------------------------------------------------------ judgement
 
