@@ -52,6 +52,7 @@ def _restore(member: Member, seat: Placement, resume: Resume, paths: Paths) -> M
     restore: Message = {
         "tier": resume.tier.value,
         "step": resume.step,
+        "born": resume.born,
         "rank": resume.rank,
         "member": resume.member,
         "checkpoint": resume.checkpoint,

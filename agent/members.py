@@ -178,7 +178,7 @@ class Members:
 
 
 def survey(member: Member) -> None:
-    """Set in its status what a member's arena holds: the newest READY snapshot, and the one before it."""
+    """Set in its status what a member's arena holds: the newest READY snapshot, and the other one."""
     try:
         held = _ready(member.arena) if member.arena is not None else []
     except ArenaError as error:

@@ -170,7 +170,8 @@ class Orders:
     def _of_no_use(self, member: Member, released_step: int) -> bool:
         """Whether nobody will want what a dead member left: its replacement has newer state, and no
         upload reads it."""
-        newest = max(member.status.snapshot_step, member.status.snapshot_before)
+        status = member.status
+        newest = max(status.snapshot_step, status.snapshot_before, status.former_step)
         return newest < released_step and not self._node.snapshots.wants(member.name)
 
     def _told(self, order: effects.CheckpointTold) -> None:
