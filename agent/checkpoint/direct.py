@@ -10,11 +10,14 @@ import fcntl
 import os
 from typing import TYPE_CHECKING
 
+from agent.checkpoint.pacing import PIECE_BYTES
 from agent.checkpoint.shm import PAGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from agent.checkpoint.pacing import Pace
 
 _DIRECT_FROM_BYTES = 1 << 20
 
@@ -31,9 +34,16 @@ def open_bulk(path: Path, flags: int, nbytes: int) -> int:
     return os.open(path, flags, 0o644)
 
 
-def write_all(descriptor: int, data: memoryview) -> int:
-    """Write all of it from the file's start; the bytes written. Raises OSError."""
-    return _move(descriptor, data, lambda part, at: os.pwrite(descriptor, part, at))
+def write_all(descriptor: int, data: memoryview, pace: Pace | None = None) -> int:
+    """Write all of it from the file's start, no faster than `pace`; the bytes written. Raises OSError."""
+    if pace is None or not pace.limited:
+        return _move(descriptor, data, lambda part, at: os.pwrite(descriptor, part, at))
+
+    def piece(part: memoryview, at: int) -> int:
+        pace.take(min(len(part), PIECE_BYTES))
+        return os.pwrite(descriptor, part[:PIECE_BYTES], at)
+
+    return _move(descriptor, data, piece)
 
 
 def read_all(descriptor: int, target: memoryview) -> int:

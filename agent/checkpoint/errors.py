@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import errno
+from agent.checkpoint import causes
 
 
 class CheckpointError(RuntimeError):
@@ -10,7 +10,12 @@ class CheckpointError(RuntimeError):
 
 
 class StorageError(CheckpointError):
-    """A storage that cannot be used, or did not do what it was asked."""
+    """A storage that cannot be used, or did not do what it was asked. What it was doing and the mend, where
+    one is known, are in the message and beside it."""
+
+    def __init__(self, message: str, *, url: str = "", doing: str = "", mend: str = "") -> None:
+        super().__init__(message)
+        self.url, self.doing, self.mend = url, doing, mend
 
 
 class CheckpointCorrupt(CheckpointError):
@@ -29,23 +34,13 @@ class NameRefused(CheckpointError):
     """A name that must not become a path."""
 
 
-_MENDS = {
-    errno.ENOSPC: "it is full: free space, or name another with --storage",
-    errno.EDQUOT: "the quota is used up: raise it, or name another with --storage",
-    errno.EFBIG: "files of this size are not allowed: raise the limit (ulimit -f)",
-    errno.EROFS: "it is read-only: mount it writable, or name another with --storage",
-    errno.EACCES: "permission denied: let this user write there, or name another with --storage",
-    errno.EPERM: "not permitted: let this user write there, or name another with --storage",
-    errno.ENOTDIR: "a part of this path is a file, not a folder: name another with --storage",
-    errno.ENOENT: "its folder is gone, or cannot be made: name another with --storage",
-    errno.EEXIST: "a file stands where a folder is needed: name another with --storage",
-    errno.EIO: "the device failed to read or write: look at the kernel's log",
-}
-
-
-def storage_error(url: str, doing: str, error: Exception) -> StorageError:
-    """A StorageError that says where, at what, why, and what to do about it."""
-    number = getattr(error, "errno", None)
-    cause = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    mend = _MENDS.get(number) if isinstance(number, int) else None
-    return StorageError(f"storage {url}: {doing}: {cause}" + (f"; {mend}" if mend else ""))
+def storage_error(url: str, doing: str, error: Exception, tried: str = "") -> StorageError:
+    """A StorageError that says where, at what, why, what was tried, and what to do about it."""
+    mend = causes.mend(error)
+    message = f"storage {url}: {doing}: {causes.words(error)}"
+    return StorageError(
+        message + (f"; {tried}" if tried else "") + (f"; {mend}" if mend else ""),
+        url=url,
+        doing=doing,
+        mend=mend,
+    )

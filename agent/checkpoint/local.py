@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
+import time
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from agent.checkpoint import direct
+from agent.checkpoint import direct, pacing
+from agent.checkpoint.names import Entry
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from agent.checkpoint.names import Bytes
 
 _DRAFTS = "tmp"
+DRAFT_AGE_S = 3600.0
+"""A draft older than this is a killed writer's: a living one needs seconds."""
 
 
 class LocalBackend:
@@ -22,12 +29,14 @@ class LocalBackend:
 
     limits: tuple[str, ...] = ()
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, pace: pacing.Pace = pacing.uploads) -> None:
         self.root = root
+        self._pace = pace
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
         self._unsynced: set[Path] = set()
         self._made: set[Path] = set()
+        self._swept = False
 
     def put(self, name: str, data: Bytes) -> bool:
         """Create `name` with this content; False when it exists. Durable after the next `flush`."""
@@ -87,6 +96,19 @@ class LocalBackend:
         except FileNotFoundError:
             return None
 
+    def walk(self, folder: str) -> Sequence[Entry]:
+        """All files below a folder, links left out, sorted; none when there is no such folder."""
+        top, found = self.root / folder, []
+        for path, _, files in os.walk(top, onerror=_unless_gone):
+            for file in files:
+                with suppress(FileNotFoundError):  # deleted since it was listed
+                    place = os.path.join(path, file)
+                    status = os.stat(place, follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode):
+                        name = os.path.relpath(place, top)
+                        found.append(Entry(name, status.st_size, status.st_mtime))
+        return sorted(found)
+
     def list(self, folder: str) -> list[str]:
         """Names of the files in a folder, without the folder; none when there is no such folder."""
         try:
@@ -99,11 +121,26 @@ class LocalBackend:
         """Remove it; nothing happens when it is not there."""
         (self.root / name).unlink(missing_ok=True)
 
+    def sweep(self, older_than_s: float) -> int:
+        """Remove drafts of writers that were killed; how many."""
+        born_before, swept = time.time() - older_than_s, 0
+        try:
+            with os.scandir(self.root / _DRAFTS) as drafts:
+                for draft in drafts:
+                    swept += _remove_older(draft, born_before)
+        except FileNotFoundError:
+            return 0
+        return swept
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
     def _draft(self, data: Bytes) -> Path:
+        self._sweep_once()
         draft, view = self._target(f"{_DRAFTS}/{uuid.uuid4().hex}"), memoryview(data).cast("B")
         descriptor = direct.open_bulk(draft, os.O_WRONLY | os.O_CREAT, len(view))
         try:
-            direct.write_all(descriptor, view)
+            direct.write_all(descriptor, view, self._pace)
             os.fsync(descriptor)
         except OSError:
             draft.unlink()
@@ -111,6 +148,12 @@ class LocalBackend:
         finally:
             os.close(descriptor)
         return draft
+
+    def _sweep_once(self) -> None:
+        with self._lock:
+            first, self._swept = not self._swept, True
+        if first:
+            self.sweep(DRAFT_AGE_S)
 
     def _target(self, name: str) -> Path:
         target = self.root / name
@@ -134,6 +177,23 @@ class LocalBackend:
     def _changed(self, *folders: Path) -> None:
         with self._lock:
             self._unsynced.update(folders)
+
+
+def _unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+def _remove_older(draft: os.DirEntry[str], born_before: float) -> bool:
+    try:
+        if not draft.is_file(follow_symlinks=False):
+            return False
+        if draft.stat(follow_symlinks=False).st_mtime >= born_before:
+            return False
+        os.unlink(draft.path)
+    except FileNotFoundError:  # its writer lives, and was done with it just now
+        return False
+    return True
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,11 +1,20 @@
-"""Any other fsspec file system as storage."""
+"""Any other fsspec file system as storage: what passes by itself is tried again, nothing waits for ever."""
 
 from __future__ import annotations
 
+import random
+import threading
+from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from fsspec.asyn import AsyncFileSystem
 from fsspec.spec import AbstractFileSystem
+
+from agent.checkpoint import causes, drivers, pacing
+from agent.checkpoint.names import Entry
+from agent.checkpoint.retrying import PATIENCE, Attempts, Patience
+from agent.checkpoint.stats import Stats
 
 if TYPE_CHECKING:
     from agent.checkpoint.names import Bytes
@@ -14,26 +23,56 @@ if TYPE_CHECKING:
 class RemoteBackend:
     """Files under one path of a file system. A put is durable when it returns."""
 
-    def __init__(self, filesystem: Any, root: str) -> None:
-        self._files = filesystem
-        self._root = root.rstrip("/")
+    def __init__(
+        self,
+        filesystem: Any,
+        root: str,
+        *,
+        patience: Patience = PATIENCE,
+        stats: Stats | None = None,
+        pace: pacing.Pace = pacing.uploads,
+    ) -> None:
         self.limits = _limits(filesystem)
+        self._files, self._root = filesystem, root.rstrip("/")
+        self._patience, self._stats, self._pace = patience, stats or Stats(), pace
+        self._stop = threading.Event()
+        self._calls = drivers.Calls(filesystem, self._stop)
+        self._random = random.Random()
+        self._stale = False  # the credentials were refused: look for new ones first
+        self._renewing = threading.Lock()
 
     def put(self, name: str, data: Bytes) -> bool:
         """Create `name` with this content; False when it exists."""
-        path = self._path(name)
-        self._parents(path)
+        path, content = self._path(name), bytes(data)
+        attempts = self._attempts()
+        self._pace.spread(len(content), self._stop)
+
+        def create(limit_s: float) -> bool:
+            self._parents(path)
+            try:
+                self._call("pipe_file", limit_s, path, content, mode="create")
+            except OSError as error:
+                if not _exists(error):
+                    raise
+                return attempts.failed > 0 and self._is_ours(path, content, limit_s)
+            return True
+
         try:
-            self._files.pipe_file(path, bytes(data), mode="create")
-        except FileExistsError:
-            return False
-        return True
+            return attempts.run(create)
+        except Exception:
+            self._remove_torn(path, content)
+            raise
 
     def replace(self, name: str, data: Bytes) -> None:
         """Give `name` this content, whatever it had."""
-        path = self._path(name)
-        self._parents(path)
-        self._files.pipe_file(path, bytes(data), mode="overwrite")
+        path, content = self._path(name), bytes(data)
+        self._pace.spread(len(content), self._stop)
+
+        def overwrite(limit_s: float) -> None:
+            self._parents(path)
+            self._call("pipe_file", limit_s, path, content, mode="overwrite")
+
+        self._attempts().run(overwrite)
 
     def flush(self) -> None:
         """Nothing is left to do: `put` returns when the store has acknowledged."""
@@ -42,8 +81,8 @@ class RemoteBackend:
         """The content, `limit` bytes of it at most."""
         if limit <= 0:
             return b""
-        content: bytes = self._files.cat_file(self._path(name), start=0, end=limit)
-        return content[:limit]
+        path = self._path(name)
+        return self._attempts().run(lambda limit_s: self._read(path, limit, limit_s))
 
     def read_into(self, name: str, target: memoryview) -> int:
         """Read into `target`; its size, or one byte more than the target has when it is longer."""
@@ -54,28 +93,124 @@ class RemoteBackend:
 
     def size(self, name: str) -> int | None:
         """Its size in bytes, None when there is none."""
-        self._files.invalidate_cache()
-        try:
-            size: int | None = self._files.info(self._path(name))["size"]
-        except FileNotFoundError:
-            return None
-        return size
+        path = self._path(name)
+
+        def look(limit_s: float) -> int | None:
+            self._files.invalidate_cache()
+            try:
+                found = self._call("info", limit_s, path)
+            except FileNotFoundError as error:
+                if causes.mend(error):
+                    raise
+                return None
+            return int(found["size"]) if found["type"] == "file" else None
+
+        return self._attempts().run(look)
+
+    def walk(self, folder: str) -> list[Entry]:
+        """All files below a folder, sorted; none when there is no such folder."""
+        path = self._path(folder)
+
+        def entries(limit_s: float) -> list[Entry]:
+            self._files.invalidate_cache()
+            try:
+                found = self._call("find", limit_s, path, detail=True)
+            except FileNotFoundError as error:
+                if causes.mend(error):
+                    raise
+                return []
+            skip = len(self._files._strip_protocol(path)) + 1
+            return sorted(
+                Entry(name[skip:], int(info["size"]), _modified_s(info)) for name, info in found.items()
+            )
+
+        return self._attempts().run(entries, whole=True)
 
     def list(self, folder: str) -> list[str]:
         """Names of the files in a folder, without the folder; none when there is no such folder."""
-        self._files.invalidate_cache()
-        try:
-            entries = self._files.ls(self._path(folder), detail=True)
-        except FileNotFoundError:
-            return []
-        return sorted(entry["name"].rsplit("/", 1)[-1] for entry in entries if entry["type"] == "file")
+        path = self._path(folder)
+
+        def entries(limit_s: float) -> list[str]:
+            self._files.invalidate_cache()
+            try:
+                found = self._call("ls", limit_s, path, detail=True)
+            except FileNotFoundError as error:
+                if causes.mend(error):
+                    raise
+                return []
+            return sorted(entry["name"].rsplit("/", 1)[-1] for entry in found if entry["type"] == "file")
+
+        return self._attempts().run(entries, whole=True)
 
     def delete(self, name: str) -> None:
         """Remove it; nothing happens when it is not there."""
+        path = self._path(name)
+
+        def remove(limit_s: float) -> None:
+            try:
+                self._call("rm_file", limit_s, path)
+            except FileNotFoundError as error:
+                if causes.mend(error):
+                    raise
+
+        self._attempts().run(remove)
+
+    def sweep(self, older_than_s: float) -> int:
+        """Nothing: there are no drafts."""
+        return 0
+
+    def close(self) -> None:
+        """End what runs and every pause, and close the connections. The storage is of no use afterwards."""
+        self._stop.set()
+        self._calls.cancel()
+        drivers.close(self._files)
+
+    def _attempts(self) -> Attempts:
+        return Attempts(self._patience, self._stats, self._stop, self._random)
+
+    def _call(self, operation: str, limit_s: float, *args: Any, **kwargs: Any) -> Any:
+        self._renew(limit_s)
         try:
-            self._files.rm_file(self._path(name))
-        except FileNotFoundError:
+            return self._calls.call(operation, limit_s, *args, **kwargs)
+        except Exception as error:
+            self._stale = self._stale or causes.access(error)
+            raise
+
+    def _renew(self, limit_s: float) -> None:
+        with self._renewing:
+            if self._stale:
+                drivers.renew(self._calls, self._files, limit_s)
+                self._stale = False
+
+    def _read(self, path: str, limit: int, limit_s: float) -> bytes:
+        try:
+            content: bytes = self._call("cat_file", limit_s, path, start=0, end=limit)
+        except OSError as error:
+            if causes.coded(error, "InvalidRange", "416"):  # a range of a file that is empty
+                return b""
+            raise
+        return content[:limit]
+
+    def _is_ours(self, path: str, content: bytes, limit_s: float) -> bool:
+        """Whether what exists is what an attempt of ours left whose answer was lost. Where files grow while
+        they are written it may be the beginning only: then the whole is put in its place."""
+        found = self._read(path, len(content) + 1, limit_s)
+        if found == content:
+            return True
+        if isinstance(self._files, AsyncFileSystem) or not content.startswith(found):
+            return False
+        self._call("pipe_file", limit_s, path, content, mode="overwrite")
+        return True
+
+    def _remove_torn(self, path: str, content: bytes) -> None:
+        """Where files grow while they are written, the beginning of one that failed goes: a name stands for
+        whole content. (An object store shows an object when it is whole.)"""
+        if isinstance(self._files, AsyncFileSystem):
             return
+        with suppress(OSError):  # the failure to write is what is told
+            found = self._files.cat_file(path)
+            if len(found) < len(content) and content.startswith(found):
+                self._files.rm_file(path)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
@@ -83,6 +218,20 @@ class RemoteBackend:
     def _parents(self, path: str) -> None:
         if not isinstance(self._files, AsyncFileSystem):  # object stores, all of them async, have no folders
             self._files.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+
+
+def _modified_s(info: dict[str, Any]) -> float | None:
+    for key in ("LastModified", "last_modified", "mtime", "updated", "created"):
+        value = info.get(key)
+        if isinstance(value, datetime):
+            return value.timestamp()
+        if isinstance(value, int | float):
+            return float(value)
+    return None
+
+
+def _exists(error: OSError) -> bool:
+    return isinstance(error, FileExistsError) or causes.coded(error, "PreconditionFailed", "412")
 
 
 def _limits(filesystem: Any) -> tuple[str, ...]:
@@ -95,11 +244,8 @@ def _limits(filesystem: Any) -> tuple[str, ...]:
     )
     if not own:
         limits.append("two writers of one id at the same moment could overwrite each other")
-    if "memory" in _protocols(filesystem):
+    if not drivers.awaited(filesystem) and "memory" not in drivers.protocols(filesystem):
+        limits.append("a connection that hangs ends by the driver's own timeouts only")
+    if "memory" in drivers.protocols(filesystem):
         limits.append("what is stored ends with this process")
     return tuple(limits)
-
-
-def _protocols(filesystem: Any) -> tuple[str, ...]:
-    protocol = filesystem.protocol
-    return (protocol,) if isinstance(protocol, str) else tuple(protocol)

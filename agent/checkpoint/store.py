@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import difflib
-import os
 import re
-import uuid
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import fsspec
 
+from agent.checkpoint import causes, drivers, pacing, probing
 from agent.checkpoint.errors import CheckpointError, StorageError, storage_error
-from agent.checkpoint.local import LocalBackend
+from agent.checkpoint.local import DRAFT_AGE_S, LocalBackend
 from agent.checkpoint.remote import RemoteBackend
+from agent.checkpoint.retrying import PATIENCE, GaveUpError, Patience
+from agent.checkpoint.stats import READ, WRITE, Stats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from agent.checkpoint.chunks import BaseIndex
-    from agent.checkpoint.names import Bytes
+    from agent.checkpoint.names import Bytes, Entry
 
 _PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]*@")
 _LOCAL = ("file", "local")
+
+
+def shown(url: str) -> str:
+    """A URL as it may be shown: without the password in it."""
+    return _PASSWORD.sub(r"\1:...@", url)
 
 
 class Backend(Protocol):
@@ -50,36 +55,64 @@ class Backend(Protocol):
     def size(self, name: str) -> int | None:
         """Bytes, None when absent."""
 
+    def walk(self, folder: str) -> Sequence[Entry]:
+        """All files at any depth."""
+
     def list(self, folder: str) -> list[str]:
         """File names in a folder."""
 
     def delete(self, name: str) -> None:
         """Remove if there."""
 
+    def sweep(self, older_than_s: float) -> int:
+        """Remove drafts older than that; how many."""
+
+    def close(self) -> None:
+        """Release what is held; the storage is not used afterwards."""
+
 
 class Store:
-    """One storage. Every failure is a StorageError that names it; a missing name is FileNotFoundError."""
+    """One storage. Every failure is a StorageError that names it; a missing name is FileNotFoundError.
 
-    def __init__(self, url: str, backend: Backend) -> None:
-        self.url = _PASSWORD.sub(r"\1:...@", url)
+    `second`: another storage that may hold the same names, asked where this one lacks or spoilt one."""
+
+    def __init__(self, url: str, backend: Backend, stats: Stats | None = None) -> None:
+        self.url = shown(url)
         self.indexes: dict[str, BaseIndex] = {}  # by job: what is known of its present base
+        self.second: Store | None = None
+        self.stats = stats or Stats()
         self._backend = backend
+        self._reads = pacing.Pace()
 
     @classmethod
-    def open(cls, url: str) -> Store:
-        """The storage at an fsspec URL, or at a path. Touches nothing yet. Raises StorageError on an
-        unknown scheme (with the nearest known one) or a driver that is not installed."""
-        shown = _PASSWORD.sub(r"\1:...@", url)
-        _check_scheme(url, shown)
-        try:
-            filesystem, root = fsspec.url_to_fs(url)
-        except ImportError as error:
-            raise StorageError(f"storage {shown}: its driver is missing: {error} (pip install)") from error
-        except Exception as error:  # drivers raise what they like over a URL that they cannot use
-            raise StorageError(f"storage {shown}: {str(error) or type(error).__name__}") from error
+    def open(
+        cls,
+        url: str,
+        *,
+        second: str = "",
+        patience: Patience = PATIENCE,
+        pace: pacing.Pace = pacing.uploads,
+    ) -> Store:
+        """The storage at an fsspec URL, or at a path, and with `second` the one that mirrors it. Touches
+        nothing yet. Raises StorageError on an unknown scheme (with the nearest known one) or a driver that is
+        not installed."""
+        _check_scheme(url, shown(url))
+        filesystem, root = drivers.connect(url, shown(url), patience, pace)
+        stats = Stats()
+        backend: Backend
         if _is_local(filesystem):
-            return cls(url, LocalBackend(Path(root)))
-        return cls(url, RemoteBackend(filesystem, root))
+            backend = LocalBackend(Path(root), pace=pace)
+        else:
+            backend = RemoteBackend(filesystem, root, patience=patience, stats=stats, pace=pace)
+        store = cls(url, backend, stats)
+        store.second = cls.open(second, patience=patience, pace=pace) if second else None
+        return store
+
+    def slowed(self, reads: pacing.Pace) -> Store:
+        """This storage, read no faster than that. It shares connections, statistics and what is known."""
+        other = Store(self.url, self._backend, self.stats)
+        other.indexes, other.second, other._reads = self.indexes, self.second, reads
+        return other
 
     @property
     def limits(self) -> tuple[str, ...]:
@@ -88,33 +121,46 @@ class Store:
 
     def put(self, name: str, data: Bytes) -> bool:
         """Create `name`; False when it exists already, which is then left as it is."""
-        with self._explained(f"cannot write {name}", writing=True):
-            return self._backend.put(name, data)
+        with self._explained(f"cannot write {name}", writing=True), self.stats.transfer(WRITE):
+            made = self._backend.put(name, data)
+        if made:
+            self.stats.moved(WRITE, len(data))
+        return made
 
     def replace(self, name: str, data: Bytes) -> None:
         """Give `name` this content, at once. For chunks that were found rotten, never for manifests."""
-        with self._explained(f"cannot write {name}", writing=True):
+        with self._explained(f"cannot write {name}", writing=True), self.stats.transfer(WRITE):
             self._backend.replace(name, data)
+        self.stats.moved(WRITE, len(data))
 
     def flush(self) -> None:
         """Returns when all that was put survives a crash of the machine."""
-        with self._explained("cannot make it durable", writing=True):
+        with self._explained("cannot make it durable", writing=True), self.stats.transfer(WRITE):
             self._backend.flush()
 
     def read(self, name: str, limit: int) -> bytes:
         """The content, at most `limit` bytes. Raises FileNotFoundError."""
-        with self._explained(f"cannot read {name}"):
-            return self._backend.read(name, limit)
+        with self._explained(f"cannot read {name}"), self.stats.transfer(READ):
+            content = self._backend.read(name, limit)
+        self._has_read(len(content))
+        return content
 
     def read_into(self, name: str, target: memoryview) -> int:
         """Fill `target`; the size found, which differs from the target's when the content does not fit it."""
-        with self._explained(f"cannot read {name}"):
-            return self._backend.read_into(name, target)
+        with self._explained(f"cannot read {name}"), self.stats.transfer(READ):
+            size = self._backend.read_into(name, target)
+        self._has_read(min(size, len(target)))
+        return size
 
     def size(self, name: str) -> int | None:
         """Bytes stored under `name`, None when there are none."""
         with self._explained(f"cannot look at {name}"):
             return self._backend.size(name)
+
+    def walk(self, folder: str) -> Sequence[Entry]:
+        """All files below a folder at any depth, by name, in one pass: cheaper than asking for each."""
+        with self._explained(f"cannot list {folder}"):
+            return self._backend.walk(folder)
 
     def list(self, folder: str) -> list[str]:
         """Names of the files in a folder."""
@@ -126,6 +172,22 @@ class Store:
         with self._explained(f"cannot delete {name}"):
             self._backend.delete(name)
 
+    def sweep(self, older_than_s: float = DRAFT_AGE_S) -> int:
+        """Remove what killed writers left behind, older than that; how many files."""
+        with self._explained("cannot sweep drafts"):
+            return self._backend.sweep(older_than_s)
+
+    def close(self) -> None:
+        """Close connections; what runs or pauses in other threads ends with a StorageError."""
+        with self._explained("cannot close"):
+            self._backend.close()
+        if self.second is not None:
+            self.second.close()
+
+    def _has_read(self, nbytes: int) -> None:
+        self.stats.moved(READ, nbytes)
+        self._reads.take(nbytes)
+
     @contextmanager
     def _explained(self, doing: str, *, writing: bool = False) -> Iterator[None]:
         try:
@@ -133,44 +195,21 @@ class Store:
         except CheckpointError:
             raise
         except Exception as error:  # drivers raise what they like; all of it means: the storage failed
-            if isinstance(error, FileNotFoundError) and not writing:
+            absent = isinstance(error, FileNotFoundError) and not causes.coded(error, "NoSuchBucket")
+            if absent and not writing:
                 raise
-            raise storage_error(self.url, doing, error) from error
+            tried = error.tried if isinstance(error, GaveUpError) else ""
+            raise storage_error(self.url, doing, error, tried) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """What a probe found. `limits`: what this storage cannot promise, in words; empty is best."""
-
-    url: str
-    limits: tuple[str, ...]
-
-
-def probe(url: str) -> Probe:
-    """Write, read back, create conditionally and delete at `url`. Raises StorageError with url and mend."""
-    store = Store.open(url)
-    name = f"probe/{uuid.uuid4().hex}"
-    first, second = os.urandom(4096), os.urandom(4096)
+def probe(url: str, mirror: str = "", *, patience: Patience = probing.PATIENCE) -> probing.Probe:
+    """Try everything that Holdfast needs at `url`, and at the storage that mirrors it. Raises StorageError
+    with url and mend; says what they cannot promise."""
+    store = Store.open(url, second=mirror, patience=patience)
     try:
-        if not store.put(name, first):
-            raise StorageError(f"storage {store.url}: says that a name just made up exists")
-        store.flush()
-        limits = [*store.limits, *_conditional(store, name, first, second)]
-        store.delete(name)
-        if store.size(name) is not None:
-            limits.append("what is deleted stays visible for a while")
-    except FileNotFoundError as error:
-        raise StorageError(f"storage {store.url}: what was written cannot be found again") from error
-    return Probe(store.url, tuple(limits))
-
-
-def _conditional(store: Store, name: str, first: bytes, second: bytes) -> list[str]:
-    if store.read(name, 8192) != first:
-        raise StorageError(f"storage {store.url}: gives back other bytes than were written")
-    created = store.put(name, second)
-    if created or store.read(name, 8192) != first:
-        return ["an id that exists can be overwritten: never let two clusters write here"]
-    return []
+        return probing.examine(store)
+    finally:
+        store.close()
 
 
 def _check_scheme(url: str, shown: str) -> None:
@@ -190,5 +229,4 @@ def _check_scheme(url: str, shown: str) -> None:
 
 
 def _is_local(filesystem: Any) -> bool:
-    protocol = filesystem.protocol
-    return any(name in _LOCAL for name in ((protocol,) if isinstance(protocol, str) else protocol))
+    return any(name in _LOCAL for name in drivers.protocols(filesystem))

@@ -1,0 +1,87 @@
+"""Bandwidth: so many bytes per second for all that share a pace, whatever their number."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PIECE_BYTES = 256 << 10
+"""What is let through at once: a chunk goes in pieces, so that it is spread over its time as well."""
+_BURST_S = 0.05
+_SO_MAX_PACING_RATE = 47  # Linux; the socket module has no name for it
+
+
+class Pace:
+    """A token bucket. Rate 0 lets everything through. Threads share it."""
+
+    def __init__(self, bytes_per_s: float = 0.0) -> None:
+        self._lock = threading.Lock()
+        self._free_at = 0.0
+        self.bytes_per_s = 0.0
+        self.set(bytes_per_s)
+
+    def set(self, bytes_per_s: float) -> None:
+        """Another rate from now on; 0 for none. Raises ValueError below 0."""
+        if bytes_per_s < 0:
+            raise ValueError(f"{bytes_per_s} bytes per second is no rate; 0 means no limit")
+        with self._lock:
+            self.bytes_per_s = bytes_per_s
+            self._free_at = 0.0
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a rate to keep."""
+        return self.bytes_per_s > 0
+
+    def take(self, nbytes: int, stop: threading.Event | None = None) -> None:
+        """Returns when `nbytes` may go; sooner when `stop` is set."""
+        wait_s = self._reserve(nbytes, time.monotonic())
+        if wait_s <= 0:
+            return
+        if stop is None:
+            time.sleep(wait_s)
+        else:
+            stop.wait(wait_s)
+
+    def spread(self, nbytes: int, stop: threading.Event | None = None) -> None:
+        """As `take`, in pieces: takers of other sizes get their turns in between."""
+        if not self.limited:
+            return
+        for start in range(0, nbytes, PIECE_BYTES):
+            self.take(min(PIECE_BYTES, nbytes - start), stop)
+
+    def _reserve(self, nbytes: int, now: float) -> float:
+        """Claim the next free time of the line; how long to wait for it, in seconds."""
+        with self._lock:
+            if not self.limited:
+                return 0.0
+            start = max(self._free_at, now - _BURST_S)
+            self._free_at = start + nbytes / self.bytes_per_s
+            return self._free_at - now
+
+
+uploads = Pace()
+"""What all uploads of this process share; set from `upload_bytes_per_s`."""
+scrubs = Pace()
+"""What all scrubbing reads of this process share."""
+
+
+def socket_factory(pace: Pace) -> Callable[[Any], socket.socket]:
+    """Makes sockets that the kernel never lets send faster than `pace`: a chunk that was let go is spread
+    over its time on the line too."""
+
+    def create(address: Any) -> socket.socket:
+        family, kind, protocol, *_ = address
+        made = socket.socket(family, kind, protocol)
+        if pace.limited:
+            made.setsockopt(
+                socket.SOL_SOCKET, _SO_MAX_PACING_RATE, min(int(pace.bytes_per_s) or 1, 0xFFFFFFFE)
+            )
+        return made
+
+    return create

@@ -1,0 +1,97 @@
+"""What a storage did so far, for metrics and for whoever chooses a codec by the speed of uploads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+READ, WRITE = "read", "write"
+
+
+@dataclass(slots=True)
+class _Traffic:
+    """One direction. `busy_s`: the time in which at least one transfer ran."""
+
+    bytes: int = 0
+    count: int = 0
+    busy_s: float = 0.0
+    running: int = 0
+    since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Counters of one storage, from its opening. Retries by kind: see `causes.KINDS`."""
+
+    retries: dict[str, int]
+    gave_up: dict[str, int]
+    bytes_read: int
+    bytes_written: int
+    read_s: float
+    write_s: float
+
+    @property
+    def write_bytes_per_s(self) -> float:
+        """The speed of uploads while there were any, pauses and pacing included; 0 before the first."""
+        return self.bytes_written / self.write_s if self.write_s else 0.0
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counts from many threads."""
+
+    _traffic: dict[str, _Traffic] = field(default_factory=lambda: {READ: _Traffic(), WRITE: _Traffic()})
+    _retries: dict[str, int] = field(default_factory=dict)
+    _gave_up: dict[str, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def transfer(self, direction: str) -> Iterator[None]:
+        """Around one transfer: its time counts, once for all that run together."""
+        traffic = self._traffic[direction]
+        with self._lock:
+            if not traffic.running:
+                traffic.since = time.monotonic()
+            traffic.running += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                traffic.running -= 1
+                if not traffic.running:
+                    traffic.busy_s += time.monotonic() - traffic.since
+
+    def moved(self, direction: str, nbytes: int) -> None:
+        """So many bytes arrived."""
+        with self._lock:
+            self._traffic[direction].bytes += nbytes
+            self._traffic[direction].count += 1
+
+    def retried(self, kind: str) -> None:
+        """An attempt failed and is made again."""
+        with self._lock:
+            self._retries[kind] = self._retries.get(kind, 0) + 1
+
+    def surrendered(self, kind: str) -> None:
+        """An operation failed at its deadline, or by what will not pass."""
+        with self._lock:
+            self._gave_up[kind] = self._gave_up.get(kind, 0) + 1
+
+    def totals(self) -> Totals:
+        """All of it as it is now."""
+        with self._lock:
+            read, write = self._traffic[READ], self._traffic[WRITE]
+            return Totals(
+                retries=dict(self._retries),
+                gave_up=dict(self._gave_up),
+                bytes_read=read.bytes,
+                bytes_written=write.bytes,
+                read_s=read.busy_s,
+                write_s=write.busy_s,
+            )
