@@ -1,67 +1,20 @@
-"""How a slot is cut into chunks, and what is known of the chunks that its base already has.
+"""Chunks by their content, and what one process knows of those that a base already has.
 
-A tensor of more than 64 KiB is cut into pieces of 8 MiB, each a chunk of its own. Smaller tensors are packed
-together. A chunk is named by the blake3 of its bytes; xxh3_128, three times as fast, tells that the same
-place holds what it held at the last save, so that it need not be named again."""
+A chunk is named by the blake3 of its raw bytes; xxh3_128, many times as fast, tells that a place holds what
+it held at the last save, so that it need not be named again."""
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import blake3
 import xxhash
 
-from agent.checkpoint.layout import SMALL_BYTES
+from agent.checkpoint.names import PLAIN, Bytes
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from agent.checkpoint.layout import Tensor
-    from agent.checkpoint.names import Bytes
-
-CHUNK_BYTES = 8 << 20
-PACK_BYTES = 1 << 20
-"""A pack is written again when any tensor in it changed: smaller than a chunk."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A piece of one tensor. `start` counts from the tensor's first byte, `offset` from the slot's."""
-
-    tensor: int
-    start: int
-    offset: int
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """What becomes one chunk: one span of a large tensor, or several whole small ones."""
-
-    spans: tuple[Span, ...]
-
-    @property
-    def nbytes(self) -> int:
-        """Its size in bytes."""
-        return sum(span.nbytes for span in self.spans)
-
-    def content(self, memory: memoryview) -> Bytes:
-        """Its bytes: the slot's own memory for a single span, else a copy of PACK_BYTES at most."""
-        parts = [memory[span.offset : span.offset + span.nbytes] for span in self.spans]
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def cut(tensors: Iterable[Tensor]) -> list[Cut]:
-    """All of the tensors' bytes, each exactly once, in their order; the packs come last."""
-    large, small = [], []
-    for index, tensor in enumerate(tensors):
-        if tensor.nbytes > SMALL_BYTES:
-            large += [Cut((span,)) for span in _pieces(index, tensor)]
-        elif tensor.nbytes:
-            small.append(Span(index, 0, tensor.offset, tensor.nbytes))
-    return large + list(_packs(small))
+ALGORITHM = "blake3"
 
 
 def name(content: Bytes) -> str:
@@ -74,35 +27,42 @@ def fingerprint(content: Bytes) -> bytes:
     return xxhash.xxh3_128_digest(content)
 
 
-def _pieces(index: int, tensor: Tensor) -> Iterator[Span]:
-    for start in range(0, tensor.nbytes, CHUNK_BYTES):
-        yield Span(index, start, tensor.offset + start, min(CHUNK_BYTES, tensor.nbytes - start))
+class Chunk(NamedTuple):
+    """One chunk of a base. `nbytes` as it is hashed, `stored` as it lies on storage."""
+
+    blake3: str
+    nbytes: int
+    stored: int
+    codec: str = PLAIN
+    algorithm: str = ALGORITHM
 
 
-def _packs(spans: list[Span]) -> Iterator[Cut]:
-    pack: list[Span] = []
-    size = 0
-    for span in spans:
-        if pack and size + span.nbytes > PACK_BYTES:
-            yield Cut(tuple(pack))
-            pack, size = [], 0
-        pack.append(span)
-        size += span.nbytes
-    if pack:
-        yield Cut(tuple(pack))
+class Ref(NamedTuple):
+    """`nbytes` raw bytes of a chunk, from its byte `at` on."""
+
+    chunk: Chunk
+    at: int
+    nbytes: int
 
 
-Place = tuple[tuple[str, int, int], ...]
-"""Where a chunk's bytes come from: (tensor name, start, nbytes) of each span."""
+Place = tuple[str, tuple[tuple[str, int, int], ...]]
+"""Where a chunk's bytes come from: the shard, and (tensor name, start, nbytes) of each span."""
+
+
+class Seen(NamedTuple):
+    """What a place held at the last save: its fingerprint, and where those bytes lie now."""
+
+    mark: bytes
+    refs: tuple[Ref, ...]
 
 
 @dataclass(slots=True)
 class BaseIndex:
-    """What one process knows of one base: which chunks are durable, and what each place held last."""
+    """What one process knows of one base: chunks that are durable, by digest, and what each place held."""
 
     base: str
-    durable: set[str] = field(default_factory=set)
-    places: dict[Place, tuple[bytes, str]] = field(default_factory=dict)
+    durable: dict[str, Chunk] = field(default_factory=dict)
+    places: dict[Place, Seen] = field(default_factory=dict)
 
 
 class Claims:
@@ -110,12 +70,24 @@ class Claims:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._taken: set[str] = set()
+        self._done: dict[str, threading.Event] = {}
+        self._chunks: dict[str, Chunk] = {}
 
     def take(self, digest: str) -> bool:
-        """True for the first who asks."""
+        """True for the first who asks: it writes the chunk and calls `give`."""
         with self._lock:
-            if digest in self._taken:
+            if digest in self._done:
                 return False
-            self._taken.add(digest)
+            self._done[digest] = threading.Event()
             return True
+
+    def give(self, digest: str, chunk: Chunk | None) -> None:
+        """The chunk as it was written; None: it could not be."""
+        if chunk is not None:
+            self._chunks[digest] = chunk
+        self._done[digest].set()
+
+    def wait(self, digest: str) -> Chunk | None:
+        """The chunk, when its writer has given it; None when that failed."""
+        self._done[digest].wait()
+        return self._chunks.get(digest)

@@ -164,9 +164,10 @@ def _tensor(index: int, fields: Any) -> Tensor:
 def _global(
     name: str, shape: list[int], fields: dict[str, Any]
 ) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-    whole, offset = fields.get("global_shape"), fields.get("global_offset")
-    if whole is None and offset is None:
+    if fields.get("global_shape") is None and fields.get("global_offset") is None:
         return None, None
+    whole: Any = fields.get("global_shape")
+    offset: Any = fields.get("global_offset")
     if not _is_shape(whole) or not _is_shape(offset) or not len(whole) == len(offset) == len(shape):
         raise LayoutError(
             f"tensor {name!r} has no usable place in a larger one: {whole!r:.80}, {offset!r:.80}"

@@ -5,22 +5,23 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from agent.checkpoint import chunks, names
+from agent.checkpoint import layout, names
 from agent.checkpoint.arena import SkipReason
 from agent.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused, NameRefused
 from agent.checkpoint.manifest import MANIFEST_BYTES_MAX, Manifest, Shard, unseal
+from agent.checkpoint.reading import read_chunk, read_chunk_into
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.checkpoint.arena import Arena
-    from agent.checkpoint.manifest import Chunk
+    from agent.checkpoint.chunks import Chunk
     from agent.checkpoint.store import Store
 
 WORKERS = 4
-"""Chunks in flight. Each holds one chunk's bytes at most, none when it goes straight into the slot."""
+"""Chunks in flight. Each holds two chunks' bytes at most, none when it goes straight into the slot."""
 _ANY_STEP = 1 << 62
 
 
@@ -33,8 +34,7 @@ class Found:
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
+class _Target(NamedTuple):
     """Where bytes of a chunk go: chunk[at : at + nbytes] to slot[offset : offset + nbytes]."""
 
     at: int
@@ -77,72 +77,95 @@ def load(
     job: str,
     checkpoint: str,
     digest: str = "",
-    rank: int = 0,
+    shard: str = layout.WHOLE_STATE,
+    share: int = 0,
+    shares: int = 1,
     stop: threading.Event | None = None,
 ) -> int:
-    """Bring a checkpoint into a slot of `arena` and make it READY; returns its step. Blocks; setting `stop`
-    ends it at the next chunk, with a CheckpointError.
+    """Bring a shard of a checkpoint into a slot of `arena` and make it READY; returns its step. Blocks;
+    setting `stop` ends it at the next chunk, with a CheckpointError.
 
+    With `shares` > 1 only the bytes of `layout.share_range` are brought, and the slot is PARTIAL.
     The slot keeps the checkpoint's step and generation: find it with `arena.find(step)`. An empty slot is
     taken first, then the older one. On failure the slot is empty and the error says what is wrong."""
     manifest = read_manifest(store, job, checkpoint, digest)
-    shard = _shard(manifest, rank)
+    wanted = shard_of(manifest, shard)
+    area = layout.share_range(wanted.data_bytes, share, shares)
     writer = arena.begin(manifest.step, manifest.generation, released_step=_ANY_STEP)
     if isinstance(writer, SkipReason):
         raise CheckpointError(f"checkpoint {checkpoint} cannot be loaded now: {writer}")
     try:
-        writer.layout(shard.header, shard.data_bytes)
-        _fetch(store, manifest, shard, writer.memory, stop or threading.Event())
+        writer.layout(wanted.header, wanted.data_bytes)
+        _fetch(store, manifest, _targets(manifest, wanted, area), writer.memory, stop or threading.Event())
     except BaseException:
         writer.abandon()
         raise
-    writer.ready()
+    if shares == 1:
+        writer.ready()
+    else:
+        writer.partial()
     return manifest.step
 
 
-def verify(store: Store, job: str, checkpoint: str, digest: str = "") -> Manifest:
-    """Read the manifest and every chunk and keep none. Raises as `load` does."""
+def verify(
+    store: Store,
+    job: str,
+    checkpoint: str,
+    digest: str = "",
+    progress: Callable[[int], object] | None = None,
+) -> Manifest:
+    """Read the manifest and every chunk and keep none. `progress` hears the bytes of each chunk, as they lie
+    on storage, in threads. Raises as `load` does."""
     manifest = read_manifest(store, job, checkpoint, digest)
-    _each(manifest, lambda _, chunk: _read(store, manifest, chunk))
+
+    def one(_: int, chunk: Chunk) -> None:
+        read_chunk(store, manifest.file(chunk), chunk, manifest.id)
+        if progress is not None:
+            progress(chunk.stored)
+
+    _each(manifest, one)
     return manifest
 
 
-def _shard(manifest: Manifest, rank: int) -> Shard:
+def shard_of(manifest: Manifest, word: str) -> Shard:
+    """A shard of a checkpoint. Raises CheckpointRefused when it has none of that name."""
     for shard in manifest.shards:
-        if shard.rank == rank:
+        if shard.shard == word:
             return shard
-    raise CheckpointRefused(f"checkpoint {manifest.id}: has no shard of rank {rank}")
+    has = ", ".join(shard.shard for shard in manifest.shards[:8])
+    raise CheckpointRefused(f"checkpoint {manifest.id}: has no shard {word!r:.80}; it has {has}")
 
 
-def _fetch(store: Store, manifest: Manifest, shard: Shard, memory: memoryview, stop: threading.Event) -> None:
-    targets = _targets(manifest, shard)
-
+def _fetch(
+    store: Store, manifest: Manifest, targets: list[list[_Target]], memory: memoryview, stop: threading.Event
+) -> None:
     def one(number: int, chunk: Chunk) -> None:
         if stop.is_set():
             raise CheckpointError(f"checkpoint {manifest.id}: told to stop while it was loaded")
-        wanted = targets[number]
+        wanted, name = targets[number], manifest.file(chunk)
         if not wanted:
             return
         first, rest = wanted[0], wanted[1:]
         if first.nbytes == chunk.nbytes:
             content = memory[first.offset : first.offset + first.nbytes]
-            _read_into(store, manifest, chunk, content)
+            read_chunk_into(store, name, chunk, manifest.id, content)
         else:
-            content, rest = memoryview(_read(store, manifest, chunk)), wanted
-        for target in rest:
-            memory[target.offset : target.offset + target.nbytes] = content[
-                target.at : target.at + target.nbytes
-            ]
+            content, rest = memoryview(read_chunk(store, name, chunk, manifest.id)), wanted
+        for at, offset, nbytes in rest:
+            memory[offset : offset + nbytes] = content[at : at + nbytes]
 
     _each(manifest, one)
 
 
-def _targets(manifest: Manifest, shard: Shard) -> list[list[_Target]]:
+def _targets(manifest: Manifest, shard: Shard, area: tuple[int, int]) -> list[list[_Target]]:
+    """Of each chunk, what of it lies in this area of the slot."""
     targets: list[list[_Target]] = [[] for _ in manifest.chunks]
     for tensor, pieces in zip(shard.tensors, shard.pieces, strict=True):
         offset = tensor.offset
         for piece in pieces:
-            targets[piece.chunk].append(_Target(piece.at, offset, piece.nbytes))
+            start, end = max(offset, area[0]), min(offset + piece.nbytes, area[1])
+            if start < end:
+                targets[piece.chunk].append(_Target(piece.at + start - offset, start, end - start))
             offset += piece.nbytes
     return targets
 
@@ -155,34 +178,3 @@ def _each(manifest: Manifest, work: Callable[[int, Chunk], object]) -> None:
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def _read(store: Store, manifest: Manifest, chunk: Chunk) -> bytes:
-    try:
-        content = store.read(names.chunk(manifest.job, manifest.base, chunk.blake3), chunk.stored + 1)
-    except FileNotFoundError as error:
-        raise _corrupt(manifest, chunk, "is missing") from error
-    _verify(manifest, chunk, content, len(content))
-    return content
-
-
-def _read_into(store: Store, manifest: Manifest, chunk: Chunk, target: memoryview) -> None:
-    try:
-        size = store.read_into(names.chunk(manifest.job, manifest.base, chunk.blake3), target)
-    except FileNotFoundError as error:
-        raise _corrupt(manifest, chunk, "is missing") from error
-    _verify(manifest, chunk, target, size)
-
-
-def _verify(manifest: Manifest, chunk: Chunk, content: bytes | memoryview, size: int) -> None:
-    if size != chunk.stored:
-        raise _corrupt(
-            manifest, chunk, f"has {'more' if size > chunk.stored else 'fewer'} than {chunk.stored} bytes"
-        )
-    found = chunks.name(content)
-    if found != chunk.blake3:
-        raise _corrupt(manifest, chunk, f"its bytes have digest {found}")
-
-
-def _corrupt(manifest: Manifest, chunk: Chunk, problem: str) -> CheckpointCorrupt:
-    return CheckpointCorrupt(manifest.id, f"chunk {chunk.blake3}", problem)

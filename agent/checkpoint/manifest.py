@@ -1,39 +1,27 @@
 """The manifest: one JSON object that says what a checkpoint is and how to verify every byte of it.
 
-The file is `{"blake3":"<hex>","manifest":<body>}` and a newline, without any other blank. The digest is taken
-over the body's bytes as they stand, so no byte of the file can change unnoticed."""
+How the file is framed and why no byte of it can change unnoticed stands in envelope.py."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent.checkpoint import layout, names
-from agent.checkpoint.chunks import CHUNK_BYTES, name
-from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused, NameRefused
+from agent.checkpoint import codec, envelope, layout, names
+from agent.checkpoint.chunks import ALGORITHM, Chunk, Ref
+from agent.checkpoint.cutting import CHUNK_BYTES
+from agent.checkpoint.envelope import SCHEMA
+from agent.checkpoint.errors import CheckpointCorrupt, NameRefused
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     from agent.checkpoint.layout import Tensor
 
-SCHEMA = 1
 MANIFEST_BYTES_MAX = 256 << 20
-ALGORITHM = "blake3"
-CODECS = ("none",)
-_HEAD, _MIDDLE, _TAIL = b'{"blake3":"', b'","manifest":', b"}\n"
-_HEX = 64
-_PART = "manifest"
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """One chunk of the checkpoint's base. `nbytes` as it is hashed, `stored` as it lies on storage."""
-
-    blake3: str
-    nbytes: int
-    stored: int
-    codec: str = "none"
-    algorithm: str = ALGORITHM
+KIND = "manifest"
+SPOILT = (KeyError, TypeError, ValueError, NameRefused)
+"""What parsing raises over a body that makes no sense."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +35,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """What one rank's slot held."""
+    """What the slots of one shard held. `ranks`: whose snapshots were read."""
 
-    rank: int
+    shard: str
+    ranks: tuple[int, ...]
     data_bytes: int
     tensors: tuple[Tensor, ...]
     pieces: tuple[tuple[Piece, ...], ...]  # of each tensor
@@ -58,7 +47,7 @@ class Shard:
     @property
     def header(self) -> bytes:
         """The slot's header."""
-        return layout.encode(self.tensors, self.state)
+        return layout.encode(self.tensors, self.state, self.shard)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +70,19 @@ class Manifest:
         """Bytes of all tensors."""
         return sum(tensor.nbytes for shard in self.shards for tensor in shard.tensors)
 
+    @property
+    def bytes_stored(self) -> int:
+        """Bytes of all chunks on storage, shared ones included."""
+        return sum(chunk.stored for chunk in self.chunks)
+
+    def file(self, chunk: Chunk) -> str:
+        """Where a chunk of this checkpoint lies on storage."""
+        return names.chunk(self.job, self.base, chunk.blake3, chunk.codec)
+
 
 def seal(manifest: Manifest) -> tuple[bytes, str]:
     """The manifest's file and its digest. The same content always gives the same bytes."""
-    body = json.dumps(_body(manifest), separators=(",", ":"), allow_nan=False).encode()
-    digest = name(body)
-    return _HEAD + digest.encode() + _MIDDLE + body + _TAIL, digest
+    return envelope.seal(KIND, _body(manifest))
 
 
 def unseal(content: bytes, job: str, checkpoint: str, digest: str = "") -> Manifest:
@@ -94,56 +90,16 @@ def unseal(content: bytes, job: str, checkpoint: str, digest: str = "") -> Manif
 
     Raises CheckpointCorrupt when a byte is not as it was written, CheckpointRefused when it is whole but
     not this checkpoint of this job, or of a schema that is not ours."""
-    body, found = _open(content, checkpoint)
+    fields, found = envelope.unseal(KIND, content, checkpoint)
     if digest and digest != found:
-        raise CheckpointCorrupt(checkpoint, _PART, f"has digest {found}, the commit record says {digest}")
-    try:
-        fields = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise CheckpointCorrupt(checkpoint, _PART, f"is no JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise CheckpointCorrupt(checkpoint, _PART, "is no JSON object")
-    _check_schema(fields, checkpoint)
-    _check_identity(fields, job, checkpoint)
+        raise CheckpointCorrupt(checkpoint, KIND, f"has digest {found}, the commit record says {digest}")
+    envelope.check_identity(fields, KIND, job, checkpoint)
     try:
         return _parse(fields)
-    except (KeyError, TypeError, ValueError, NameRefused) as error:
-        raise CheckpointCorrupt(checkpoint, _PART, f"does not describe a checkpoint: {error!r}") from error
-
-
-def _open(content: bytes, checkpoint: str) -> tuple[bytes, str]:
-    start = len(_HEAD) + _HEX + len(_MIDDLE)
-    digest, body = content[len(_HEAD) : len(_HEAD) + _HEX], content[start : -len(_TAIL)]
-    framed = content.startswith(_HEAD) and content.endswith(_TAIL)
-    if not framed or content[len(_HEAD) + _HEX : start] != _MIDDLE:
-        raise CheckpointCorrupt(checkpoint, _PART, f"{len(content)} bytes that are no whole manifest")
-    found = name(body)
-    if digest != found.encode():
-        raise CheckpointCorrupt(checkpoint, _PART, f"its bytes have digest {found}, not the one it names")
-    return body, found
-
-
-def _check_schema(fields: dict[str, Any], checkpoint: str) -> None:
-    schema = fields.get("schema")
-    if schema == SCHEMA:
-        return
-    writer = fields.get("holdfast", "?")
-    mend = "upgrade Holdfast" if isinstance(schema, int) and schema > SCHEMA else "read it with that version"
-    raise CheckpointRefused(
-        f"checkpoint {checkpoint}: schema {schema!r}, written by Holdfast {writer}; this Holdfast reads "
-        f"schema {SCHEMA}: {mend}"
-    )
-
-
-def _check_identity(fields: dict[str, Any], job: str, checkpoint: str) -> None:
-    if fields.get("job") != job:
-        raise CheckpointRefused(
-            f"checkpoint {checkpoint}: belongs to job {fields.get('job')!r}, not to {job!r}"
-        )
-    if fields.get("id") != checkpoint:
-        raise CheckpointRefused(
-            f"checkpoint {checkpoint}: its manifest is of checkpoint {fields.get('id')!r}"
-        )
+    except SPOILT as error:
+        raise CheckpointCorrupt(
+            checkpoint, KIND, f"makes no sense: {type(error).__name__} {error}"
+        ) from error
 
 
 def _body(manifest: Manifest) -> dict[str, Any]:
@@ -157,33 +113,23 @@ def _body(manifest: Manifest) -> dict[str, Any]:
         "base": manifest.base,
         "versions": [list(version) for version in manifest.versions],
         "holdfast": manifest.holdfast,
-        "chunks": [
-            {
-                "blake3": chunk.blake3,
-                "nbytes": chunk.nbytes,
-                "stored": chunk.stored,
-                "codec": chunk.codec,
-                "algorithm": chunk.algorithm,
-            }
-            for chunk in manifest.chunks
-        ],
+        "chunks": [chunk_body(chunk) for chunk in manifest.chunks],
         "shards": [_shard_body(shard) for shard in manifest.shards],
     }
 
 
+def chunk_body(chunk: Chunk) -> dict[str, Any]:
+    """A chunk as JSON."""
+    return chunk._asdict()
+
+
 def _shard_body(shard: Shard) -> dict[str, Any]:
     return {
-        "rank": shard.rank,
+        "shard": shard.shard,
+        "ranks": list(shard.ranks),
         "data_bytes": shard.data_bytes,
         "tensors": [
-            {
-                "name": tensor.name,
-                "dtype": tensor.dtype,
-                "shape": tensor.shape,
-                "offset": tensor.offset,
-                "nbytes": tensor.nbytes,
-                "pieces": [[piece.chunk, piece.at, piece.nbytes] for piece in pieces],
-            }
+            {**layout.entry(tensor), "pieces": [[piece.chunk, piece.at, piece.nbytes] for piece in pieces]}
             for tensor, pieces in zip(shard.tensors, shard.pieces, strict=True)
         ],
         "state": shard.state,
@@ -191,11 +137,10 @@ def _shard_body(shard: Shard) -> dict[str, Any]:
 
 
 def _parse(fields: dict[str, Any]) -> Manifest:
-    step, generation = _count(fields["step"]), _count(fields["generation"])
-    if names.split_id(fields["id"]) != (step, generation):
-        raise ValueError(f"id {fields['id']} is not that of step {step}, generation {generation}")
+    step, generation = count(fields["step"]), count(fields["generation"])
+    check_id(fields["id"], step, generation)
     names.split_id(fields["base"])
-    chunks = tuple(_chunk(entry) for entry in fields["chunks"])
+    chunks = parse_chunks(fields["chunks"])
     return Manifest(
         job=fields["job"],
         id=fields["id"],
@@ -203,28 +148,42 @@ def _parse(fields: dict[str, Any]) -> Manifest:
         generation=generation,
         kind=str(fields["kind"]),
         base=fields["base"],
-        versions=tuple((_count(rank), _count(at)) for rank, at in fields["versions"]),
+        versions=tuple((count(rank), count(at)) for rank, at in fields["versions"]),
         holdfast=str(fields["holdfast"]),
         chunks=chunks,
         shards=tuple(_shard(entry, chunks) for entry in fields["shards"]),
     )
 
 
+def check_id(checkpoint: Any, step: int, generation: int) -> None:
+    """Raises ValueError when an id is not that of this step and generation."""
+    if names.split_id(checkpoint) != (step, generation):
+        raise ValueError(f"id {checkpoint} is not that of step {step}, generation {generation}")
+
+
+def parse_chunks(entries: Iterable[dict[str, Any]]) -> tuple[Chunk, ...]:
+    """A table of chunks. Raises what is in SPOILT."""
+    return tuple(_chunk(entry) for entry in entries)
+
+
 def _chunk(entry: dict[str, Any]) -> Chunk:
     chunk = Chunk(
-        entry["blake3"], _count(entry["nbytes"]), _count(entry["stored"]), entry["codec"], entry["algorithm"]
+        entry["blake3"], count(entry["nbytes"]), count(entry["stored"]), entry["codec"], entry["algorithm"]
     )
     if not names.is_digest(chunk.blake3):
         raise ValueError(f"{chunk.blake3!r:.80} is no blake3 digest")
-    if chunk.algorithm != ALGORITHM or chunk.codec not in CODECS:
-        raise ValueError(f"unknown algorithm {chunk.algorithm!r:.40} or codec {chunk.codec!r:.40}")
-    if not 0 < chunk.nbytes <= CHUNK_BYTES or chunk.stored != chunk.nbytes:
+    if chunk.algorithm != ALGORITHM:
+        raise ValueError(f"unknown algorithm {chunk.algorithm!r:.40}")
+    plain = names.item_bytes(chunk.codec) == 0
+    most = codec.stored_most(chunk.nbytes, chunk.codec)
+    fits = chunk.stored == most if plain else 0 < chunk.stored <= most
+    if not 0 < chunk.nbytes <= CHUNK_BYTES or not fits:
         raise ValueError(f"chunk {chunk.blake3} cannot have {chunk.nbytes} bytes, {chunk.stored} stored")
     return chunk
 
 
-def _shard(entry: dict[str, Any], chunks: tuple[Chunk, ...]) -> Shard:
-    data_bytes = _count(entry["data_bytes"])
+def _shard(entry: dict[str, Any], chunks: Sequence[Chunk]) -> Shard:
+    data_bytes = count(entry["data_bytes"])
     tensors = layout.check(entry["tensors"], data_bytes)
     pieces = tuple(
         tuple(_piece(piece, chunks) for piece in tensor_entry["pieces"]) for tensor_entry in entry["tensors"]
@@ -232,17 +191,54 @@ def _shard(entry: dict[str, Any], chunks: tuple[Chunk, ...]) -> Shard:
     for tensor, parts in zip(tensors, pieces, strict=True):
         if sum(part.nbytes for part in parts) != tensor.nbytes:
             raise ValueError(f"the pieces of tensor {tensor.name!r:.80} are not its {tensor.nbytes} bytes")
-    return Shard(_count(entry["rank"]), data_bytes, tensors, pieces, entry["state"])
+    ranks = tuple(count(rank) for rank in entry["ranks"])
+    return Shard(layout.check_shard(entry["shard"]), ranks, data_bytes, tensors, pieces, entry["state"])
 
 
-def _piece(entry: list[Any], chunks: tuple[Chunk, ...]) -> Piece:
-    number, at, nbytes = (_count(value) for value in entry)
-    if number >= len(chunks) or nbytes == 0 or at + nbytes > chunks[number].nbytes:
-        raise ValueError(f"piece {entry} lies outside the chunks")
+def _piece(entry: list[Any], chunks: Sequence[Chunk]) -> Piece:
+    number, at, nbytes = (count(value) for value in entry)
+    check_piece(chunks, number, at, nbytes)
     return Piece(number, at, nbytes)
 
 
-def _count(value: Any) -> int:
+def check_piece(chunks: Sequence[Chunk], number: int, at: int, nbytes: int) -> None:
+    """Raises ValueError when these bytes do not lie within a chunk of the table."""
+    if number >= len(chunks) or nbytes == 0 or at + nbytes > chunks[number].nbytes:
+        raise ValueError(f"piece {[number, at, nbytes]} lies outside the chunks")
+
+
+def count(value: Any) -> int:
+    """A number that is not negative. Raises ValueError."""
     if type(value) is not int or not 0 <= value < 1 << 62:
         raise ValueError(f"{value!r:.80} is no count")
     return value
+
+
+class Table:
+    """A table of chunks as it is put together: each chunk once, in the order in which they were met."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Chunk, int] = {}
+
+    def number(self, chunk: Chunk) -> int:
+        """Its place in the table."""
+        return self._numbers.setdefault(chunk, len(self._numbers))
+
+    def pieces(self, refs: Iterable[Ref]) -> Iterator[Piece]:
+        """Pieces for these bytes; neighbours in one chunk become one."""
+        last: Piece | None = None
+        for chunk, at, nbytes in refs:
+            number = self.number(chunk)
+            if last is not None and last.chunk == number and last.at + last.nbytes == at:
+                last = Piece(number, last.at, last.nbytes + nbytes)
+                continue
+            if last is not None:
+                yield last
+            last = Piece(number, at, nbytes)
+        if last is not None:
+            yield last
+
+    @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        """All of them."""
+        return tuple(self._numbers)

@@ -1,46 +1,51 @@
-"""Saving: a slot's chunks become durable, then its manifest's content, and after the commit it is published.
+"""Saving: a slot's chunks become durable, then the manifest's content, and after the commit it is published.
 
-A save leaves `pending/<id>.<digest>.json` behind: the manifest's whole content, durable, named by the digest
-that the commit record in etcd holds. So whoever holds the record can publish, also another process after a
-crash, and a checkpoint is committed exactly when etcd has its record. Killed at any moment, a save leaves
-chunks that nothing names, or a pending manifest that is complete; neither is a checkpoint."""
+Each writer persists its part; when all parts are there one of them seals: it reads them back, checks that
+every shard is covered and every chunk there, and leaves `pending/<id>.<digest>.json` behind: the manifest's
+whole content, durable, named by the digest that the commit record in etcd holds. So whoever holds the record
+can publish, also another process after a crash, and a checkpoint is committed exactly when etcd has its
+record. Killed at any moment, a save leaves chunks that nothing names, parts, or a pending manifest that is
+complete; none of them is a checkpoint."""
 
 from __future__ import annotations
 
-import os
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import TYPE_CHECKING
 
-from agent.checkpoint import chunks, layout, names
-from agent.checkpoint.chunks import BaseIndex, Claims, Cut
-from agent.checkpoint.errors import CheckpointError, StorageError
-from agent.checkpoint.manifest import CODECS, MANIFEST_BYTES_MAX, Chunk, Manifest, Piece, Shard, seal, unseal
-from controlplane import __version__
+from agent.checkpoint import bases, cutting, layout, names
+from agent.checkpoint import codec as codecs
+from agent.checkpoint import parts as parting
+from agent.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused, StorageError
+from agent.checkpoint.manifest import MANIFEST_BYTES_MAX, Manifest, unseal
+from agent.checkpoint.manifest import seal as seal_manifest
+from agent.checkpoint.parts import Part
+from agent.checkpoint.writing import Target, Writing
+from controlplane.core.model import CheckpointPart
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Sequence
+    from typing import Any
 
     from agent.checkpoint.arena import SlotView
+    from agent.checkpoint.chunks import Ref
+    from agent.checkpoint.cutting import Cut
     from agent.checkpoint.layout import Tensor
-    from agent.checkpoint.names import Bytes
     from agent.checkpoint.store import Store
 
-WORKERS = 4
-"""Chunks in flight: hashing one overlaps with writing others. Each holds PACK_BYTES of copies at most
-(CHUNK_BYTES on storage other than folders)."""
-_NICE = 10
+_LOOK_AT_EACH = 16
+"""Up to so many chunks are looked at one by one; more are found by one listing of the base."""
 
 
 @dataclass(frozen=True, slots=True)
 class PersistResult:
-    """A durable save. `digest` belongs into the commit record; sizes in bytes."""
+    """A sealed save. `digest` belongs into the commit record; sizes in bytes."""
 
     manifest: bytes
     digest: str
     bytes_total: int  # of all tensors
     bytes_written: int  # chunks and manifest that were new
+    shards: tuple[str, ...] = ()  # the words of the shards it holds, sorted
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +53,14 @@ class _Order:
     """What is to be saved, and as what."""
 
     job: str
-    checkpoint: str
+    id: str
     step: int
     generation: int
     kind: str
     base: str
-    versions: tuple[tuple[int, int], ...]
-    rank: int
 
 
-def persist(
+def persist_part(
     slot: SlotView,
     *,
     store: Store,
@@ -68,34 +71,109 @@ def persist(
     kind: str,
     base: str,
     versions: Sequence[tuple[int, int]],
-    codec: str = "none",
     rank: int = 0,
+    shard: str = layout.WHOLE_STATE,
+    share: int = 0,
+    shares: int = 1,
+    member: str = "",
+    codec: str = names.PLAIN,
     stop: threading.Event | None = None,
-) -> PersistResult:
-    """Make a pinned slot durable as `checkpoint`. Blocks; call it in a worker thread. Setting `stop` ends
-    it at the next chunk, with a CheckpointError; saved again later, it goes on from there.
+) -> CheckpointPart:
+    """Make share `share` of `shares` of a pinned slot durable for `checkpoint`. Blocks; call it in a worker
+    thread. Setting `stop` ends it at the next chunk, with a CheckpointError; saved again later, it goes on
+    from there.
 
     Raises StorageError when the storage fails, CheckpointError when the slot is not what it should be."""
-    order = _Order(job, checkpoint, step, generation, kind, base, tuple(versions), rank)
-    _check(slot, order, codec)
+    order = _Order(job, checkpoint, step, generation, kind, base)
+    _check_order(order, versions)
+    _check_slot(slot, order, shard)
+    if codec not in codecs.SETTINGS:
+        raise CheckpointError(f"codec {codec!r} is unknown; known: {', '.join(codecs.SETTINGS)}")
+    if not 0 <= share < shares:
+        raise CheckpointError(f"checkpoint {checkpoint}: there is no share {share} of {shares}")
     tensors, state = _content(slot)
-    save = _Save(store, order, tensors, slot.memory)
-    save.stop = stop or save.stop
-    found = save.run()
+    index = bases.index(store, job, base)
+    writing = Writing(store, Target(job, base, checkpoint, shard, codec), index, tensors, slot.memory)
+    writing.stop = stop or writing.stop
+    cuts = cutting.plan(tensors, shares)[share]
+    found = writing.run(cuts)
     if not slot.current():
         raise CheckpointError(f"checkpoint {checkpoint}: its snapshot was overwritten while it was read")
-    manifest = _manifest(order, slot.data_bytes, tensors, found, state)
-    content, digest = seal(manifest)
+    part = Part(
+        **asdict(order),
+        shard=shard,
+        share=share,
+        shares=shares,
+        rank=rank,
+        data_bytes=slot.data_bytes,
+        tensors=tensors,
+        placed=_placed(tensors, cuts, found),
+        state=state if share == 0 else None,
+    )
+    content, digest = parting.seal(part)
+    store.flush()
+    store.put(names.part(job, checkpoint, digest), content)
+    store.flush()
+    writing.remember()
+    return CheckpointPart(
+        job=job,
+        checkpoint=checkpoint,
+        shard=shard,
+        share=share,
+        shares=shares,
+        rank=rank,
+        member=member,
+        step=step,
+        generation=generation,
+        digest=digest,
+        bytes_total=sum(cut.nbytes for cut in cuts),
+        bytes_written=writing.written,
+    )
+
+
+def seal(
+    store: Store,
+    *,
+    job: str,
+    checkpoint: str,
+    step: int,
+    generation: int,
+    kind: str,
+    base: str,
+    versions: Sequence[tuple[int, int]],
+    parts: Sequence[CheckpointPart],
+) -> PersistResult:
+    """Make the manifest of a checkpoint out of its parts, and its content durable. Every part is read back,
+    and must be of this checkpoint; every shard must be there once and whole, every chunk with its size.
+
+    Raises CheckpointRefused when the parts do not make a checkpoint, CheckpointCorrupt when one of them or a
+    chunk is not what was written, StorageError when the storage fails."""
+    order = _Order(job, checkpoint, step, generation, kind, base)
+    _check_order(order, versions)
+    read = [_part(store, job, checkpoint, told) for told in parts]
+    manifest = parting.merge(read, tuple(versions))
+    _check_whole(manifest, order)
+    _check_there(store, manifest)
+    content, digest = seal_manifest(manifest)
+    written = sum(part.bytes_written for part in parts)
     store.flush()
     if store.put(names.pending(job, checkpoint, digest), content):
-        save.written += len(content)
+        written += len(content)
     store.flush()
-    save.remember()
-    return PersistResult(content, digest, manifest.bytes_total, save.written)
+    shards = tuple(shard.shard for shard in manifest.shards)
+    return PersistResult(content, digest, manifest.bytes_total, written, shards)
+
+
+def persist(slot: SlotView, *, versions: Sequence[tuple[int, int]], **order: Any) -> PersistResult:
+    """One writer's part and its seal at once."""
+    part = persist_part(slot, versions=versions, **order)
+    keys = ("job", "checkpoint", "step", "generation", "kind", "base")
+    return seal(order["store"], versions=versions, parts=[part], **{key: order[key] for key in keys})
 
 
 def publish(store: Store, job: str, checkpoint: str, digest: str) -> None:
-    """Make a committed checkpoint's manifest visible under its id, never overwriting one. Idempotent.
+    """Make a committed checkpoint's manifest visible under its id, never overwriting one, and drop what led
+    to it. Idempotent.
 
     Raises StorageError when another manifest has that id or the content is gone."""
     waiting, final = names.pending(job, checkpoint, digest), names.manifest(job, checkpoint)
@@ -108,6 +186,9 @@ def publish(store: Store, job: str, checkpoint: str, digest: str) -> None:
     if not store.put(final, content):
         _already_published(store, job, checkpoint, digest)
     store.flush()
+    for file in store.list(names.parts(job)):
+        if file.startswith(f"{checkpoint}."):
+            store.delete(f"{names.parts(job)}/{file}")
     store.delete(waiting)
 
 
@@ -123,21 +204,36 @@ def _already_published(store: Store, job: str, checkpoint: str, digest: str) -> 
     unseal(content, job, checkpoint, digest)
 
 
-def _check(slot: SlotView, order: _Order, codec: str) -> None:
-    checkpoint = order.checkpoint
-    if (slot.step, slot.generation) != (order.step, order.generation):
+def _check_order(order: _Order, versions: Sequence[tuple[int, int]]) -> None:
+    if names.checkpoint_id(order.step, order.generation) != order.id:
         raise CheckpointError(
-            f"checkpoint {checkpoint}: the slot holds step {slot.step} of generation {slot.generation}"
+            f"checkpoint {order.id}: not the id of step {order.step} in generation {order.generation}"
         )
-    if codec not in CODECS:
-        raise CheckpointError(f"codec {codec!r} is unknown; known: {', '.join(CODECS)}")
-    if names.checkpoint_id(order.step, order.generation) != checkpoint:
-        raise CheckpointError(f"checkpoint {checkpoint} is not the id of step {order.step}")
-    opens_base = checkpoint == order.base
+    names.split_id(order.base)
+    opens_base = order.id == order.base
     if {"full": opens_base, "incremental": not opens_base}.get(order.kind) is not True:
         raise CheckpointError(
-            f"checkpoint {checkpoint}: kind {order.kind!r} does not go with base {order.base}"
+            f"checkpoint {order.id}: kind {order.kind!r} does not go with base {order.base}: a full one is "
+            "its own base, an incremental one has another's"
         )
+    for rank, at in versions:
+        if at != order.step:
+            raise CheckpointRefused(
+                f"checkpoint {order.id}: rank {rank} is at step {at}, not at {order.step}"
+            )
+
+
+def _check_slot(slot: SlotView, order: _Order, shard: str) -> None:
+    if (slot.step, slot.generation) != (order.step, order.generation):
+        raise CheckpointError(
+            f"checkpoint {order.id}: the slot holds step {slot.step} of generation {slot.generation}"
+        )
+    try:
+        held = layout.shard(slot.header)
+    except layout.LayoutError as error:
+        raise CheckpointError(f"snapshot {slot.step} cannot be saved: {error}") from error
+    if held != shard:
+        raise CheckpointError(f"checkpoint {order.id}: the slot holds shard {held}, not {shard}")
 
 
 def _content(slot: SlotView) -> tuple[tuple[Tensor, ...], object]:
@@ -147,107 +243,59 @@ def _content(slot: SlotView) -> tuple[tuple[Tensor, ...], object]:
         raise CheckpointError(f"snapshot {slot.step} cannot be saved: {error}") from error
 
 
-def _index(store: Store, job: str, base: str) -> BaseIndex:
-    index = store.indexes.get(job)
-    if index is None or index.base != base:
-        index = store.indexes[job] = BaseIndex(base)
-    return index
-
-
-class _Save:
-    """One pass over a slot's chunks."""
-
-    def __init__(self, store: Store, order: _Order, tensors: tuple[Tensor, ...], memory: memoryview) -> None:
-        self.written = 0
-        self.stop = threading.Event()
-        self._store, self._order, self._tensors, self._memory = store, order, tensors, memory
-        self._index = _index(store, order.job, order.base)
-        self._places: dict[chunks.Place, tuple[bytes, str]] = {}
-        self._claims = Claims()
-        self._lock = threading.Lock()
-
-    def run(self) -> list[tuple[Cut, str]]:
-        """Every chunk with its name, all of them put. The first failure stops the rest."""
-        cuts = chunks.cut(self._tensors)
-        with ThreadPoolExecutor(WORKERS, "persist", initializer=_be_nice) as pool:
-            try:
-                return list(zip(cuts, pool.map(self._one, cuts), strict=True))
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-
-    def remember(self) -> None:
-        """All of it is durable: the next save of this base need not write it again."""
-        self._index.durable.update(digest for _, digest in self._places.values())
-        self._index.places.update(self._places)
-
-    def _one(self, cut: Cut) -> str:
-        if self.stop.is_set():
-            raise CheckpointError(f"checkpoint {self._order.checkpoint}: told to stop while it was saved")
-        content = cut.content(self._memory)
-        place = tuple((self._tensors[span.tensor].name, span.start, span.nbytes) for span in cut.spans)
-        mark = chunks.fingerprint(content)
-        before = self._index.places.get(place)
-        digest = before[1] if before is not None and before[0] == mark else chunks.name(content)
-        if self._claims.take(digest):
-            self._keep(digest, content)
-        with self._lock:
-            self._places[place] = (mark, digest)
-        return digest
-
-    def _keep(self, digest: str, content: Bytes) -> None:
-        name = names.chunk(self._order.job, self._order.base, digest)
-        if digest in self._index.durable and self._store.size(name) == len(content):
-            return
-        if not self._store.put(name, content):
-            if self._holds(name, digest, len(content)):
-                return
-            self._store.replace(name, content)
-        with self._lock:
-            self.written += len(content)
-
-    def _holds(self, name: str, digest: str, nbytes: int) -> bool:
-        try:
-            return chunks.name(self._store.read(name, nbytes + 1)) == digest
-        except FileNotFoundError:  # deleted since the put that found it
-            return False
-
-
-def _manifest(
-    order: _Order, data_bytes: int, tensors: tuple[Tensor, ...], found: list[tuple[Cut, str]], state: object
-) -> Manifest:
-    table, pieces = _tables(found, len(tensors))
-    shard = Shard(order.rank, data_bytes, tensors, pieces, state)
-    return Manifest(
-        job=order.job,
-        id=order.checkpoint,
-        step=order.step,
-        generation=order.generation,
-        kind=order.kind,
-        base=order.base,
-        versions=order.versions,
-        holdfast=__version__,
-        chunks=table,
-        shards=(shard,),
-    )
-
-
-def _tables(
-    found: list[tuple[Cut, str]], tensors: int
-) -> tuple[tuple[Chunk, ...], tuple[tuple[Piece, ...], ...]]:
-    numbers: dict[str, int] = {}
-    table: list[Chunk] = []
-    pieces: list[list[Piece]] = [[] for _ in range(tensors)]
-    for cut, digest in found:
-        if digest not in numbers:
-            numbers[digest] = len(table)
-            table.append(Chunk(digest, cut.nbytes, cut.nbytes))
-        at = 0
+def _placed(
+    tensors: tuple[Tensor, ...], cuts: Sequence[Cut], found: Sequence[tuple[Ref, ...]]
+) -> tuple[tuple[tuple[int, Ref], ...], ...]:
+    """Of each tensor the bytes that these cuts hold: where they start in it, and where they are stored."""
+    placed: list[list[tuple[int, Ref]]] = [[] for _ in tensors]
+    for cut, refs in zip(cuts, found, strict=True):
+        if len(cut.spans) == 1:
+            start = cut.spans[0].start
+            for ref in refs:
+                placed[cut.spans[0].tensor].append((start, ref))
+                start += ref.nbytes
+            continue
+        (ref,) = refs
+        at = ref.at
         for span in cut.spans:
-            pieces[span.tensor].append(Piece(numbers[digest], at, span.nbytes))
+            placed[span.tensor].append((span.start, ref._replace(at=at, nbytes=span.nbytes)))
             at += span.nbytes
-    return tuple(table), tuple(tuple(parts) for parts in pieces)
+    return tuple(tuple(pieces) for pieces in placed)
 
 
-def _be_nice() -> None:
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+def _part(store: Store, job: str, checkpoint: str, told: CheckpointPart) -> Part:
+    try:
+        content = store.read(names.part(job, checkpoint, told.digest), MANIFEST_BYTES_MAX)
+    except FileNotFoundError as error:
+        raise CheckpointCorrupt(checkpoint, f"part {told.digest}", "is missing") from error
+    part = parting.unseal(content, job, checkpoint, told.digest)
+    if (part.shard, part.share, part.shares) != (told.shard, told.share, told.shares):
+        raise CheckpointRefused(
+            f"checkpoint {checkpoint}: part {told.digest} is {part}, not share {told.share} of {told.shares} "
+            f"of shard {told.shard}"
+        )
+    return part
+
+
+def _check_whole(manifest: Manifest, order: _Order) -> None:
+    made = (manifest.job, manifest.id, manifest.step, manifest.generation, manifest.kind, manifest.base)
+    if made != astuple(order):
+        raise CheckpointRefused(f"checkpoint {order.id}: its parts are of {made}, not of {order}")
+    known = {rank for rank, _ in manifest.versions}
+    strangers = {rank for shard in manifest.shards for rank in shard.ranks} - known
+    if strangers:
+        raise CheckpointRefused(
+            f"checkpoint {order.id}: parts of ranks {sorted(strangers)}, which its versions do not name"
+        )
+
+
+def _check_there(store: Store, manifest: Manifest) -> None:
+    if len(manifest.chunks) <= _LOOK_AT_EACH:
+        sizes = {chunk: store.size(manifest.file(chunk)) for chunk in manifest.chunks}
+    else:
+        listed = bases.listed(store, manifest.job, manifest.base)
+        sizes = {chunk: listed.get((chunk.blake3, chunk.codec)) for chunk in manifest.chunks}
+    for chunk, size in sizes.items():
+        if size != chunk.stored:
+            found = "is missing" if size is None else f"has {size} bytes, not {chunk.stored}"
+            raise CheckpointCorrupt(manifest.id, f"chunk {chunk.blake3}", found)

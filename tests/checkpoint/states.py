@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from agent.checkpoint import layout, names, typed
 from agent.checkpoint.arena import Arena, SlotWriter
 from agent.checkpoint.load import load, read_manifest
-from agent.checkpoint.save import persist, publish
+from agent.checkpoint.save import persist_part, publish, seal
 
 if TYPE_CHECKING:
     import threading
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from agent.checkpoint.arena import SlotView
     from agent.checkpoint.save import PersistResult
     from agent.checkpoint.store import Store
+    from controlplane.core.model import CheckpointPart
 
 JOB = "job"
 ITEM_BYTES = {
@@ -79,25 +81,45 @@ def save(
     base: str = "",
     job: str = JOB,
     show: bool = True,
+    codec: str = "none",
     stop: threading.Event | None = None,
 ) -> PersistResult:
-    checkpoint = names.checkpoint_id(slot.step, slot.generation)
-    with slot.arena.pinned(slot):
-        result = persist(
-            slot,
-            store=store,
-            job=job,
-            checkpoint=checkpoint,
-            step=slot.step,
-            generation=slot.generation,
-            kind="incremental" if base else "full",
-            base=base or checkpoint,
-            versions=[(0, slot.step), (1, slot.step)],
-            stop=stop,
-        )
+    """One writer's save, sealed, and published when it is to `show`."""
+    order = Order.of(slot, base, job)
+    part = save_part(store, slot, order, codec=codec, stop=stop)
+    result = seal(store, parts=[part], **order.words)
     if show:
-        publish(store, job, checkpoint, result.digest)
+        publish(store, job, order.checkpoint, result.digest)
     return result
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the coordinator orders of every writer of a checkpoint."""
+
+    job: str
+    checkpoint: str
+    step: int
+    generation: int
+    kind: str
+    base: str
+    versions: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, slot: SlotView, base: str = "", job: str = JOB, ranks: int = 2) -> Order:
+        checkpoint = names.checkpoint_id(slot.step, slot.generation)
+        kind = "incremental" if base else "full"
+        versions = tuple((rank, slot.step) for rank in range(ranks))
+        return cls(job, checkpoint, slot.step, slot.generation, kind, base or checkpoint, versions)
+
+    @property
+    def words(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def save_part(store: Store, slot: SlotView, order: Order, **more: Any) -> CheckpointPart:
+    with slot.arena.pinned(slot):
+        return persist_part(slot, store=store, **order.words, **more)
 
 
 def values_of(slot: SlotView) -> dict[str, bytes]:

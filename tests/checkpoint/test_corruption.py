@@ -138,8 +138,8 @@ def put_tensor(name: str, value: Any) -> Callable[[dict[str, Any]], object]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (put("schema", 2), r"schema 2, written by Holdfast 0\.1\.0; .* reads schema 1: upgrade Holdfast"),
-        (put("schema", 0), r"schema 0, .*read it with that version"),
+        (put("schema", 3), r"schema 3, written by Holdfast 0\.1\.0; .* reads schema 2: upgrade Holdfast"),
+        (put("schema", 1), r"schema 1, .*read it with that version"),
         (put("schema", None), "schema None"),
         (put("job", "other"), "belongs to job 'other', not to 'job'"),
         (put("id", "11-1"), "is of checkpoint '11-1'"),
@@ -156,7 +156,7 @@ def test_whole_but_not_for_us_is_refused_by_name(
     "change",
     [
         lambda fields: [fields],
-        lambda fields: fields.clear() or fields.update(schema=1, job=JOB, id="10-1"),
+        lambda fields: fields.clear() or fields.update(schema=2, job=JOB, id="10-1"),
         put("step", 11),
         put("step", "10"),
         put("step", True),

@@ -36,7 +36,7 @@ def test_content_before_names_and_chunks_before_manifests(folder: Path, shm: Pat
     calls = [(name, linked or synced) for name, linked, synced in CALLS.findall(log.read_text())]
     links = [(at, target) for at, (name, target) in enumerate(calls) if name == "link"]
     kinds = [target.removeprefix(f"{root}/jobs/job/").split("/")[0] for _, target in links]
-    assert kinds == ["bases", "bases", "pending", "manifests"]
+    assert kinds == ["bases", "bases", "parts", "pending", "manifests"]
     stages = [at for number, (at, _) in enumerate(links) if kinds[number] != kinds[number - 1]] + [len(calls)]
     for number, (at, target) in enumerate(links):
         drafts = [path for name, path in calls[:at] if name == "fsync" and path.startswith(f"{root}/tmp/")]

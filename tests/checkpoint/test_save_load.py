@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import threading
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from agent.checkpoint.arena import Arena, SlotState
 from agent.checkpoint.errors import CheckpointError, CheckpointRefused, NameRefused, StorageError
 from agent.checkpoint.load import Found, listing, load, read_manifest, verify
 from agent.checkpoint.manifest import seal
-from agent.checkpoint.save import persist, publish
+from agent.checkpoint.save import persist_part, publish
 from agent.checkpoint.shm import ArenaError
 from agent.checkpoint.store import Store
 from tests.checkpoint.states import (
@@ -119,7 +120,7 @@ def test_a_full_checkpoint_shares_nothing_with_the_base_before(
     assert {base.name for base in bases.iterdir()} == {"10-1", "20-1"}
 
 
-def test_a_chunk_that_went_missing_or_rotten_is_written_again(
+def test_a_chunk_that_went_missing_or_short_is_written_again(
     store: Store, folder: Path, arena: Arena, shm: Path
 ) -> None:
     save(store, snapshot(arena, 10, seed=1))
@@ -127,9 +128,21 @@ def test_a_chunk_that_went_missing_or_rotten_is_written_again(
     first.unlink()
     save(store, snapshot(arena, 20, seed=1), base="10-1")
     assert loaded(store, shm / "b", "20-1") == content(SMALL, 1)
-    second.write_bytes(bytes(second.stat().st_size))
+    os.truncate(second, second.stat().st_size - 1)
     save(Store.open(f"file://{folder}/storage"), snapshot(arena, 30, seed=1), base="10-1")
     assert loaded(store, shm / "c", "30-1") == content(SMALL, 1)
+
+
+def test_what_a_killed_save_left_is_read_before_it_is_trusted(
+    store: Store, folder: Path, arena: Arena, shm: Path
+) -> None:
+    """No manifest names these chunks: nothing says that they were ever whole."""
+    save(store, snapshot(arena, 10, seed=1), show=False)
+    rotten = min((folder / "storage/jobs/job/bases/10-1/chunks").rglob("*/*"))
+    rotten.write_bytes(bytes(rotten.stat().st_size))
+    again = save(Store.open(f"file://{folder}/storage"), snapshot(arena, 10, seed=1))
+    assert again.bytes_written == rotten.stat().st_size
+    assert loaded(store, shm / "b", "10-1") == content(SMALL, 1)
 
 
 def test_before_the_commit_nothing_is_listed_after_it_loads(store: Store, arena: Arena, shm: Path) -> None:
@@ -198,19 +211,22 @@ def test_loading_takes_the_older_slot_and_never_a_pinned_one(store: Store, arena
 
 def test_a_shard_that_is_not_there_is_refused(store: Store, arena: Arena) -> None:
     save(store, snapshot(arena, 10))
-    with pytest.raises(CheckpointRefused, match="no shard of rank 3"):
-        load(store, arena, job=JOB, checkpoint="10-1", rank=3)
+    with pytest.raises(CheckpointRefused, match="no shard 'r3'; it has all"):
+        load(store, arena, job=JOB, checkpoint="10-1", shard="r3")
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"step": 11}, "the slot holds step 10"),
+        ({"step": 11}, "not the id of step 11"),
         ({"checkpoint": "11-1"}, "not the id"),
         ({"kind": "incremental"}, "does not go with base"),
         ({"base": "5-1"}, "does not go with base"),
         ({"kind": "weird"}, "'weird'"),
-        ({"codec": "zstd"}, "codec 'zstd' is unknown; known: none"),
+        ({"codec": "lzma"}, "codec 'lzma' is unknown; known: none, zstd, auto"),
+        ({"versions": [(0, 10), (1, 9)]}, "rank 1 is at step 9, not at 10"),
+        ({"shard": "r3"}, "the slot holds shard all, not r3"),
+        ({"share": 2, "shares": 2}, "no share 2 of 2"),
         ({"base": "../../x", "kind": "incremental"}, "is no id"),
         ({"job": "../x"}, "job name"),
     ],
@@ -220,7 +236,7 @@ def test_a_save_that_cannot_be_is_refused(
 ) -> None:
     order = {"job": JOB, "checkpoint": "10-1", "step": 10, "generation": 1, "kind": "full", "base": "10-1"}
     with pytest.raises(CheckpointError, match=message):
-        persist(snapshot(arena, 10), store=store, versions=[(0, 10)], **{**order, **changed})
+        persist_part(snapshot(arena, 10), store=store, **{"versions": [(0, 10)], **order, **changed})
     assert not (folder / "storage").exists()
 
 

@@ -1,0 +1,117 @@
+"""Codecs of chunks: the bytes as they are, or byte-shuffled and compressed with zstd at level 1.
+
+"shuffle<n>+zstd": of the raw bytes, the longest prefix that is a multiple of n is seen as rows of n bytes and
+written column by column (all first bytes, then all second bytes, ...); what is left over follows as it is.
+All of that is one zstd frame that says its content's size. n is the width of the numbers: their exponents,
+which resemble each other, come to lie side by side. numpy and zstd let go of the GIL while they work."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+import zstandard
+
+from agent.checkpoint import names
+from agent.checkpoint.names import PLAIN
+
+if TYPE_CHECKING:
+    from agent.checkpoint.names import Bytes
+
+AUTO, ZSTD = "auto", "zstd"
+SETTINGS = (PLAIN, ZSTD, AUTO)
+"""What a job may ask for."""
+_LEVEL = 1
+_WORTH = 0.97
+"""A chunk that does not shrink below this part of itself is stored as it is."""
+_WIDTHS = {
+    "float64": 8, "int64": 8, "uint64": 8, "complex128": 8,
+    "float32": 4, "int32": 4, "uint32": 4, "complex64": 4,
+    "bfloat16": 2, "float16": 2, "int16": 2, "uint16": 2,
+}  # fmt: skip
+_own = threading.local()
+
+
+class CodecError(ValueError):
+    """Stored bytes that are not what a codec writes."""
+
+
+def for_dtype(dtype: str) -> str:
+    """The compressing codec for tensors of this type."""
+    return f"shuffle{_WIDTHS.get(dtype, 1)}+zstd"
+
+
+def encode(content: Bytes, codec: str) -> Bytes | None:
+    """A chunk's bytes as they are to be stored; None when that is not worth it."""
+    width = names.item_bytes(codec)
+    if not width:
+        return content
+    stored: bytes = _compressor().compress(_shuffle(content, width))
+    return stored if len(stored) < _WORTH * len(content) else None
+
+
+def decode(stored: Bytes, codec: str, nbytes: int) -> Bytes:
+    """The chunk's `nbytes` bytes. Raises CodecError when `stored` cannot be them."""
+    width = names.item_bytes(codec)
+    if not width:
+        return stored
+    try:
+        claimed = zstandard.frame_content_size(stored)
+        if claimed != nbytes:
+            raise CodecError(f"claims to hold {claimed} bytes, not {nbytes}")
+        return _unshuffle(_decompressor().decompress(stored, allow_extra_data=False), width)
+    except zstandard.ZstdError as error:
+        raise CodecError(f"cannot be decompressed: {error}") from error
+
+
+def stored_most(nbytes: int, codec: str) -> int:
+    """The most bytes that a chunk of `nbytes` can take on storage."""
+    return int(nbytes * _WORTH) + 1 if names.item_bytes(codec) else nbytes
+
+
+def _shuffle(content: Bytes, width: int) -> Bytes:
+    count = len(content) // width
+    if width == 1 or not count:
+        return content
+    flat = np.frombuffer(content, np.uint8)
+    shuffled = np.empty(len(content), np.uint8)
+    rows, columns = (
+        flat[: count * width].reshape(count, width),
+        shuffled[: count * width].reshape(width, count),
+    )
+    for byte in range(width):
+        columns[byte] = rows[:, byte]
+    shuffled[count * width :] = flat[count * width :]
+    return shuffled.data
+
+
+def _unshuffle(content: Bytes, width: int) -> Bytes:
+    count = len(content) // width
+    if width == 1 or not count:
+        return content
+    shuffled = np.frombuffer(content, np.uint8)
+    flat = np.empty(len(content), np.uint8)
+    columns, rows = (
+        shuffled[: count * width].reshape(width, count),
+        flat[: count * width].reshape(count, width),
+    )
+    for byte in range(width):
+        rows[:, byte] = columns[byte]
+    flat[count * width :] = shuffled[count * width :]
+    return flat.data
+
+
+def _compressor() -> zstandard.ZstdCompressor:
+    """This thread's own: they are not made to be shared."""
+    if not hasattr(_own, "compressor"):
+        _own.compressor = zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True)
+    compressor: zstandard.ZstdCompressor = _own.compressor
+    return compressor
+
+
+def _decompressor() -> zstandard.ZstdDecompressor:
+    if not hasattr(_own, "decompressor"):
+        _own.decompressor = zstandard.ZstdDecompressor()
+    decompressor: zstandard.ZstdDecompressor = _own.decompressor
+    return decompressor

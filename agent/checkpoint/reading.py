@@ -1,0 +1,59 @@
+"""Reading one chunk back, verified: what does not hash to its name is never given to anyone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.checkpoint import chunks, codec
+from agent.checkpoint.errors import CheckpointCorrupt
+from agent.checkpoint.names import PLAIN
+
+if TYPE_CHECKING:
+    from agent.checkpoint.chunks import Chunk
+    from agent.checkpoint.names import Bytes
+    from agent.checkpoint.store import Store
+
+
+def read_chunk(store: Store, name: str, chunk: Chunk, checkpoint: str) -> Bytes:
+    """A chunk's raw bytes. Raises CheckpointCorrupt when it is not there or not what was written."""
+    try:
+        stored = store.read(name, chunk.stored + 1)
+    except FileNotFoundError as error:
+        raise corrupt(checkpoint, chunk, "is missing") from error
+    _check_size(checkpoint, chunk, len(stored))
+    try:
+        content = codec.decode(stored, chunk.codec, chunk.nbytes)
+    except codec.CodecError as error:
+        raise corrupt(checkpoint, chunk, f"its bytes are no {chunk.codec}: {error}") from error
+    _check_digest(checkpoint, chunk, content)
+    return content
+
+
+def read_chunk_into(store: Store, name: str, chunk: Chunk, checkpoint: str, target: memoryview) -> None:
+    """A chunk's raw bytes, straight into memory of their size when nothing has to be decoded."""
+    if chunk.codec != PLAIN:
+        target[:] = read_chunk(store, name, chunk, checkpoint)
+        return
+    try:
+        size = store.read_into(name, target)
+    except FileNotFoundError as error:
+        raise corrupt(checkpoint, chunk, "is missing") from error
+    _check_size(checkpoint, chunk, size)
+    _check_digest(checkpoint, chunk, target)
+
+
+def corrupt(checkpoint: str, chunk: Chunk, problem: str) -> CheckpointCorrupt:
+    """What is wrong with which chunk."""
+    return CheckpointCorrupt(checkpoint, f"chunk {chunk.blake3}", problem)
+
+
+def _check_size(checkpoint: str, chunk: Chunk, size: int) -> None:
+    if size != chunk.stored:
+        more = "more" if size > chunk.stored else "fewer"
+        raise corrupt(checkpoint, chunk, f"has {more} than {chunk.stored} bytes")
+
+
+def _check_digest(checkpoint: str, chunk: Chunk, content: Bytes) -> None:
+    found = chunks.name(content)
+    if found != chunk.blake3:
+        raise corrupt(checkpoint, chunk, f"its bytes have digest {found}")
