@@ -142,6 +142,12 @@ class AgentSettings:
         "host:port where other agents leave copies of their snapshots; port 0 takes a free one; "
         "empty: the node's address, a free port",
     )
+    peer_bytes_per_s: int = setting(
+        0, "most that this node sends of its snapshots to other nodes; 0: unlimited", unit="bytes/s", minimum=0
+    )
+    peer_timeout_s: float = setting(
+        10.0, "an agent that is silent for so long in the midst of a copy ends it", unit="s", minimum=1
+    )
 
 
 def check_coordinator(settings: CoordinatorSettings) -> None:

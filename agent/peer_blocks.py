@@ -1,0 +1,118 @@
+"""A snapshot as what travels between agents: chunks with digests, and a slot that is filled from them.
+
+The slot's data comes first, then its header, each cut into chunks of CHUNK_BYTES, the last of
+each shorter."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import xxhash
+
+from agent.checkpoint import layout
+from agent.checkpoint.arena import HEADER_ALIGN_BYTES
+from agent.checkpoint.shm import align
+from controlplane.settings import NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agent.checkpoint.arena import SlotView
+
+CHUNK_BYTES = 8 << 20
+BLOCK_BYTES = 1 << 20
+DIGEST_BYTES = 16
+HEADER_BYTES_MAX = 1 << 30
+_SHARD_MAX = 200
+_MEMBER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+_JOB = NAME
+
+
+class PeerError(RuntimeError):
+    """What a peer sent or asked cannot be, or is not what it was said to be. The message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One snapshot of one member, and the digest of each of its chunks, 16 bytes each, in order."""
+
+    job: str
+    member: str
+    rank: int
+    shard: str
+    step: int
+    generation: int
+    data_bytes: int
+    header_bytes: int
+    digests: bytes = b""
+
+    @property
+    def room(self) -> int:
+        """Bytes of slot that it needs."""
+        return layout.room(self.data_bytes, self.header_bytes)
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """Newer is greater."""
+        return self.generation, self.step
+
+    def digest(self, chunk: int) -> bytes:
+        """What a chunk's bytes hash to."""
+        return self.digests[chunk * DIGEST_BYTES : (chunk + 1) * DIGEST_BYTES]
+
+    def __str__(self) -> str:
+        return f"snapshot {self.step} of {self.member} (generation {self.generation})"
+
+
+Place = tuple[int, int]
+"""Where a chunk lies in its slot: offset and length in bytes."""
+
+
+def places(data_bytes: int, header_bytes: int) -> list[Place]:
+    """Where each chunk lies."""
+    header = align(data_bytes, HEADER_ALIGN_BYTES)
+    return _cut(0, data_bytes) + _cut(header, header_bytes)
+
+
+def _cut(start: int, nbytes: int) -> list[Place]:
+    return [(start + at, min(CHUNK_BYTES, nbytes - at)) for at in range(0, nbytes, CHUNK_BYTES)]
+
+
+def digest(content: Any) -> bytes:
+    """What tells that bytes arrived as they were sent."""
+    return xxhash.xxh3_128_digest(content)
+
+
+def digests_of(slot: SlotView) -> bytes:
+    """The digests of a slot's chunks, one after the other. Pin the slot while they are taken."""
+    memory = slot.arena.area(slot.index)
+    return b"".join(digest(memory[at : at + n]) for at, n in places(slot.data_bytes, slot.header_bytes))
+
+
+def check_member(member: str) -> None:
+    """Raise PeerError unless this can name a member: nothing else becomes a file's name."""
+    if not _MEMBER.fullmatch(member):
+        raise PeerError(f"member name {member!r:.120} will not do")
+
+
+def check(held: Held) -> None:
+    """Raise PeerError unless this can be a snapshot: names, sizes and digests agree with each other."""
+    check_member(held.member)
+    if not _JOB.fullmatch(held.job):
+        raise PeerError(f"job name {held.job!r:.120} will not do")
+    if len(held.shard) > _SHARD_MAX or held.rank < 0 or held.step < 0 or held.generation < 0:
+        raise PeerError(f"{held}: rank, step, generation or shard cannot be")
+    if not (0 <= held.data_bytes < 1 << 62 and 0 < held.header_bytes <= HEADER_BYTES_MAX):
+        raise PeerError(f"{held}: {held.data_bytes} bytes and a header of {held.header_bytes} cannot be")
+    chunks = -(-held.data_bytes // CHUNK_BYTES) + -(-held.header_bytes // CHUNK_BYTES)
+    if len(held.digests) != chunks * DIGEST_BYTES:
+        raise PeerError(f"{held}: {len(held.digests)} bytes of digests for {chunks} chunks")
+
+
+def blocks(memory: memoryview, where: Iterable[Place]) -> Iterable[memoryview]:
+    """The bytes of these chunks as blocks, in order."""
+    for start, nbytes in where:
+        for at in range(start, start + nbytes, BLOCK_BYTES):
+            yield memory[at : min(at + BLOCK_BYTES, start + nbytes)]

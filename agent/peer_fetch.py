@@ -1,0 +1,201 @@
+"""Brings a copy that a peer keeps into the arena of a member of this node, and verifies every byte of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from agent import peer_wire as wire
+from agent.checkpoint import layout
+from agent.checkpoint.arena import Arena, SkipReason
+from agent.checkpoint.shm import ArenaError
+from agent.peer_blocks import PeerError, blocks, check, check_member, places
+from agent.peer_filling import Filling, header_of
+from agent.peer_threads import in_thread
+from controlplane.core import effects, events
+from controlplane.wire import peer_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import ThreadPoolExecutor
+    from pathlib import Path
+
+    from agent.checkpoint.arena import SlotWriter
+    from agent.peer_blocks import Held
+    from agent.peer_copies import Copies
+
+_ANY_STEP = 1 << 62
+_FAILURES = (*wire.BROKEN, ArenaError, ValueError)
+log = logging.getLogger("holdfast.agent.peers")
+
+
+class Fetches:
+    """Carries out Fetch orders, each once while it runs; `tell` hears what became of them."""
+
+    def __init__(
+        self,
+        *,
+        copies: Copies,
+        arena: Callable[[str], Path],
+        pool: ThreadPoolExecutor,
+        timeout_s: float,
+        incarnation: int,
+        tell: Callable[[events.Event], None],
+    ) -> None:
+        self._copies, self._arena, self._pool = copies, arena, pool
+        self._timeout_s, self._incarnation, self._tell = timeout_s, incarnation, tell
+        self._running: dict[effects.Fetch, asyncio.Task[None]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self.address = ""
+        """This agent's own: what it keeps itself is fetched without a network."""
+
+    def order(self, order: effects.Fetch) -> None:
+        """Begin to carry out an order, unless it runs."""
+        if order not in self._running:
+            task = asyncio.get_running_loop().create_task(self._carry_out(order))
+            self._running[order] = task
+            task.add_done_callback(lambda _: self._running.pop(order, None))
+
+    async def stop(self) -> None:
+        """End what runs."""
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _carry_out(self, order: effects.Fetch) -> None:
+        reason = ""
+        try:
+            async with self._locks.setdefault(order.member, asyncio.Lock()):
+                await self._fetch(order)
+        except Exception as error:  # told to whoever ordered it; one not foreseen is logged whole
+            reason = await wire.reason(None, error)
+            unforeseen = not isinstance(error, _FAILURES)
+            log.warning("%s is not fetched: %s", order.source, reason, exc_info=unforeseen)
+        self._tell(
+            events.Fetched(
+                order.node, self._incarnation, order.job, order.member, order.source, order.step, reason
+            )
+        )
+
+    async def _fetch(self, order: effects.Fetch) -> None:
+        for member in (order.member, order.source):
+            check_member(member)
+        if order.address == self.address:
+            await in_thread(self._pool, self._copy, order)
+            return
+        async with wire.channel(order.address) as channel:
+            calls = wire.Calls(channel)
+            reply = await calls.have(pb.HaveRequest(member=order.source), timeout=self._timeout_s)
+            held = _chosen(order, [wire.held_from(copy) for copy in reply.copies])
+            target = await in_thread(self._pool, self._begin, order, held)
+            if target is None:
+                return
+            try:
+                await self._receive(calls, order, target)
+            finally:
+                await in_thread(self._pool, target.close)
+
+    async def _receive(self, calls: wire.Calls, order: effects.Fetch, target: _Target) -> None:
+        call = calls.get(pb.GetRequest(member=order.source, step=order.step, generation=order.generation))
+        try:
+            first = await wire.read(call, self._timeout_s, order.address)
+            if isinstance(first, memoryview) or first.WhichOneof("body") != "snapshot":
+                raise PeerError(f"{order.address} began with something else than a snapshot")
+            held = wire.held_from(first.snapshot)
+            filling = target.fill(order, held)
+            while not filling.whole:
+                block = await wire.read(call, self._timeout_s, order.address)
+                if not isinstance(block, memoryview):
+                    raise PeerError(f"{order.address} sent something else than a block")
+                filling.take(block)
+            await in_thread(self._pool, target.ready, held)
+        finally:
+            call.cancel()
+
+    def _copy(self, order: effects.Fetch) -> None:
+        """What this agent keeps itself, from memory to memory."""
+        with self._copies.reading(order.source, order.step, order.generation) as (slot, held):
+            target = self._begin(order, held)
+            if target is None:
+                return
+            try:
+                filling = target.fill(order, held)
+                memory = slot.arena.area(slot.index)
+                for block in blocks(memory, places(held.data_bytes, held.header_bytes)):
+                    filling.take(block)
+                target.ready(held)
+            finally:
+                target.close()
+
+    def _begin(self, order: effects.Fetch, held: Held) -> _Target | None:
+        """A slot of the member's arena, which is made when there is none yet; None when the snapshot is in
+        it already."""
+        path = self._arena(order.member)
+        arena = Arena.open(path) if path.exists() else Arena.create(path, held.room)
+        try:
+            found = arena.find(held.step)
+            if found is not None and found.generation == held.generation:
+                arena.close()
+                return None
+            writer = arena.begin(held.step, held.generation, released_step=_ANY_STEP)
+        except BaseException:
+            arena.close()
+            raise
+        if isinstance(writer, SkipReason):
+            arena.close()
+            raise PeerError(f"{held} cannot be put into the arena of {order.member} now: {writer}")
+        return _Target(arena, writer)
+
+
+class _Target:
+    """A slot of a member's arena that is being filled."""
+
+    def __init__(self, arena: Arena, writer: SlotWriter) -> None:
+        self._arena, self._writer = arena, writer
+        self._open = True
+
+    def fill(self, order: effects.Fetch, held: Held) -> Filling:
+        """Where the snapshot's blocks go. Raises PeerError when it is not what was ordered, ArenaError when
+        the slot is too small."""
+        check(held)
+        _chosen(order, [held])
+        if held.room > self._arena.slot_bytes:
+            raise ArenaError(
+                f"{held} of {held.data_bytes} bytes does not fit the slots of {self._arena.slot_bytes} bytes "
+                f"in {self._arena.path}"
+            )
+        every = range(len(places(held.data_bytes, held.header_bytes)))
+        return Filling(self._writer.memory, held, every)
+
+    def ready(self, held: Held) -> None:
+        """Everything came and was verified."""
+        header = header_of(self._writer.memory, held)
+        layout.decode(header, held.data_bytes)
+        self._writer.layout(header, held.data_bytes)
+        self._writer.ready()
+        self._open = False
+
+    def close(self) -> None:
+        """Let go of the arena; the slot is given back empty unless it is ready."""
+        if self._open:
+            self._writer.abandon()
+        self._arena.close()
+
+
+def _chosen(order: effects.Fetch, copies: list[Held]) -> Held:
+    """The copy that was ordered. Raises PeerError when it is not among these."""
+    for held in copies:
+        if (held.member, held.job, held.step, held.generation) == (
+            order.source,
+            order.job,
+            order.step,
+            order.generation,
+        ):
+            return held
+    there = ", ".join(map(str, copies)) or "nothing of it"
+    raise PeerError(
+        f"snapshot {order.step} of {order.source} (generation {order.generation}) is not at {order.address}: "
+        f"{there} is there"
+    )

@@ -1,0 +1,63 @@
+"""A snapshot of a member of this node, opened and pinned, with the digests of its chunks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.checkpoint.arena import Arena, SlotState
+from agent.peer_blocks import Held, digests_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.checkpoint.arena import SlotView
+    from controlplane.core.model import MemberStatus
+
+
+class Offer:
+    """Keeps a slot from being overwritten until it is closed."""
+
+    def __init__(self, held: Held, slot: SlotView) -> None:
+        self.held, self._slot = held, slot
+
+    @property
+    def memory(self) -> memoryview:
+        """The slot's whole area."""
+        return self._slot.arena.area(self._slot.index)
+
+    def close(self) -> None:
+        """Let the slot be overwritten again."""
+        self._slot.arena.unpin(self._slot)
+        self._slot.arena.close()
+
+
+def newest(path: Path, status: MemberStatus, released_step: int) -> Offer | None:
+    """The newest snapshot up to `released_step` in this arena; None when there is none. Raises ArenaError."""
+    if not path.exists():
+        return None
+    arena = Arena.open(path)
+    try:
+        ready = [s for s in arena.slots if s.state == SlotState.READY and s.step <= released_step]
+        slot = max(ready, key=lambda s: (s.generation, s.step), default=None)
+        if slot is None:
+            arena.close()
+            return None
+        arena.pin(slot)
+    except BaseException:
+        arena.close()
+        raise
+    return Offer(_held(slot, status), slot)
+
+
+def _held(slot: SlotView, status: MemberStatus) -> Held:
+    return Held(
+        job=status.job,
+        member=status.member,
+        rank=status.rank,
+        shard=status.shard,
+        step=slot.step,
+        generation=slot.generation,
+        data_bytes=slot.data_bytes,
+        header_bytes=slot.header_bytes,
+        digests=digests_of(slot),
+    )

@@ -1,0 +1,213 @@
+"""The peer service of one agent: takes copies in, gives them out. A message ends no more than its stream."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from agent import peer_wire as wire
+from agent.checkpoint.shm import ArenaError
+from agent.peer_blocks import PeerError, blocks, check_member, digest, places
+from agent.peer_threads import in_thread, undo
+from controlplane.settings import SettingsError
+from controlplane.wire import peer_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from concurrent.futures import ThreadPoolExecutor
+
+    from agent.peer_copies import Copies
+    from agent.peer_filling import Receiving
+
+STREAMS_MAX = 8
+"""Streams of each direction at a time; one more is asked to come again."""
+_WORKING_S = 1.0
+T = TypeVar("T")
+log = logging.getLogger("holdfast.agent.peers")
+
+
+class Busy(PeerError):
+    """Too many streams at once."""
+
+
+_CODES: dict[type[Exception], grpc.StatusCode] = {
+    Busy: grpc.StatusCode.UNAVAILABLE,
+    ArenaError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    PeerError: grpc.StatusCode.FAILED_PRECONDITION,
+    TimeoutError: grpc.StatusCode.DEADLINE_EXCEEDED,
+    OSError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    DecodeError: grpc.StatusCode.INVALID_ARGUMENT,
+    ValueError: grpc.StatusCode.INVALID_ARGUMENT,
+}
+"""What is answered to what; the first that fits."""
+
+
+class PeerServer:
+    """Serves `copies` at an address. `counts` hears "peer_received_bytes" and "peer_calls_refused"."""
+
+    def __init__(
+        self, copies: Copies, pool: ThreadPoolExecutor, timeout_s: float, count: Callable[[str, int], None]
+    ) -> None:
+        self._copies, self._pool, self._timeout_s, self._count = copies, pool, timeout_s, count
+        self._putting: dict[str, tuple[str, asyncio.Task[Any]]] = {}
+        self._giving = 0
+        self._server: Any = None
+        self.port = 0
+
+    async def start(self, listen: str) -> None:
+        """Listen at host:port. Raises SettingsError when that cannot be."""
+        self._server = grpc.aio.server(options=wire.OPTIONS)
+        self._server.add_generic_rpc_handlers((self._handlers(),))
+        try:
+            self.port = self._server.add_insecure_port(listen)
+        except RuntimeError as error:
+            raise SettingsError(
+                f"--peer-listen {listen} cannot be listened on ({error}): give a free host:port of this node"
+            ) from error
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """End every stream."""
+        if self._server is not None:
+            await self._server.stop(None)
+        await self.end_puts()
+
+    async def end_puts(self, job: str = "", member: str = "") -> None:
+        """End the incoming copies of this job, or member, or all; returns when their slots are given back."""
+        tasks = [
+            task
+            for name, (of, task) in self._putting.items()
+            if member in ("", name) and job in ("", of) and task is not asyncio.current_task()
+        ]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _handlers(self) -> grpc.GenericRpcHandler:
+        def unary(method: Any, request: Any, reply: Any) -> Any:
+            return grpc.unary_unary_rpc_method_handler(method, request.FromString, reply.SerializeToString)
+
+        methods = {
+            "Put": grpc.stream_stream_rpc_method_handler(
+                self._put, wire.parser(pb.PutMessage), pb.PutAnswer.SerializeToString
+            ),
+            "Get": grpc.unary_stream_rpc_method_handler(self._get, pb.GetRequest.FromString, wire.put),
+            "Have": unary(self._have, pb.HaveRequest, pb.HaveReply),
+            "Drop": unary(self._drop, pb.DropRequest, pb.DropReply),
+        }
+        return grpc.method_handlers_generic_handler(wire.SERVICE, methods)
+
+    # ------------------------------------------------------------ taking in
+
+    async def _put(self, _requests: Any, context: Any) -> None:
+        async with self._answering(context):
+            message = await wire.read(context, self._timeout_s, "the owner")
+            if isinstance(message, memoryview) or message.WhichOneof("body") != "snapshot":
+                raise PeerError("the first message of a copy must be the snapshot")
+            held = wire.held_from(message.snapshot)
+            check_member(held.member)
+            await self.end_puts(member=held.member)  # the same owner came again: its former stream is dead
+            if len(self._putting) >= STREAMS_MAX:
+                raise Busy(f"{STREAMS_MAX} copies come in already")
+            task = asyncio.current_task()
+            assert task is not None
+            self._putting[held.member] = held.job, task
+            try:
+                receiving = await self._working(context, self._copies.begin, held)
+                if receiving is not None:
+                    await self._receive(context, receiving)
+                await wire.write(context, pb.PutAnswer(stored=pb.Stored()), self._timeout_s, "the owner")
+            finally:
+                if self._putting.get(held.member, ("", None))[1] is task:
+                    del self._putting[held.member]
+
+    async def _receive(self, context: Any, receiving: Receiving) -> None:
+        owner = f"the owner of {receiving.held.member}"
+        filling = receiving.filling
+        try:
+            lacking = pb.PutAnswer(lacking=pb.Lacking(chunks=receiving.missing))
+            await wire.write(context, lacking, self._timeout_s, owner)
+            while not filling.whole:
+                block = await wire.read(context, self._timeout_s, owner)
+                if not isinstance(block, memoryview):
+                    raise PeerError(f"{owner} sent something else than a block")
+                filling.take(block)
+            end = await wire.read(context, self._timeout_s, owner)
+            if isinstance(end, memoryview) or end.finish.digest != digest(receiving.held.digests):
+                raise PeerError(f"{receiving.held}: its end is not what its beginning announced")
+            await self._working(context, self._copies.commit, receiving)
+        finally:
+            self._count("peer_received_bytes", filling.received)
+            receiving.close()  # does nothing when it was committed
+
+    async def _working(self, context: Any, work: Callable[..., T], *args: Any) -> T:
+        """Do something in a thread, and tell the owner meanwhile that we are alive. The thread is waited
+        for in any case: it writes to memory that is given back afterwards."""
+        future = asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
+        try:
+            while not (await asyncio.wait([future], timeout=_WORKING_S))[0]:
+                await wire.write(context, pb.PutAnswer(working=pb.Working()), self._timeout_s, "the owner")
+        except BaseException:
+            await undo(future)
+            raise
+        return future.result()
+
+    # ------------------------------------------------------------ giving out
+
+    async def _get(self, request: Any, context: Any) -> None:
+        async with self._answering(context):
+            check_member(request.member)
+            with self._one_more():
+                await self._give(request, context)
+
+    async def _give(self, request: Any, context: Any) -> None:
+        with self._copies.reading(request.member, request.step, request.generation) as (slot, held):
+            who = "the one who fetches"
+            await wire.write(context, pb.GetMessage(snapshot=wire.message_of(held)), self._timeout_s, who)
+            memory = slot.arena.area(slot.index)
+            for block in blocks(memory, places(held.data_bytes, held.header_bytes)):
+                await wire.write(context, wire.block(block), self._timeout_s, who)
+
+    @contextmanager
+    def _one_more(self) -> Iterator[None]:
+        if self._giving >= STREAMS_MAX:
+            raise Busy(f"{STREAMS_MAX} copies go out already")
+        self._giving += 1
+        try:
+            yield
+        finally:
+            self._giving -= 1
+
+    async def _have(self, request: Any, context: Any) -> Any:
+        async with self._answering(context):
+            if request.member:
+                check_member(request.member)
+            listing = self._copies.listing(request.member)
+            return pb.HaveReply(copies=[wire.message_of(held, digests=False) for held in listing])
+
+    async def _drop(self, request: Any, context: Any) -> Any:
+        async with self._answering(context):
+            check_member(request.member)
+            await self.end_puts(member=request.member)
+            if await in_thread(self._pool, self._copies.drop, request.member):
+                log.info("the copy of %s is dropped: its owner wants it no more", request.member)
+            return pb.DropReply()
+
+    @asynccontextmanager
+    async def _answering(self, context: Any) -> AsyncIterator[None]:
+        """Whatever goes wrong with one call is told to the one who called, logged and counted."""
+        try:
+            yield
+        except tuple(_CODES) as error:
+            code = next(code for kind, code in _CODES.items() if isinstance(error, kind))
+            said = str(error) or type(error).__name__
+            log.warning("a peer's call ended: %s", said)
+            self._count("peer_calls_refused", 1)
+            await context.abort(code, said)

@@ -1,0 +1,118 @@
+"""Copies of snapshots in other nodes' memory: what this node gives, what it keeps, what it gets back."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import logging
+from typing import TYPE_CHECKING
+
+from agent.peer_copies import Copies
+from agent.peer_fetch import Fetches
+from agent.peer_offer import Offer, newest
+from agent.peer_push import Pushes
+from agent.peer_server import PeerServer
+from agent.peer_threads import in_thread, nice_pool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.paths import Paths
+    from controlplane.core import effects, events
+    from controlplane.core.model import MemberStatus, PeerCopy
+    from controlplane.settings import AgentSettings
+
+log = logging.getLogger("holdfast.agent.peers")
+
+
+class Peers:
+    """The peer service of one node, and its orders about copies. `status` knows this node's members."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        paths: Paths,
+        host: str,
+        *,
+        incarnation: int,
+        tell: Callable[[events.Event], None],
+        status: Callable[[str], MemberStatus | None],
+    ) -> None:
+        self._settings, self._paths, self._host, self._status = settings, paths, host, status
+        timeout_s = settings.peer_timeout_s
+        self._pool, self._fetching = nice_pool(2, "peers"), nice_pool(1, "fetch")
+        self._kept = Copies(paths.copies)
+        self._server = PeerServer(self._kept, self._pool, timeout_s, self._count)
+        self._pushes = Pushes(self._offer, self._pool, timeout_s, settings.peer_bytes_per_s, self._count)
+        self._fetches = Fetches(
+            copies=self._kept,
+            arena=paths.arena,
+            pool=self._fetching,
+            timeout_s=timeout_s,
+            incarnation=incarnation,
+            tell=tell,
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.counts: collections.Counter[str] = collections.Counter()
+        """For the metrics: bytes sent and received, copies sent and failed, refusals."""
+        self.address = ""
+        """host:port of the peer service, "" while it does not serve."""
+
+    async def start(self) -> None:
+        """Take up the copies of an earlier agent, and serve. Raises SettingsError, OSError."""
+        self._kept.adopt()
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        await self._server.start(self._settings.peer_listen or f"{host}:0")
+        self.address = self._fetches.address = f"{host}:{self._server.port}"
+
+    async def stop(self) -> None:
+        """End every stream. Copies stay in memory for the next agent."""
+        self.address = ""
+        await self._pushes.stop()
+        await self._fetches.stop()
+        await self._server.stop()
+        await asyncio.gather(*self._tasks)
+        for pool in (self._pool, self._fetching):
+            await asyncio.to_thread(pool.shutdown, True)
+        self._kept.close()
+
+    def copies(self) -> tuple[PeerCopy, ...]:
+        """What this node keeps of others, whole, for hello and beats."""
+        return self._kept.held()
+
+    @property
+    def waiting(self) -> int:
+        """Copies that are not at their partner yet."""
+        return self._pushes.waiting
+
+    def replicate(self, order: effects.Replicate) -> None:
+        """Keep the partners of these members supplied; replaces earlier orders of the job."""
+        self._pushes.replicate(order.job, order.partners)
+
+    def release(self, order: effects.Release) -> None:
+        """Snapshots up to this step are whole on all ranks: the newest one goes to the partners."""
+        self._pushes.release(order.job, order.step)
+
+    def complete(self, order: effects.Complete) -> None:
+        """The job is over: nothing of it is copied or kept any more."""
+        self._pushes.complete(order.job)
+        task = asyncio.get_running_loop().create_task(self._forget(order.job))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def fetch(self, order: effects.Fetch) -> None:
+        """Bring a copy into the arena of a member; answered by Fetched."""
+        self._fetches.order(order)
+
+    async def _forget(self, job: str) -> None:
+        await self._server.end_puts(job=job)
+        await in_thread(self._pool, self._kept.drop_job, job)
+
+    def _offer(self, member: str, job: str, released_step: int) -> Offer | None:
+        status = self._status(member)
+        if status is None or status.job != job:
+            return None
+        return newest(self._paths.arena(member), status, released_step)
+
+    def _count(self, kind: str, number: int) -> None:
+        self.counts[kind] += number
