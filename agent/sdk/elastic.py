@@ -8,16 +8,16 @@ import logging
 import sys
 import time
 import traceback
+import weakref
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-import torch
 import torch.distributed as dist
 
 from agent.checkpoint.shm import ArenaError
-from agent.sdk import keeping, snapshot, transfer
+from agent.sdk import keeping, restore
 from agent.sdk.environment import announce
 from agent.sdk.errors import Interrupted, RestoreError, SessionError
-from agent.sdk.formation import Source
+from agent.sdk.formation import Resume
 from agent.sdk.groups import gather_numbers, is_broken_collective
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from agent.sdk.formation import Formation
     from agent.sdk.gate import Gate, Orders
     from agent.sdk.session import Session
+    from agent.sdk.snapshot import Kept
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,19 +54,28 @@ def wrap(session: Session, function: Callable[P, R]) -> Callable[P, R]:
 def _alone(session: Session, run: Callable[[], R]) -> R:
     """No agent: one pass, in torchrun's process group if there is one."""
     session._inside = True
+    session._late = not session._tracked.objects
     own = session._world_size > 1 and not dist.is_initialized()
     try:
         if own:
             dist.init_process_group(session._backend)
         if dist.is_initialized():
             session._rank, session._world_size = dist.get_rank(), dist.get_world_size()
-        session._guard.arm()
-        _share(session, Source("fresh", 0, 0), 0)
+        session._pending = functools.partial(_begin_alone, session)
+        if not session._late:
+            session.restore()
         return run()
     finally:
-        session._inside = False
+        session._inside, session._pending = False, None
+        if session._late:
+            session._tracked.objects.clear()
         if own and dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _begin_alone(session: Session) -> None:
+    restore.restore(session, Resume("fresh", 0, 0), 0)
+    session._guard.arm()
 
 
 class _Loop:
@@ -79,9 +89,12 @@ class _Loop:
     def run(self) -> Any:
         session = self._session
         session._held = -1
+        session._late = not session._tracked.objects
         while True:
             formation = self._barrier()
             if formation is None:
+                if session._late:
+                    session._tracked.objects.clear()
                 return self._result
             try:
                 session._inside = True
@@ -106,6 +119,7 @@ class _Loop:
             gate.say(self._ready(), keep=True)
             session._phase = "ready"
             session._show("barrier")
+            self._let_go()
         orders = self._await()
         gate.forget("ready")
         if orders.refused:
@@ -131,9 +145,12 @@ class _Loop:
             self._finished = False  # a peer was lost before the job's end: it may need this state
             gate.forget("finished")
             session._held = session._completed
+            if session._late:
+                self._stow()
             session._groups.dissolve()
             gate.say(self._ready(), keep=True)
             session._phase = "ready"
+            self._let_go()
             gate.wait(self._moved)
         return gate.orders
 
@@ -172,6 +189,15 @@ class _Loop:
         session._groups.form(formation)
         port = session._groups.formed()
         formed = time.monotonic()
+        if session._late:
+            rows = gather_numbers([port], session.device, session._world_size)
+            session._groups.narrow(port, {row[0] for row in rows})
+            session._completed = formation.resume.step
+        session._pending = functools.partial(self._place, formation, port, begun, formed)
+        if not session._late:
+            session.restore()
+
+    def _place(self, formation: Formation, port: int, begun: float, formed: float) -> None:
         self._restore(formation, port)
         self._go(formation, begun, formed)
 
@@ -179,6 +205,7 @@ class _Loop:
         session, gate = self._session, self._gate
         session._completed = formation.resume.step
         session._fresh = formation.resume.step == 0
+        session._kept = None
         session._guard.arm()
         now = time.monotonic()
         session._first_of_generation = (formed - begun, now - formed, now)
@@ -193,11 +220,7 @@ class _Loop:
     def _restore(self, formation: Formation, port: int) -> None:
         session, resume = self._session, formation.resume
         try:
-            if resume.arena and formation.rank == resume.rank and session._held != resume.step:
-                session._held = -1
-                snapshot.load(resume.arena, resume.step, session._tracked)
-                session._held = resume.step
-            ports = _share(session, resume, port)
+            ports = restore.restore(session, resume, port)
         except (RestoreError, ArenaError) as error:
             self._gate.say(
                 {"op": "restore_failed", "generation": formation.number, "reason": str(error)[:2000]}
@@ -206,7 +229,8 @@ class _Loop:
             self._gate.wait(lambda orders: orders.complete or orders.interrupted >= formation.number)
             raise Interrupted from error
         session._held = resume.step
-        session._groups.narrow(port, ports)
+        if not session._late:
+            session._groups.narrow(port, ports)
 
     # ------------------------------------------------------------------ out of a generation
 
@@ -237,7 +261,37 @@ class _Loop:
                 session._record(before)
         session._completed = session._held if session._held >= 0 else session._completed
         session._first_of_generation = None
+        if session._late:
+            self._stow()
         log.info("left generation %d at step %d: %s", session._generation, session._completed, error)
+
+    def _stow(self) -> None:
+        """What was tracked in the function goes with it; its state is kept if it is clean."""
+        session, kept = self._session, self._session._kept
+        if session._held < 0 or kept is None or kept.step != session._held:
+            session._kept = None
+            if session._held >= 0:
+                session._kept = self._keep()
+        session._old += [weakref.ref(module) for module in session._tracked.modules]
+        session._pending = None
+        session._tracked.objects.clear()
+        session._guard.disarm()
+
+    def _keep(self) -> Kept | None:
+        session = self._session
+        try:
+            return session._snapshots.keep(session._held)
+        except Exception as error:  # the user's state_dict: what it hides is held no more
+            log.warning("the state of step %d is given up: %r", session._held, error)
+            session._held = -1
+            return None
+
+    def _let_go(self) -> None:
+        """Free the models of the generation before: they hang in cycles with their groups."""
+        session = self._session
+        if any(reference() is not None for reference in session._old):
+            gc.collect()
+        session._old.clear()
 
     def _collect(self) -> None:
         """The groups go, and the wrappers that were tied to them."""
@@ -255,6 +309,7 @@ class _Loop:
         """Say so, and keep the final state: what holds its slot goes once the coordinator knows that all
         have finished."""
         session, gate = self._session, self._gate
+        session.restore()
         session._check_interrupted()
         session._after_break()
         reason = keeping.last(session, gate)
@@ -271,27 +326,6 @@ class _Loop:
             reason = keeping.snapshot(session, gate)
         if reason:
             keeping.skipped(session, gate, reason)
-
-
-def _share(session: Session, resume: Source, port: int) -> set[int]:
-    """Agree on who needs the state, and move it. The ports at which the ranks' groups were accepted."""
-    if session._world_size == 1:
-        return set()
-    # gloo moves memory of the host; point to point it knows no other.
-    device = session.device if session._backend == "nccl" else torch.device("cpu")
-    source = session._rank == resume.rank
-    tensors, header = session._snapshots.look() if source else ([], b"")
-    needs = 0 if source or session._held == resume.step or not session._tracked.objects else 1
-    rows = gather_numbers([needs, port, len(header)], device, session._world_size)
-    takers = tuple(rank for rank, row in enumerate(rows) if row[0])
-    route = transfer.Route(resume.rank, takers, session._rank, device)
-    if takers and route.concerns_me:
-        if source:
-            transfer.give(route, tensors, header)
-        else:
-            session._held = -1
-            transfer.take(route, rows[resume.rank][2], session._tracked)
-    return {row[1] for row in rows}
 
 
 def _clear(error: BaseException) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-_TIERS = ("fresh", "donor", "memory", "checkpoint")
+_TIERS = ("fresh", "donor", "memory", "peer", "checkpoint")
+_SHARES_MAX = 1 << 16
 
 
 class FormationError(ValueError):
@@ -22,14 +23,33 @@ class Seat:
     local_rank: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Source:
-    """Where the first step's state comes from. `arena`: path, for the rank that reads it from there."""
+    """Who gives one shard of the state, or one share of its bytes. `arena`: path, for the rank that reads it
+    from there. They sort alike at all ranks."""
+
+    shard: str
+    share: int
+    shares: int
+    rank: int
+    tier: str
+    arena: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where the first step's state comes from. No `sources`: from `rank` alone, all of it. `reshard`: every
+    rank reads its own part of `checkpoint` from `storage`."""
 
     tier: str
     step: int
     rank: int
     arena: str = ""
+    sources: tuple[Source, ...] = ()
+    reshard: bool = False
+    storage: str = ""
+    job: str = ""
+    checkpoint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +65,7 @@ class Formation:
     store: str
     master: str
     restarts: int
-    resume: Source
+    resume: Resume
 
 
 def parse(message: Any) -> Formation:
@@ -78,11 +98,40 @@ def split_address(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _resume(body: dict[str, Any], world_size: int) -> Source:
+def _resume(body: dict[str, Any], world_size: int) -> Resume:
     tier, rank = _text(body, "tier"), _integer(body, "rank", -1)
     if tier not in _TIERS or rank >= world_size:
         raise FormationError(f"cannot resume from tier {tier!r:.80}, rank {rank}")
-    return Source(tier, _integer(body, "step"), max(rank, 0), _text(body, "arena", ""))
+    entries = _list(body, "sources") if body.get("sources") is not None else []
+    return Resume(
+        tier,
+        _integer(body, "step"),
+        max(rank, 0),
+        _text(body, "arena", ""),
+        tuple(sorted(_source(entry, world_size) for entry in entries)),
+        body.get("reshard") is True,
+        _text(body, "storage", ""),
+        _text(body, "job", ""),
+        _text(body, "checkpoint", ""),
+    )
+
+
+def _source(entry: Any, world_size: int) -> Source:
+    if not isinstance(entry, dict):
+        raise FormationError("a source that is no object")
+    source = Source(
+        _text(entry, "shard"),
+        _integer(entry, "share") if "share" in entry else 0,
+        _integer(entry, "shares", 1) if "shares" in entry else 1,
+        _integer(entry, "rank"),
+        _text(entry, "tier"),
+        _text(entry, "arena", ""),
+    )
+    if source.rank >= world_size or source.tier not in _TIERS:
+        raise FormationError(f"no source: rank {source.rank}, tier {source.tier!r:.80}")
+    if not source.share < source.shares <= _SHARES_MAX:
+        raise FormationError(f"no source: share {source.share} of {source.shares}")
+    return source
 
 
 def _seat(entry: Any, index: int) -> Seat:

@@ -49,6 +49,12 @@ class Guard:
             self._hooks.append(optimizer.register_step_post_hook(self._after(index)))
         self._buffers = Buffers(self._tracked.modules)
 
+    def disarm(self) -> None:
+        """Let go of the objects and of what was kept of them."""
+        self.arm()
+        self._small, self._groups, self._whole, self._random = {}, [], None, None
+        self._inside = False
+
     def begin(self, *, keep_random: bool, whole: bool = False) -> None:
         """A step begins. `whole`: keep a copy of everything, until it is complete."""
         self._buffers.keep()

@@ -45,9 +45,16 @@ def _started(session: Session, gate: Gate, first: tuple[float, float, float], no
 
 
 def ask_for_room(session: Session, gate: Gate) -> None:
-    """Say how large a snapshot is, once the optimizer has its state."""
-    if session._environment.snapshot_every and session._tracked.objects and not session._snapshots.path:
-        gate.say({"op": "tracked", "bytes": session._snapshots.needs()}, keep=True)
+    """Say how large a snapshot is, and of which shard, once the optimizer has its state."""
+    known = session._snapshots.path and session._said_shard == session._shard
+    if session._environment.snapshot_every and session._tracked.objects and not known:
+        _say_tracked(session, gate)
+
+
+def _say_tracked(session: Session, gate: Gate) -> None:
+    session._said_shard = session._shard
+    needs = session._snapshots.needs()
+    gate.say({"op": "tracked", "bytes": needs, "shard": session._shard}, keep=True)
 
 
 def last(session: Session, gate: Gate) -> str:
@@ -72,7 +79,7 @@ def snapshot(session: Session, gate: Gate) -> str:
         return str(error)
     if isinstance(outcome, str):
         if "outgrown" in outcome:
-            gate.say({"op": "tracked", "bytes": session._snapshots.needs()}, keep=True)
+            _say_tracked(session, gate)
         return outcome
     session._made = (session._completed, session._generation)
     gate.say(

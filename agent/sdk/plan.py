@@ -6,13 +6,13 @@ What is small (options of parameter groups, schedulers, the user's own) is read 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from agent.checkpoint import layout, typed
-from agent.sdk import state
+from agent.sdk import shards, state
 from agent.sdk.errors import SessionError
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class _Part:
     base: int
     names: list[str] = field(default_factory=list)
     tensors: list[torch.Tensor] = field(default_factory=list)
+    wholes: list[shards.Place | None] = field(default_factory=list)
     places: list[_Place] = field(default_factory=list)
     text: str = ""
     kept: bool = False  # `text` holds while the places do (for an optimizer: of its tensors' state)
@@ -40,7 +41,7 @@ class _Part:
         if isinstance(self.thing, torch.optim.Optimizer) and len(self.thing.state) != self.entries:
             return False
         return all(
-            (tensor := container.get(key)) is not None and tensor.data_ptr() == address
+            (tensor := container.get(key)) is not None and _address(tensor) == address
             for container, key, address in self.places
         )
 
@@ -58,11 +59,8 @@ class Plan:
             self._parts.append(part)
             base += len(part.tensors)
         self.tensors = [tensor for part in self._parts for tensor in part.tensors]
-        names = [name for part in self._parts for name in part.names]
-        self.placed, self.data_bytes = layout.place(
-            (name, str(tensor.dtype).removeprefix("torch."), tensor.shape, tensor.nbytes)
-            for name, tensor in zip(names, self.tensors, strict=True)
-        )
+        self.shard = shards.word(tracked)
+        self.placed, self.data_bytes = _placed(self._parts)
         whole = json.loads(layout.encode(self.placed, None))
         self._tensors_text = json.dumps(whole["tensors"], separators=(",", ":"))
         away = [index for index, tensor in enumerate(self.tensors) if tensor.device.type != "cpu"]
@@ -79,7 +77,8 @@ class Plan:
                 return None
             texts.append(f"[{json.dumps(part.name)},{text}]")
         state_text = f'{{"objects":{{"dict":[{",".join(texts)}]}},"away":{self._away_text}}}'
-        return f'{{"tensors":{self._tensors_text},"state":{state_text}}}'.encode()
+        shard = f',"shard":{json.dumps(self.shard)}' if self.shard != shards.WHOLE else ""
+        return f'{{"tensors":{self._tensors_text},"state":{state_text}{shard}}}'.encode()
 
     def _text(self, part: _Part) -> str | None:
         if not part.kept:
@@ -91,7 +90,7 @@ class Plan:
         if not part.holds():
             return None
         if isinstance(part.thing, torch.optim.Optimizer):
-            return _join(part.text, _dump(_groups(part.thing), part.name, len(self.tensors))[0])
+            return _join(part.text, _dump(_groups(part.thing), part.name, [])[0])
         return part.text
 
 
@@ -110,25 +109,58 @@ def current(plan: Plan | None, tracked: Tracked) -> tuple[Plan, bytes]:
 def _part(name: str, thing: Any, base: int) -> _Part:
     part = _Part(name, thing, base)
     tree = state.capture(thing)
-    state.walk(tree, name, part.names, part.tensors)
-    part.text, only_tensors = _dump(tree, name, base)
+    indices = _collect(part, tree)
+    part.text, only_tensors = _dump(tree, name, indices)
     if isinstance(thing, torch.nn.Module):
         part.kept = only_tensors and all(type(tree[key]) is dict for key in tree)
         part.places = [
-            (container, key, tensor.data_ptr())
+            (container, key, _address(tensor))
             for module in thing.modules()
             for container in (module._parameters, module._buffers)
             for key, tensor in container.items()
             if tensor is not None
         ]
     elif type(thing).state_dict is torch.optim.Optimizer.state_dict:
-        _keep_optimizer(part, tree["state"])
+        _keep_optimizer(part, tree["state"], indices)
     return part
 
 
-def _keep_optimizer(part: _Part, tree: Any) -> None:
+def _collect(part: _Part, tree: Any) -> list[int]:
+    """Fill the part's tensors, each memory once; for each tensor met in the tree its index in the header."""
+    names: list[str] = []
+    given: list[torch.Tensor] = []
+    state.walk(tree, part.name, names, given)
+    known: dict[Any, int] = {}
+    indices = []
+    for name, tensor in zip(names, given, strict=True):
+        memory = state.live(tensor)
+        key = (memory.data_ptr(), memory.shape, memory.stride(), memory.dtype) if memory.numel() else name
+        index = known.setdefault(key, len(known))
+        indices.append(part.base + index)
+        if index == len(part.tensors):
+            part.names.append(name)
+            part.tensors.append(memory)
+            part.wholes.append(shards.place(tensor, name))
+    return indices
+
+
+def _placed(parts: list[_Part]) -> tuple[tuple[layout.Tensor, ...], int]:
+    """Every tensor's place in a slot, and the bytes they take together."""
+    placed, data_bytes = layout.place(
+        (name, str(tensor.dtype).removeprefix("torch."), tensor.shape, tensor.nbytes)
+        for part in parts
+        for name, tensor in zip(part.names, part.tensors, strict=True)
+    )
+    wholes = [whole for part in parts for whole in part.wholes]
+    return tuple(
+        replace(entry, global_shape=whole[0], global_offset=whole[1]) if whole else entry
+        for entry, whole in zip(placed, wholes, strict=True)
+    ), data_bytes
+
+
+def _keep_optimizer(part: _Part, tree: Any, indices: list[int]) -> None:
     """An optimizer whose options hold no tensors keeps the text of its tensors' state."""
-    inner, only_tensors = _dump(tree["state"], part.name, part.base)
+    inner, only_tensors = _dump(tree["state"], part.name, indices)
     options = any(
         isinstance(value, torch.Tensor) for group in tree["param_groups"] for value in group.values()
     )
@@ -139,7 +171,7 @@ def _keep_optimizer(part: _Part, tree: Any) -> None:
         return
     part.kept, part.text, part.entries = True, inner, len(optimizer.state)
     part.places = [
-        (values, key, tensor.data_ptr())
+        (values, key, _address(tensor))
         for values in optimizer.state.values()
         for key, tensor in values.items()
     ]
@@ -166,16 +198,12 @@ def _join(state_text: str, groups_text: str) -> str:
     return f'{{"dict":[["state",{inner}]]}}'
 
 
-def _dump(tree: Any, name: str, base: int) -> tuple[str, bool]:
-    """The tree as typed JSON text, its tensors counted from `base`; whether its leaves are tensors only."""
-    index = base - 1
+def _dump(tree: Any, name: str, indices: list[int]) -> tuple[str, bool]:
+    """The tree as typed JSON text, its tensors by these indices in turn; whether it has tensors only."""
+    rest = iter(indices)
 
     def leaf(value: Any) -> int | None:
-        nonlocal index
-        if not isinstance(value, torch.Tensor):
-            return None
-        index += 1
-        return index
+        return next(rest) if isinstance(value, torch.Tensor) else None
 
     try:
         data = typed.encode(tree, leaf, name)
@@ -188,6 +216,10 @@ def _only_tensors(tree: Any) -> bool:
     if isinstance(tree, dict):
         return all(_only_tensors(value) for value in tree.values())
     return isinstance(tree, torch.Tensor)
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return shards.local(tensor).data_ptr()
 
 
 def _form(tensor: torch.Tensor) -> tuple[torch.dtype, torch.Size]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from agent.frames import Message
+    from agent.sdk.snapshot import Kept
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,6 +56,11 @@ class Session:
         self._held = -1
         self._made = (-1, 0)  # step and generation of the newest snapshot
         self._inside = False  # in the elastic function
+        self._late = False  # what is tracked is made in the elastic function, anew in each generation
+        self._pending: Callable[[], None] | None = None  # puts the state in place
+        self._kept: Kept | None = None
+        self._old: list[weakref.ref[torch.nn.Module]] = []
+        self._shard = self._said_shard = ""
         self._first_of_generation: tuple[float, float, float] | None = None
         self._fresh = False
         self._wrapped: list[weakref.ref[torch.nn.Module]] = []
@@ -106,11 +112,29 @@ class Session:
 
     def track(self, **objects: Any) -> None:
         """Keep these objects' state through failures: anything with state_dict and load_state_dict, and
-        torch.Generator. Call it before the elastic function is entered. Raises SessionError."""
-        if self._inside:
-            raise SessionError("track: call it before the function under @session.elastic is entered")
+        torch.Generator. Raises SessionError.
+
+        Call it before the elastic function is entered; or, for what is tied to a process group (FSDP2, tensor
+        parallel), track everything in it, before its first step: then what is tracked is made anew in each
+        generation, and the state comes with the first call of `steps`, or of `restore`."""
+        if self._inside and not (self._late and self._pending):
+            raise SessionError(
+                "track: call it before the function under @session.elastic is entered; or, when nothing is "
+                "tracked by then, in it before the first step and before restore()"
+            )
         for name, thing in objects.items():
             self._tracked.add(name, thing)
+
+    def restore(self) -> int:
+        """Put the state of this generation's first step into what is tracked, if that has not been done yet;
+        the number of completed steps. All ranks call it together. `steps` does it by itself: call it when the
+        state is needed before the first step."""
+        pending = self._pending
+        if pending is not None:
+            self._check_interrupted()
+            pending()
+            self._pending = None
+        return self._completed
 
     def elastic(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorator: the function is entered anew for every generation; its last result is returned when
@@ -123,6 +147,7 @@ class Session:
         if type(total) is not int or total < 0:
             raise SessionError(f"steps: total must be an integer of 0 or more, not {total!r:.80}")
         chosen = self._seed if isinstance(seed, str) else seed
+        self.restore()
         self._after_break()
         while self._completed < total:
             self._begin(chosen)

@@ -6,6 +6,7 @@ are there; then a snapshot is one pass of copies at the speed of memory, and a s
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,7 +14,7 @@ import torch
 from agent.checkpoint import layout
 from agent.checkpoint.arena import HEADER_ALIGN_BYTES, Arena, SkipReason, SlotView, SlotWriter
 from agent.checkpoint.shm import align
-from agent.sdk import plan
+from agent.sdk import plan, shards
 from agent.sdk.errors import RestoreError
 from agent.sdk.state import dtype_of
 
@@ -34,6 +35,29 @@ def view(memory: memoryview, entry: layout.Tensor) -> torch.Tensor:
             memory, dtype=dtype, count=entry.nbytes // dtype.itemsize, offset=entry.offset
         )
     return flat.view(entry.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A state that has outlived its objects, with its header: clean with `step` completed steps."""
+
+    step: int
+    header: bytes
+    tensors: tuple[torch.Tensor, ...]
+    versions: tuple[int, ...]  # of the tensors
+
+    def adopt(self, tracked: Tracked) -> None:
+        """Put it into these objects. Raises RestoreError."""
+        if tuple(tensor._version for tensor in self.tensors) != self.versions:
+            raise RestoreError(
+                "tracked tensors were written to after the generation had ended: build what is tracked "
+                "inside of the elastic function anew in it, or track it before"
+            )
+        try:
+            entries, plain = layout.decode(self.header, 1 << 62)
+        except layout.LayoutError as error:
+            raise RestoreError(f"the state that was kept has no usable header: {error}") from error
+        tracked.adopt(entries, plain, list(self.tensors))
 
 
 class Snapshots:
@@ -61,6 +85,19 @@ class Snapshots:
         """The live tensors of the state as it is now, and its header."""
         self._plan, self._header = plan.current(self._plan, self._tracked)
         return self._plan.tensors, self._header
+
+    def keep(self, step: int) -> Kept:
+        """The state as it is, apart from its objects, which may go: on a GPU a copy in the host's memory
+        (the next objects need the room), else the very memory."""
+        tensors, header = self.look()
+        self._plan = None
+        kept = tuple(tensor.cpu() for tensor in tensors)
+        return Kept(step, header, kept, tuple(tensor._version for tensor in kept))
+
+    @property
+    def shard(self) -> str:
+        """The word of what the newest look has seen."""
+        return self._plan.shard if self._plan is not None else shards.WHOLE
 
     def attach(self, path: str) -> None:
         """Use the arena at `path`. Raises ArenaError."""

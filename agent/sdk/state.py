@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from agent.checkpoint import layout, typed
+from agent.sdk import shards
 from agent.sdk.errors import RestoreError, SessionError
 
 Tree = dict[str, Any]
@@ -18,10 +19,11 @@ Tree = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """All tensors of the state, live, by name."""
+    """All tensors of the state, live, by name. Of a DTensor `tensors` has the local part, `given` itself."""
 
     names: tuple[str, ...]
     tensors: tuple[torch.Tensor, ...]
+    given: tuple[torch.Tensor, ...]
 
 
 class Tracked:
@@ -62,35 +64,42 @@ class Tracked:
     def flatten(self) -> Flat:
         """The tensors now, no copies. Raises SessionError on what cannot be kept."""
         names: list[str] = []
-        tensors: list[torch.Tensor] = []
+        given: list[torch.Tensor] = []
         for name, thing in self.objects.items():
-            walk(capture(thing), name, names, tensors)
-        return Flat(tuple(names), tuple(tensors))
+            walk(capture(thing), name, names, given)
+        return Flat(tuple(names), tuple(live(tensor) for tensor in given), tuple(given))
 
     @torch.no_grad()
     def adopt(self, entries: tuple[layout.Tensor, ...], plain: Any, values: list[torch.Tensor]) -> None:
         """Take over a state: in place where a tensor of that name, type and shape is there, else a new one.
 
         Raises RestoreError, naming what does not fit, before anything but optimizer state has changed."""
-        flat = self.flatten()
-        mine = dict(zip(flat.names, flat.tensors, strict=True))
+        filling = _Filling(self.flatten(), self._device())
         away = set(plain.get("away", ())) if isinstance(plain, dict) else set()
-        final: list[torch.Tensor] = []
-        targets, sources = [], []
-        for index, (entry, value) in enumerate(zip(entries, values, strict=True)):
-            target = mine.get(entry.name)
-            if target is not None and target.shape == value.shape and target.dtype == value.dtype:
-                targets.append(target)
-                sources.append(value)
-            else:
-                target = value.to(self._device(), copy=True) if index in away else value.cpu().clone()
-            final.append(target)
+        final = [
+            filling.take(entry, value, away=index in away)
+            for index, (entry, value) in enumerate(zip(entries, values, strict=True))
+        ]
         try:
             trees = typed.decode(plain["objects"], final.__getitem__)
         except (typed.TypedDataError, LookupError, TypeError) as error:
             raise RestoreError(f"the state's header cannot be read: {error!r}") from error
-        self._check(trees, mine, {id(tensor) for tensor in targets})
-        _copy(targets, sources)
+        self._check(trees)
+        for name, thing in self.objects.items():
+            if isinstance(thing, torch.nn.Module):
+                filling.complete(name, trees[name])
+        filling.copy()
+        for name, thing in self.objects.items():
+            apply(thing, trees[name], filling.parts, name)
+
+    def adopt_plain(self, names: list[str], plain: Any, tensors: dict[str, torch.Tensor]) -> None:
+        """Take over what is no tensor of a state whose tensors have been filled already; `names`: what its
+        tensor indices mean. Raises RestoreError."""
+        try:
+            trees = typed.decode(plain["objects"], lambda index: tensors[names[index]])
+        except (typed.TypedDataError, LookupError, TypeError) as error:
+            raise RestoreError(f"the state's header cannot be read: {error!r}") from error
+        self._check(trees)
         for name, thing in self.objects.items():
             apply(thing, trees[name])
 
@@ -100,18 +109,63 @@ class Tracked:
                 return parameter.device
         return torch.device("cpu")
 
-    def _check(self, trees: Any, mine: dict[str, torch.Tensor], filled: set[int]) -> None:
+    def _check(self, trees: Any) -> None:
         if not isinstance(trees, dict) or trees.keys() != self.objects.keys():
             theirs = sorted(trees) if isinstance(trees, dict) else trees
             raise RestoreError(
                 f"the state holds {theirs}, this script tracks {sorted(self.objects)}: track the same objects"
             )
-        modules = {name for name, thing in self.objects.items() if isinstance(thing, torch.nn.Module)}
-        for name, tensor in mine.items():
-            if name.partition(".")[0] in modules and id(tensor) not in filled:
+
+
+class _Filling:
+    """What is copied where when a state is taken over."""
+
+    def __init__(self, mine: Flat, device: torch.device) -> None:
+        self._mine = dict(zip(mine.names, zip(mine.tensors, mine.given, strict=True), strict=True))
+        self._device = device
+        self._targets: dict[str, torch.Tensor] = {}
+        self._sources: dict[int, torch.Tensor] = {}  # by the id of what stands for it in the trees
+        self._pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.parts: dict[int, torch.Tensor] = {}  # local parts of DTensors that are not there yet, by id
+
+    def take(self, entry: layout.Tensor, value: torch.Tensor, *, away: bool) -> torch.Tensor:
+        """What stands for this tensor in the trees: my own, which will be filled, or a copy."""
+        target, given = self._mine.get(entry.name, (None, value))
+        if target is not None and target.shape == value.shape and target.dtype == value.dtype:
+            self._put(entry.name, target, value)
+        else:
+            given = value.to(self._device, copy=True) if away else value.cpu().clone()
+            if entry.global_shape is not None:
+                self.parts[id(given)] = given
+        self._sources[id(given)] = value
+        return given
+
+    def complete(self, name: str, tree: Any) -> None:
+        """A module's tensors that no entry has named are tied to others in the state, or missing from it."""
+        names: list[str] = []
+        given: list[torch.Tensor] = []
+        walk(tree, name, names, given)
+        theirs = dict(zip(names, given, strict=True))
+        for path, (target, _) in self._mine.items():
+            if path.partition(".")[0] != name or path in self._targets:
+                continue
+            source = self._sources.get(id(theirs.get(path)))
+            if source is None or source.shape != target.shape or source.dtype != target.dtype:
                 raise RestoreError(
-                    f"the state has no {name} of {tuple(tensor.shape)} {tensor.dtype}: another model?"
+                    f"the state has no {path} of {tuple(target.shape)} {target.dtype}: another model?"
                 )
+            if live(theirs[path]).data_ptr() != target.data_ptr():
+                self._put(path, target, source)
+
+    def copy(self) -> None:
+        """Fill my tensors."""
+        if self._pairs:
+            targets, sources = zip(*self._pairs, strict=True)
+            torch._foreach_copy_(list(targets), list(sources))
+
+    def _put(self, path: str, target: torch.Tensor, source: torch.Tensor) -> None:
+        self._targets[path] = target
+        self._pairs.append((target, source))
 
 
 def capture(thing: Any) -> Tree:
@@ -125,20 +179,23 @@ def capture(thing: Any) -> Tree:
     return {"state": thing.state_dict()}
 
 
-def apply(thing: Any, tree: Tree) -> None:
-    """Give an object its state. Tensors of modules and optimizers have been filled in place before."""
+def apply(thing: Any, tree: Tree, parts: dict[int, torch.Tensor] | None = None, name: str = "") -> None:
+    """Give an object its state. Tensors of modules and optimizers have been filled in place before, but for
+    `parts` (by id): local parts from which an optimizer's DTensors are made."""
     if isinstance(thing, torch.Generator):
         thing.set_state(tree["generator"])
     elif isinstance(thing, torch.nn.Module):
         if not all(isinstance(value, torch.Tensor) for value in tree["state"].values()):
             thing.load_state_dict(OrderedDict(tree["state"]))
     elif isinstance(thing, torch.optim.Optimizer):
-        _apply_optimizer(thing, tree["state"])
+        _apply_optimizer(thing, tree["state"], parts or {}, name)
     else:
         thing.load_state_dict(tree["state"])
 
 
-def _apply_optimizer(optimizer: torch.optim.Optimizer, state: Tree) -> None:
+def _apply_optimizer(
+    optimizer: torch.optim.Optimizer, state: Tree, parts: dict[int, torch.Tensor], name: str
+) -> None:
     if type(optimizer).state_dict is not torch.optim.Optimizer.state_dict:
         optimizer.load_state_dict(state)
         return
@@ -150,7 +207,11 @@ def _apply_optimizer(optimizer: torch.optim.Optimizer, state: Tree) -> None:
         own.update({key: value for key, value in given.items() if key != "params"})
     optimizer.state.clear()
     for index, values in state["state"].items():
-        optimizer.state[parameters[index]] = dict(values)
+        parameter = parameters[index]
+        optimizer.state[parameter] = {
+            key: shards.like(value, parameter, f"{name}.state.{index}.{key}") if id(value) in parts else value
+            for key, value in values.items()
+        }
 
 
 _ATOMS = frozenset((float, int, bool, str, type(None)))
@@ -173,7 +234,8 @@ def copy_plain(value: Any) -> Any:
 def same(left: Any, right: Any) -> bool:
     """Whether two small trees are equal, tensors by value."""
     if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
-        return isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor) and torch.equal(left, right)
+        both = isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)
+        return both and torch.equal(live(left), live(right))
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
     if isinstance(left, list | tuple) and isinstance(right, list | tuple):
@@ -184,10 +246,14 @@ def same(left: Any, right: Any) -> bool:
 def walk(tree: Any, path: str, names: list[str], tensors: list[torch.Tensor]) -> None:
     """Collect the tensors of a tree and their paths, in the order in which typed.encode meets them."""
     if isinstance(tree, torch.Tensor):
-        if type(tree) not in (torch.Tensor, torch.nn.Parameter) or tree.layout != torch.strided:
-            raise SessionError(f"{path}: a {type(tree).__name__} of layout {tree.layout} cannot be kept yet")
+        plain = type(tree) in (torch.Tensor, torch.nn.Parameter) and tree.layout is torch.strided
+        if not plain and not shards.is_dtensor(tree):
+            raise SessionError(
+                f"{path}: a {type(tree).__name__} of layout {tree.layout} cannot be kept; "
+                "make it a plain tensor or a DTensor"
+            )
         names.append(path)
-        tensors.append(tree.detach())
+        tensors.append(tree)
     elif isinstance(tree, dict):
         for key, item in tree.items():
             walk(item, f"{path}.{key}", names, tensors)
@@ -196,9 +262,9 @@ def walk(tree: Any, path: str, names: list[str], tensors: list[torch.Tensor]) ->
             walk(item, f"{path}.{index}", names, tensors)
 
 
-def _copy(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
-    if targets:
-        torch._foreach_copy_(targets, sources)
+def live(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory that this rank keeps of it."""
+    return shards.local(tensor).detach()
 
 
 def dtype_of(name: str) -> torch.dtype:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -23,26 +23,33 @@ _HEADER_MAX = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Who gives and who takes. With one taker the bytes go to it alone."""
+    """Who gives and who takes. `everyone`: by broadcast, which all ranks take part in; else one by one."""
 
     source: int
     takers: tuple[int, ...]
     rank: int
     device: torch.device
+    everyone: bool = False
 
     @property
     def concerns_me(self) -> bool:
         """Whether this rank has a part in it."""
-        return self.rank == self.source or len(self.takers) > 1 or self.rank in self.takers
+        return self.everyone or self.rank == self.source or self.rank in self.takers
 
     def pass_on(self, tensor: torch.Tensor) -> None:
         """Move one tensor from the source to the takers, in place."""
-        if len(self.takers) > 1:
+        if self.everyone:
             dist.broadcast(tensor, self.source)
         elif self.rank == self.source:
-            dist.send(tensor, self.takers[0])
+            for pending in [dist.isend(tensor, taker) for taker in self.takers]:
+                _wait(pending)
         else:
             dist.recv(tensor, self.source)
+
+
+def _wait(pending: dist.Work | None) -> None:
+    if pending is not None:
+        pending.wait()
 
 
 def give(route: Route, tensors: Sequence[torch.Tensor], header: bytes) -> None:
@@ -54,8 +61,8 @@ def give(route: Route, tensors: Sequence[torch.Tensor], header: bytes) -> None:
         route.pass_on(torch.cat(parts) if len(parts) > 1 else parts[0].contiguous())
 
 
-def take(route: Route, header_bytes: int, tracked: Tracked) -> None:
-    """A taker's part, or that of one who only stands by in a broadcast. Raises RestoreError."""
+def take_header(route: Route, header_bytes: int) -> bytes:
+    """A taker's or bystander's part in the header. Raises RestoreError."""
     if not 0 < header_bytes <= _HEADER_MAX:
         raise RestoreError(f"rank {route.source} announced a header of {header_bytes} bytes")
     header = bytearray(header_bytes)
@@ -63,10 +70,20 @@ def take(route: Route, header_bytes: int, tracked: Tracked) -> None:
     raw = host.to(route.device)
     route.pass_on(raw)
     host.copy_(raw)
+    return bytes(header)
+
+
+def read(header: bytes, giver: str, data_bytes: int = 1 << 62) -> tuple[tuple[layout.Tensor, ...], Any]:
+    """A header that came from elsewhere. Raises RestoreError."""
     try:
-        entries, plain = layout.decode(bytes(header), 1 << 62)
+        return layout.decode(header, data_bytes)
     except layout.LayoutError as error:
-        raise RestoreError(f"rank {route.source} sent a header that is none: {error}") from error
+        raise RestoreError(f"{giver} gave a header that is none: {error}") from error
+
+
+def take(route: Route, header_bytes: int, tracked: Tracked) -> None:
+    """A taker's part, or that of one who only stands by in a broadcast. Raises RestoreError."""
+    entries, plain = read(take_header(route, header_bytes), f"rank {route.source}")
     values: list[torch.Tensor] = [torch.empty(0)] * len(entries)
     keep = route.rank in route.takers
     for bucket in buckets([(entry.dtype, entry.nbytes) for entry in entries]):
@@ -82,6 +99,21 @@ def take(route: Route, header_bytes: int, tracked: Tracked) -> None:
             if not entry.nbytes:
                 values[index] = torch.empty(entry.shape, dtype=dtype_of(entry.dtype))
         tracked.adopt(entries, plain, values)
+
+
+def pass_range(route: Route, memory: memoryview | None, start: int, end: int) -> None:
+    """Move a range of raw bytes, out of or into `memory`; None: this rank only stands by."""
+    for begin in range(start, end, BUCKET_BYTES):
+        count = min(BUCKET_BYTES, end - begin)
+        host = (
+            torch.frombuffer(memory, dtype=torch.uint8, count=count, offset=begin)
+            if memory is not None
+            else torch.empty(count, dtype=torch.uint8)
+        )
+        moved = host.to(route.device)
+        route.pass_on(moved)
+        if memory is not None and route.rank != route.source and moved is not host:
+            host.copy_(moved)
 
 
 def buckets(sizes: Sequence[tuple[str, int]]) -> Iterator[list[int]]:

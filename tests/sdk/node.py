@@ -44,6 +44,7 @@ class Member:
     finished: int = -1
     arena: Arena | None = None
     snapshot: tuple[int, int] = (-1, -1)  # generation, step
+    shard: str = ""
     said: list[Message] = field(default_factory=list)
     gone: bool = False
 
@@ -182,6 +183,7 @@ class Node:
         member.finished = message["step"]
 
     def on_tracked(self, member: Member, message: Message) -> None:
+        member.shard = message["shard"]
         if member.arena is None or member.arena.slot_bytes < message["bytes"]:
             member.arena = Arena.create(self.shm / f"{member.name}.arena", message["bytes"])
         self.say(

@@ -1,0 +1,91 @@
+"""A training whose state is sharded: FSDP2, HSDP or tensor parallel, tracked in the elastic function.
+
+`KIND`: fsdp, hsdp, tp. `KILL` as in train.py."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+from agent.sdk import Session
+
+OUT = Path(os.environ["OUT"])
+KIND = os.environ.get("KIND", "fsdp")
+STEPS = int(os.environ.get("STEPS", "12"))
+KILLS = json.loads(os.environ.get("KILL", "[]"))
+N = 200
+session = Session()
+data = torch.randn(N, 6, generator=torch.Generator().manual_seed(7))
+
+
+def maybe_die(phase: str) -> None:
+    for index, kill in enumerate(KILLS):
+        if (kill["phase"], kill["rank"], kill["step"]) != (phase, session.rank, session.step):
+            continue
+        try:
+            os.close(os.open(OUT / f"killed.{index}", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            continue
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def build() -> torch.nn.Module:
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 10), torch.nn.GELU(), torch.nn.Linear(10, 3))
+    world = session.world_size
+    if KIND == "tp":
+        mesh = init_device_mesh("cpu", (world,))
+        plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+        return parallelize_module(model, mesh, plan)
+    if KIND == "hsdp":
+        mesh = init_device_mesh("cpu", (2, world // 2), mesh_dim_names=("replicate", "shard"))
+    else:
+        mesh = init_device_mesh("cpu", (world,))
+    for layer in (model[0], model[2]):
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+@session.elastic
+def train() -> str:
+    model = build()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3, gamma=0.7)
+    session.track(model=model, optimizer=optimizer, scheduler=scheduler)
+    for _ in session.steps(STEPS):
+        maybe_die("start")
+        indices = session.sample_indices(N, 24, seed=3)
+        if KIND == "tp":  # all ranks work on the same samples
+            indices = torch.arange(session.step * 7, session.step * 7 + 24) % N
+        optimizer.zero_grad()
+        loss = model(data[indices]).pow(2).mean()
+        maybe_die("forward")
+        loss.backward()
+        maybe_die("optimizer")
+        optimizer.step()
+        scheduler.step()
+    return digest(session._tracked.flatten().tensors)
+
+
+def digest(tensors: tuple[torch.Tensor, ...]) -> str:
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(tensor.detach().contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+result = train()
+line = {"rank": session.rank, "digest": result, "shard": session._shard, "pid": os.getpid()}
+(OUT / f"result.{session.rank}.json").write_text(json.dumps(line))
+session.close()
+sys.exit(0)
