@@ -96,6 +96,14 @@ class LocalBackend:
         except FileNotFoundError:
             return None
 
+    def folders(self, folder: str) -> Sequence[str]:
+        """Names of the folders in a folder, links left out; none when there is no such folder."""
+        try:
+            with os.scandir(self.root / folder) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        except FileNotFoundError:
+            return []
+
     def walk(self, folder: str) -> Sequence[Entry]:
         """All files below a folder, links left out, sorted; none when there is no such folder."""
         top, found = self.root / folder, []

@@ -126,8 +126,7 @@ class RemoteBackend:
 
         return self._attempts().run(entries, whole=True)
 
-    def list(self, folder: str) -> list[str]:
-        """Names of the files in a folder, without the folder; none when there is no such folder."""
+    def _entries(self, folder: str, kind: str) -> list[str]:
         path = self._path(folder)
 
         def entries(limit_s: float) -> list[str]:
@@ -138,9 +137,18 @@ class RemoteBackend:
                 if causes.mend(error):
                     raise
                 return []
-            return sorted(entry["name"].rsplit("/", 1)[-1] for entry in found if entry["type"] == "file")
+            names = (entry["name"].rstrip("/") for entry in found if entry["type"] == kind)
+            return sorted(name.rsplit("/", 1)[-1] for name in names)
 
         return self._attempts().run(entries, whole=True)
+
+    def folders(self, folder: str) -> list[str]:
+        """Names of the folders in a folder; none when there is no such folder."""
+        return self._entries(folder, "directory")
+
+    def list(self, folder: str) -> list[str]:
+        """Names of the files in a folder, without the folder; none when there is no such folder."""
+        return self._entries(folder, "file")
 
     def delete(self, name: str) -> None:
         """Remove it; nothing happens when it is not there."""

@@ -55,6 +55,9 @@ class Backend(Protocol):
     def size(self, name: str) -> int | None:
         """Bytes, None when absent."""
 
+    def folders(self, folder: str) -> Sequence[str]:
+        """Names of the folders in a folder."""
+
     def walk(self, folder: str) -> Sequence[Entry]:
         """All files at any depth."""
 
@@ -156,6 +159,11 @@ class Store:
         """Bytes stored under `name`, None when there are none."""
         with self._explained(f"cannot look at {name}"):
             return self._backend.size(name)
+
+    def folders(self, folder: str) -> Sequence[str]:
+        """Names of the folders in a folder."""
+        with self._explained(f"cannot list {folder}"):
+            return self._backend.folders(folder)
 
     def walk(self, folder: str) -> Sequence[Entry]:
         """All files below a folder at any depth, by name, in one pass: cheaper than asking for each."""

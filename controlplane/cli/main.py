@@ -30,6 +30,9 @@ COMMANDS = {
     "status": Command("queries", "what a coordinator sees: jobs, nodes, ranks, checkpoints"),
     "get": Command("queries", "one table: jobs, nodes, ranks or checkpoints, as a table or JSON"),
     "events": Command("events", "what happened and why, line by line"),
+    "checkpoint": Command(
+        "checkpoint.command", "checkpoints on a storage: list, show, verify, diff, gc, adopt, export"
+    ),
     "plan": Command("plan", "rank the parallel layouts that a cluster can run a model with"),
     "coordinator": Command("daemons", "the coordinator process"),
     "agent": Command("daemons", "the agent process of one node"),
