@@ -1,0 +1,1 @@
+"""`holdfast checkpoint`: what lies on a storage, read without any daemon."""

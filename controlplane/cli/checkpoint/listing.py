@@ -1,0 +1,67 @@
+"""`holdfast checkpoint list`: what lies there, newest first. Reads manifests, no chunks."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from agent.checkpoint import load
+from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
+from controlplane.cli.checkpoint.place import jobs, make_parser, opened
+from controlplane.cli.errors import OK
+from controlplane.cli.tables import plain, size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agent.checkpoint.load import Found
+    from agent.checkpoint.store import Store
+
+HEADINGS = ("JOB", "CHECKPOINT", "STEP", "KIND", "BASE", "STATE", "STORED", "RANKS", "")
+
+
+def run(argv: Sequence[str]) -> int:
+    """Print every checkpoint, newest first."""
+    values = make_parser("list", "List the checkpoints on a storage, newest first.").read(argv)
+    with opened(values) as store:
+        rows = [row(store, job, each) for job in jobs(store, values.job) for each in load.listing(store, job)]
+    if values.output == "json":
+        print(json.dumps({"checkpoints": rows}, indent=2))
+    else:
+        print(plain(list(HEADINGS), [_cells(each) for each in rows]) if rows else "no checkpoints")
+    return OK
+
+
+def row(store: Store, job: str, found: Found) -> dict[str, Any]:
+    """What a manifest says of its checkpoint; `error` says why it cannot be read."""
+    told: dict[str, Any] = {"job": job, "checkpoint": found.id, "step": found.step}
+    try:
+        manifest = load.read_manifest(store, job, found.id)
+    except (CheckpointCorrupt, CheckpointRefused) as error:
+        return told | {"error": str(error)}
+    return told | {
+        "generation": manifest.generation,
+        "kind": manifest.kind,
+        "base": manifest.base,
+        "bytes": manifest.bytes_total,
+        "stored": manifest.bytes_stored,
+        "ranks": len(manifest.versions),
+        "shards": len(manifest.shards),
+        "holdfast": manifest.holdfast,
+    }
+
+
+def _cells(told: dict[str, Any]) -> list[str]:
+    if "error" in told:
+        return [told["job"], told["checkpoint"], str(told["step"]), "-", "-", "-", "-", "-", told["error"]]
+    return [
+        told["job"],
+        told["checkpoint"],
+        str(told["step"]),
+        told["kind"],
+        told["base"],
+        size(told["bytes"]),
+        size(told["stored"]),
+        str(told["ranks"]),
+        "",
+    ]

@@ -1,0 +1,98 @@
+"""What every verb begins with: its flags, the storage, the job and the checkpoints meant."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from agent.checkpoint import load, names
+from agent.checkpoint.errors import CheckpointError, NameRefused
+from agent.checkpoint.store import Store
+from controlplane.cli.errors import CliError, UsageError, nearest
+from controlplane.cli.parser import Parser, one_of
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from agent.checkpoint.load import Found
+
+
+def make_parser(verb: str, about: str, *, checkpoint: bool = False) -> Parser:
+    """A verb's flags: the URL, --job, --mirror, the output."""
+    parser = Parser(f"checkpoint {verb}", about)
+    parser.add_argument("url", metavar="URL", help="the storage: a folder or an fsspec URL")
+    if checkpoint:
+        parser.add_argument(
+            "--checkpoint",
+            default="",
+            metavar="ID",
+            help="<step>-<generation>, or a step (default: the newest)",
+        )
+    parser.add_argument("--job", default="", help="of this job (not needed where there is one only)")
+    parser.add_argument(
+        "--mirror", default="", metavar="URL", help="the job's second storage, read where this fails"
+    )
+    parser.add_argument("-o", "--output", type=one_of("table", "json"), default="table", metavar="table|json")
+    parser.add_argument(
+        "--json", action="store_const", const="json", dest="output", help="the same as -o json"
+    )
+    return parser
+
+
+@contextmanager
+def opened(values: argparse.Namespace) -> Iterator[Store]:
+    """The storage that the flags name; closed afterwards. Its errors become one line and exit code 1."""
+    try:
+        store = Store.open(values.url, second=values.mirror)
+        try:
+            yield store
+        finally:
+            store.close()
+    except CheckpointError as error:
+        raise CliError(str(error)) from error
+
+
+def jobs(store: Store, wanted: str) -> list[str]:
+    """The jobs meant: the one named, or all that the storage has. Raises CliError when there is none."""
+    known = list(store.folders("jobs"))
+    if not known:
+        raise CliError(f"storage {store.url}: holds no checkpoints of Holdfast (no folder jobs/ in it)")
+    if wanted and wanted not in known:
+        raise CliError(
+            f"storage {store.url}: has no job {wanted}{nearest(wanted, known)}; it has {_some(known)}"
+        )
+    return [wanted] if wanted else known
+
+
+def one_job(store: Store, wanted: str) -> str:
+    """The one job meant. Raises CliError when there are several and none is named."""
+    found = jobs(store, wanted)
+    if len(found) > 1:
+        raise UsageError(f"storage {store.url}: has {len(found)} jobs, name one with --job: {_some(found)}")
+    return found[0]
+
+
+def find(store: Store, job: str, wanted: str) -> Found:
+    """The checkpoint meant by an id, a step, or "" for the newest. Raises CliError."""
+    listed = load.listing(store, job)
+    if not listed:
+        raise CliError(f"storage {store.url}: job {job} has no checkpoint")
+    if not wanted:
+        return listed[0]
+    try:
+        names.split_id(wanted)
+    except NameRefused:
+        if not wanted.isdigit():
+            raise UsageError(
+                f"--checkpoint {wanted!r:.80} will not do: <step>-<generation> or a step"
+            ) from None
+    for each in listed:
+        if wanted in (each.id, str(each.step)):
+            return each
+    raise CliError(f"job {job} has no checkpoint {wanted}; it has {_some([each.id for each in listed])}")
+
+
+def _some(words: list[str], most: int = 8) -> str:
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return ", ".join(words[:most]) + more

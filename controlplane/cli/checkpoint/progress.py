@@ -1,0 +1,56 @@
+"""Progress of what takes long: bytes and rate, on standard error, where a person looks."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Bar(Protocol):
+    """Hears how far the work is; from any thread."""
+
+    def advance(self, nbytes: int) -> None:
+        """So many bytes more are done."""
+
+
+class _Silent:
+    """Nobody looks."""
+
+    def advance(self, nbytes: int) -> None:
+        """Nothing is shown."""
+
+
+@contextmanager
+def shown_bar(doing: str, total: int) -> Iterator[Bar]:
+    """A bar while the block runs; none when standard error is no terminal."""
+    if not sys.stderr.isatty():
+        yield _Silent()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import TransferSpeedColumn as Speed
+
+    columns = (
+        TextColumn(doing),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        Speed(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield _Rich(progress, progress.add_task(doing, total=total))
+
+
+class _Rich:
+    """A bar of rich's."""
+
+    def __init__(self, progress: object, task: object) -> None:
+        self._progress, self._task = progress, task
+
+    def advance(self, nbytes: int) -> None:
+        """Move the bar."""
+        self._progress.advance(self._task, nbytes)  # type: ignore[attr-defined]

@@ -1,0 +1,103 @@
+"""`holdfast checkpoint show`: one checkpoint, its shards and tensors."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from agent.checkpoint import load
+from controlplane.cli.checkpoint.place import find, make_parser, one_job, opened
+from controlplane.cli.errors import OK
+from controlplane.cli.tables import plain, size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agent.checkpoint.manifest import Manifest, Shard
+
+
+def run(argv: Sequence[str]) -> int:
+    """Print what one manifest says."""
+    parser = make_parser("show", "Show one checkpoint.", checkpoint=True)
+    parser.add_argument("--tensors", action="store_true", help="list every tensor")
+    values = parser.read(argv)
+    with opened(values) as store:
+        job = one_job(store, values.job)
+        manifest = load.read_manifest(store, job, find(store, job, values.checkpoint).id)
+    told = describe(manifest)
+    if values.output == "json":
+        print(json.dumps(told, indent=2))
+    else:
+        print(_text(told, values.tensors))
+    return OK
+
+
+def describe(manifest: Manifest) -> dict[str, Any]:
+    """All of a manifest but the pieces and the state, as plain data."""
+    codecs: dict[str, int] = {}
+    for chunk in manifest.chunks:
+        codecs[chunk.codec] = codecs.get(chunk.codec, 0) + 1
+    return {
+        "job": manifest.job,
+        "checkpoint": manifest.id,
+        "step": manifest.step,
+        "generation": manifest.generation,
+        "kind": manifest.kind,
+        "base": manifest.base,
+        "holdfast": manifest.holdfast,
+        "bytes": manifest.bytes_total,
+        "stored": manifest.bytes_stored,
+        "chunks": len(manifest.chunks),
+        "codecs": codecs,
+        "versions": [list(version) for version in manifest.versions],
+        "shards": [_shard(shard) for shard in manifest.shards],
+    }
+
+
+def _shard(shard: Shard) -> dict[str, Any]:
+    return {
+        "shard": shard.shard,
+        "ranks": list(shard.ranks),
+        "bytes": sum(tensor.nbytes for tensor in shard.tensors),
+        "tensors": [
+            {
+                "name": tensor.name,
+                "dtype": tensor.dtype,
+                "shape": list(tensor.shape),
+                "bytes": tensor.nbytes,
+                "global_shape": list(tensor.global_shape) if tensor.global_shape is not None else None,
+                "global_offset": list(tensor.global_offset) if tensor.global_offset is not None else None,
+            }
+            for tensor in shard.tensors
+        ],
+    }
+
+
+def _text(told: dict[str, Any], tensors: bool) -> str:
+    codecs = ", ".join(f"{count} {name}" for name, count in sorted(told["codecs"].items()))
+    steps = sorted({step for _, step in told["versions"]})
+    kind = f"{told['kind']}, base {told['base']}, by Holdfast {told['holdfast']}"
+    lines = [
+        f"job         {told['job']}",
+        f"checkpoint  {told['checkpoint']} ({kind})",
+        f"state       {size(told['bytes'])} of {len(told['versions'])} ranks, all of step {steps[0]}",
+        f"on storage  {size(told['stored'])} in {told['chunks']} chunks ({codecs or 'none'})",
+    ]
+    for shard in told["shards"]:
+        ranks = ", ".join(map(str, shard["ranks"][:8])) + (" ..." if len(shard["ranks"]) > 8 else "")
+        lines.append(
+            f"shard       {shard['shard']}: {len(shard['tensors'])} tensors, {size(shard['bytes'])}, "
+            f"from rank {ranks}"
+        )
+        if tensors:
+            rows = [[t["name"], t["dtype"], _place(t), size(t["bytes"])] for t in shard["tensors"]]
+            lines += ["", plain(["TENSOR", "DTYPE", "SHAPE", "SIZE"], rows), ""]
+    return "\n".join(lines)
+
+
+def _place(tensor: dict[str, Any]) -> str:
+    shape = "x".join(map(str, tensor["shape"])) or "scalar"
+    if tensor["global_shape"] is None:
+        return shape
+    whole = "x".join(map(str, tensor["global_shape"]))
+    return f"{shape} at {tuple(tensor['global_offset'])} of {whole}"

@@ -1,0 +1,125 @@
+"""`holdfast checkpoint verify`: every chunk of every checkpoint is read and compared with its name."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from agent.checkpoint import load
+from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
+from agent.checkpoint.reading import read_chunk
+from controlplane.cli.checkpoint.place import find, jobs, make_parser, opened
+from controlplane.cli.checkpoint.progress import Bar, shown_bar
+from controlplane.cli.errors import FAILED, OK, CliError
+from controlplane.cli.tables import plain, size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agent.checkpoint.chunks import Chunk
+    from agent.checkpoint.load import Found
+    from agent.checkpoint.manifest import Manifest
+    from agent.checkpoint.store import Store
+
+WORKERS = 4
+_BROKEN = (CheckpointCorrupt, CheckpointRefused)
+
+
+@dataclass(slots=True)
+class Verified:
+    """One checkpoint and what is wrong with it."""
+
+    job: str
+    id: str
+    step: int
+    kind: str = ""
+    nbytes: int = 0
+    errors: list[str] = field(default_factory=list)
+
+    def told(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "job": self.job,
+            "checkpoint": self.id,
+            "step": self.step,
+            "kind": self.kind,
+            "valid": not self.errors,
+            "bytes": self.nbytes,
+            "errors": self.errors,
+        }
+
+
+def run(argv: Sequence[str]) -> int:
+    """Verify all of them, or one. Exit code 1 when the newest of a job is not valid."""
+    parser = make_parser("verify", "Read every chunk of every checkpoint, and compare.", checkpoint=True)
+    values = parser.read(argv)
+    with opened(values) as store:
+        found = {
+            job: [find(store, job, values.checkpoint)] if values.checkpoint else load.listing(store, job)
+            for job in jobs(store, values.job)
+        }
+        if not any(found.values()):
+            raise CliError(f"storage {store.url}: there is no checkpoint to verify")
+        results = [each for job, listed in found.items() for each in verify(store, job, listed)]
+    if values.output == "json":
+        print(json.dumps({"checkpoints": [each.told() for each in results]}, indent=2))
+    else:
+        print(_text(results))
+    newest = {each.job: each for each in reversed(results)}
+    return FAILED if any(each.errors for each in newest.values()) else OK
+
+
+def verify(store: Store, job: str, listed: Sequence[Found]) -> list[Verified]:
+    """What is wrong with each of these checkpoints, in their order. What several share is read once."""
+    results, manifests = [], []
+    for each in listed:
+        result = Verified(job, each.id, each.step)
+        results.append(result)
+        try:
+            manifest = load.read_manifest(store, job, each.id)
+        except _BROKEN as error:
+            result.errors.append(str(error))
+            continue
+        result.kind, result.nbytes = manifest.kind, manifest.bytes_total
+        manifests.append((manifest, result))
+    problems = _read_all(store, [manifest for manifest, _ in manifests])
+    for manifest, result in manifests:
+        result.errors += [problems[name] for name in map(manifest.file, manifest.chunks) if name in problems]
+    return results
+
+
+def _read_all(store: Store, manifests: Sequence[Manifest]) -> dict[str, str]:
+    """Chunks that are not as they were written: by name, what is wrong."""
+    wanted = {m.file(chunk): (m, chunk) for m in reversed(manifests) for chunk in m.chunks}
+    total = sum(chunk.stored for _, chunk in wanted.values())
+    with shown_bar("verifying", total) as bar, ThreadPoolExecutor(WORKERS, "verify") as pool:
+        work = [pool.submit(_read, store, name, *found, bar) for name, found in wanted.items()]
+        try:
+            found = [each.result() for each in work]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return {name: problem for name, problem in found if problem}
+
+
+def _read(store: Store, name: str, manifest: Manifest, chunk: Chunk, bar: Bar) -> tuple[str, str]:
+    try:
+        read_chunk(store, name, chunk, manifest.id)
+    except CheckpointCorrupt as error:
+        return name, str(error)
+    finally:
+        bar.advance(chunk.stored)
+    return name, ""
+
+
+def _text(results: Sequence[Verified]) -> str:
+    rows = [
+        [each.job, each.id, each.kind or "-", size(each.nbytes), "valid" if not each.errors else "NOT VALID"]
+        for each in results
+    ]
+    lines = [plain(["JOB", "CHECKPOINT", "KIND", "STATE", ""], rows)]
+    for each in results:
+        lines += [f"{each.job} {each.id}: {error}" for error in each.errors]
+    return "\n".join(lines)
