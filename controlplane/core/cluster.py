@@ -7,19 +7,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core import effects as fx
 from controlplane.core import (
+    adopting,
+    asking,
     ending,
     forming,
     incidents,
     invariants,
+    loading,
     members,
     nodes,
     placing,
+    releasing,
     restore,
+    retention,
     saving,
+    scrubbing,
+    sealing,
     sparing,
 )
+from controlplane.core import effects as fx
 from controlplane.core import events as ev
 from controlplane.core.effects import Effect
 from controlplane.core.events import Event
@@ -66,11 +73,18 @@ HANDLERS: dict[type[Any], Callable[[Machine, Any], None]] = {
     ev.NodeBroken: nodes.broken,
     ev.DeviceReport: nodes.device,
     ev.MemberStarted: _from_node(members.started, "start"),
-    ev.SnapshotReady: _from_node(saving.snapshot, "snapshot"),
-    ev.Persisted: _from_node(saving.persisted, "persisted checkpoint"),
+    ev.SnapshotReady: _from_node(releasing.snapshot, "snapshot"),
+    ev.PartPersisted: _from_node(sealing.part_persisted, "persisted part"),
+    ev.Persisted: _from_node(sealing.persisted, "sealed checkpoint"),
     ev.PersistFailed: _from_node(saving.persist_failed, "failed checkpoint"),
-    ev.Published: _from_node(saving.published, "published checkpoint"),
-    ev.Loaded: _from_node(forming.loaded, "loaded checkpoint"),
+    ev.Published: _from_node(sealing.published, "published checkpoint"),
+    ev.Mirrored: _from_node(sealing.mirrored, "mirrored checkpoint"),
+    ev.Collected: _from_node(retention.collected, "collection"),
+    ev.Scrubbed: _from_node(scrubbing.scrubbed, "scrub"),
+    ev.CheckpointAsked: _from_node(asking.asked, "asked checkpoint"),
+    ev.CheckpointsFound: adopting.found,
+    ev.Loaded: _from_node(loading.loaded, "loaded checkpoint"),
+    ev.Fetched: _from_node(loading.fetched, "fetched copy"),
     ev.OrderFailed: _from_node(members.order_failed, "failed order"),
     ev.JobSubmitted: placing.submitted,
     ev.JobStopRequested: ending.stop_requested,
@@ -89,7 +103,7 @@ PHASES: dict[JobPhase, Callable[[Machine, Job], None]] = {
     JobPhase.LAUNCHING: placing.launching,
     JobPhase.RUNNING: forming.running,
     JobPhase.STOPPING: incidents.stopping,
-    JobPhase.LOADING: forming.loading,
+    JobPhase.LOADING: loading.loading,
     JobPhase.STORING: _wait,
     JobPhase.FORMING: forming.running,
     JobPhase.PARKED: incidents.stopping,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core import commit, incidents, saving
+from controlplane.core import asking, commit, incidents, releasing, saving
 from controlplane.core import effects as fx
+from controlplane.core.commit import Stage
 from controlplane.core.job import Ending, Job
 from controlplane.core.model import JobPhase, MemberPhase
 
@@ -42,8 +43,8 @@ def _ended(m: Machine, job: Job) -> None:
         return
     m.set_phase(job, job.ending.phase, job.ending.reason)
     job.ending = None
-    if job.saving is not None:
-        saving.failed(m, job, "the job has ended")
+    saving.give_up(m, job, "the job has ended")
+    asking.close(m, job)
     for node in dict.fromkeys(member.node for member in job.members.values()):
         order_complete(m, job, node, job.phase is JobPhase.FINISHED, job.reason)
     m.touch(job)
@@ -68,7 +69,7 @@ def finishing(m: Machine, job: Job) -> None:
     reason = f"every rank finished at step {final}" if job.elastic else "every rank exited with code 0"
     good = commit.newest_good(job.checkpoints.values())
     if job.spec.storage and final > 0 and (good is None or good.step < final):
-        lacking = saving.no_room(job)
+        lacking = releasing.no_room(job)
         reason += "; its final state could not be saved" + (f": {lacking}" if lacking else "")
     end(m, job, JobPhase.FINISHED, reason)
 
@@ -78,14 +79,14 @@ def _final_saved(m: Machine, job: Job, final: int) -> bool:
     good = commit.newest_good(job.checkpoints.values())
     if not (job.spec.storage and job.elastic and final > 0) or (good is not None and good.step >= final):
         return True
-    if saving.no_room(job):
+    if releasing.no_room(job):
         return True
     if job.final_by is None:
         job.final_by = m.now + m.settings.final_checkpoint_timeout_s
     m.wake(job, job.final_by)
     if m.now >= job.final_by:
         return True
-    if job.saving is not None:
+    if any(each.stage is not Stage.COPY for each in job.savings.values()):
         return False
     if job.final_tried:
         return True

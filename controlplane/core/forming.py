@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core import commit, ending, incidents, members, resume
 from controlplane.core import effects as fx
+from controlplane.core import ending, incidents, members
 from controlplane.core.failures import Evidence, is_exception
 from controlplane.core.model import (
     NO_STEP,
+    WHOLE_STATE,
     Cause,
     Failure,
     Generation,
     JobPhase,
     MemberPhase,
-    Resume,
+    Source,
     Tier,
 )
 
@@ -22,93 +23,20 @@ if TYPE_CHECKING:
     from controlplane.core import events as ev
     from controlplane.core.job import Job, Member
     from controlplane.core.machine import Machine
+    from controlplane.core.model import Resume
 
 
-def loading(m: Machine, job: Job) -> None:
-    """Choose where the state comes from; fetch a checkpoint first when it is that."""
-    seated = job.seated()
-    if not all(incidents.at_barrier(m, job, mb) for mb in seated):
-        m.set_phase(job, JobPhase.STOPPING, "a rank left the barrier: wait for all of them again")
-        return
-    choice = resume.choose(copies(m, job), job.known_step)
-    if choice is None:
-        message = "no clean state is left anywhere: a new process builds it"
-        members.bury(m, job, seated[0], Failure(Cause.STUCK, message))
-        members.kill(m, job, seated[0], message)
-        return
-    if choice.tier is Tier.CHECKPOINT and job.loaded != (seated[0].name, choice.checkpoint):
-        _order_load(m, job, seated[0], choice)
-        return
-    _store(m, job, choice)
-
-
-def copies(m: Machine, job: Job) -> list[resume.Copy]:
-    """Every copy of the state that a coming generation could start from."""
-    found = []
-    for member in job.seated():
-        status = member.status
-        if status is not None and status.held_step > NO_STEP:
-            found.append(resume.Copy(Tier.DONOR, status.held_step, member.rank))
-        elif status is not None and (member.generation == 0 or not generation_met(job)):
-            found.append(resume.Copy(Tier.FRESH, 0, member.rank))
-    readers = {seat.node: seat.rank for seat in reversed(job.seats) if m.up(seat.node)}
-    for member in job.members.values():
-        step = member.status.snapshot_step if member.status else NO_STEP
-        if step > NO_STEP and member.node in readers and (member.name, step) not in job.spoiled:
-            found.append(resume.Copy(Tier.MEMORY, step, readers[member.node], member=member.name))
-    found += [
-        resume.Copy(Tier.CHECKPOINT, record.step, 0, checkpoint=record.id)
-        for record in job.checkpoints.values()
-        if record.published and not record.bad
-    ]
-    return found
-
-
-def generation_met(job: Job) -> bool:
-    """Whether the newest generation may have met, and so have changed what the script built."""
-    return job.generation is not None and bool(job.generation.store)
-
-
-def _order_load(m: Machine, job: Job, member: Member, choice: Resume) -> None:
-    m.set_phase(job, JobPhase.LOADING, job.load_trouble or choice.reason)
-    record = job.checkpoints[choice.checkpoint]
-    key = ("load", member.node, member.name, record.id)
-    m.order(job, key, fx.Load(member.node, member.name, job.spec, record), m.settings.long_retry_s)
-
-
-def loaded(m: Machine, event: ev.Loaded) -> None:
-    """A checkpoint is in place, or it is bad and the next older one's turn has come."""
-    job = m.jobs.get(event.job)
-    record = job.checkpoints.get(event.checkpoint) if job else None
-    if job is None or record is None or job.phase is not JobPhase.LOADING:
-        m.drop("stale_loaded", event.checkpoint, "nobody waits for it")
-        return
-    if event.member != job.seats[0].member:
-        m.drop("stale_loaded", event.checkpoint, f"{event.member} is not the one that reads it")
-        return
-    m.touch(job)
-    job.load_trouble = ""
-    if not event.reason:
-        job.loaded = (event.member, event.checkpoint)
-    elif not event.corrupt:
-        job.load_trouble = f"checkpoint {record.id} could not be loaded, and is tried again: {event.reason}"
-    elif not record.bad:
-        mark_bad(m, job, record.id, event.reason)
-
-
-def mark_bad(m: Machine, job: Job, name: str, reason: str) -> None:
-    """Never use this checkpoint again; etcd remembers why."""
-    record = commit.as_bad(job.checkpoints[name], reason)
-    job.checkpoints[name] = record
-    m.store(f"checkpoint/{job.name}/{name}", fx.Store(0, 0, job=job.name, checkpoint=record))
-    m.emit(fx.CheckpointChanged(job.name, name, "bad", reason, record))
-
-
-def _store(m: Machine, job: Job, choice: Resume) -> None:
+def store(m: Machine, job: Job, choice: Resume) -> None:
+    """Put the generation that starts from this state into etcd."""
     old = job.generation
     if old is None:
         raise AssertionError(f"job {job.name} forms without a generation")
-    again = not old.store and old.number > job.formed and old.seats == tuple(job.seats)
+    again = (
+        not old.store
+        and old.number > job.formed
+        and old.number == job.number
+        and old.seats == tuple(job.seats)
+    )
     number = old.number if again else max(job.number, old.number) + 1
     restarts = old.restarts + (1 if job.incident is not None else 0)
     first = job.seated()[0]
@@ -138,6 +66,8 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
         m.note("superseded", job.name, f"generation {generation.number} was overtaken while it was stored")
         return
     job.generation, job.storing = generation, None
+    job.lines[generation.number] = (generation.resume.step, generation.resume.born)
+    job.replan = True
     job.clock.stored = m.now
     job.form_by = m.now + m.settings.form_timeout_s
     job.snapshots, job.released, job.voided = {}, NO_STEP, NO_STEP
@@ -147,7 +77,8 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
     lost = max(0, job.known_step - generation.resume.step)
     lost = 0 if generation.resume.tier is Tier.DONOR else lost
     fence = {"fence": m.now - job.clock.judged}
-    incidents.tell(m, job, fence, generation_after=generation.number, lost_steps=lost)
+    restored = f"{generation.resume.tier}: {generation.resume.reason}"
+    incidents.tell(m, job, fence, generation_after=generation.number, lost_steps=lost, restored=restored)
     m.set_phase(job, JobPhase.FORMING, generation.reason)
     m.touch(job)
 
@@ -169,6 +100,7 @@ def running(m: Machine, job: Job) -> None:
     _order_form(m, job, generation)
     if all(mb.done or _runs(mb, generation) for mb in seated):
         m.set_phase(job, JobPhase.RUNNING, generation.reason)
+        job.answered = {}
         _close(m, job, generation)
     elif job.phase is JobPhase.RUNNING and any(_outside(mb, generation) for mb in seated):
         job.form_by = m.now + m.settings.form_timeout_s
@@ -240,11 +172,18 @@ def _message(member: Member) -> str:
 
 
 def _spoil(job: Job, generation: Generation, suspects: list[Member]) -> None:
-    """State that could not be put in place is not chosen again."""
+    """State that could not be put in place is not chosen again. Of several sources none is blamed: a rank
+    that cannot read its own says so (see `members.order_failed`)."""
     source = generation.resume
     failed = any(mb.status and mb.status.failure for mb in suspects)
-    if failed and source.tier is Tier.MEMORY and job.phase is JobPhase.FORMING:
-        job.spoiled[(source.member, source.step)] = _message(suspects[0])
+    if (
+        failed
+        and source.tier in (Tier.MEMORY, Tier.PEER)
+        and not source.sources
+        and job.phase is JobPhase.FORMING
+    ):
+        whole = Source(WHOLE_STATE, source.tier, source.rank, source.member)
+        members.spoil(job, whole, source.step, _message(suspects[0]))
 
 
 def _watch_form(m: Machine, job: Job, generation: Generation) -> None:

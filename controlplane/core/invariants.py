@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from controlplane.core import commit, sealing
 from controlplane.core.commit import Stage
 from controlplane.core.job import ENDED
 from controlplane.core.model import JobPhase, MemberPhase
@@ -84,14 +85,19 @@ def _incident(job: Job) -> None:
 
 
 def _saving(m: Machine, job: Job) -> None:
-    saving = job.saving
-    if saving is None:
-        return
-    assert saving.generation in job.known, f"{job.name}: saves generation {saving.generation}, not in etcd"
-    steps = {step for _, step in saving.versions}
-    assert steps == {saving.step}, f"{job.name}: checkpoint {saving.id} mixes steps"
-    if saving.stage in (Stage.STORE, Stage.CONFIRM):
-        lane = f"checkpoint/{job.name}/{saving.id}"
-        assert m.in_flight(lane), f"{job.name}: checkpoint {saving.id} waits for etcd but was not asked"
-    if saving.stage is not Stage.PERSIST:
-        assert saving.record is not None, f"{job.name}: checkpoint {saving.id} has no record"
+    reading = [saving.id for saving in job.savings.values() if saving.stage is Stage.PERSIST]
+    assert len(reading) <= 1, f"{job.name}: checkpoints {reading} read the slots at once"
+    for saving in job.savings.values():
+        known = saving.generation in job.known
+        assert known, f"{job.name}: saves generation {saving.generation}, not in etcd"
+        steps = {step for _, step in saving.versions}
+        assert steps == {saving.step}, f"{job.name}: checkpoint {saving.id} mixes steps"
+        shares = [(writer.shard, writer.share) for writer in saving.writers]
+        assert len(shares) == len(frozenset(shares)), f"{job.name}: {saving.id} has a share written twice"
+        if saving.stage in (Stage.STORE, Stage.CONFIRM):
+            waits = m.in_flight(sealing.lane(job))
+            assert waits, f"{job.name}: checkpoint {saving.id} waits for etcd but was not asked"
+        if saving.stage not in (Stage.PERSIST, Stage.SEAL):
+            assert saving.record is not None, f"{job.name}: checkpoint {saving.id} has no record"
+        elif saving.stage is Stage.SEAL:
+            assert not commit.lacking(saving), f"{job.name}: {saving.id} is sealed without all parts"

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from controlplane.core.cadence import Costs
 from controlplane.core.model import NO_RANK, NO_STEP, JobPhase, JobState, MemberPhase, Role
 
 if TYPE_CHECKING:
+    from controlplane.core.asking import Ask
+    from controlplane.core.cadence import Choice
     from controlplane.core.commit import Saving
-    from controlplane.core.effects import Launch
+    from controlplane.core.effects import Effect, Launch
     from controlplane.core.failures import Evidence
     from controlplane.core.model import (
         CheckpointRecord,
@@ -18,8 +21,12 @@ if TYPE_CHECKING:
         Incident,
         JobSpec,
         MemberStatus,
+        Partner,
         Placement,
+        Resume,
+        Tier,
     )
+    from controlplane.core.retention import Collecting
 
 ENDED = (JobPhase.FINISHED, JobPhase.FAILED)
 GONE = (MemberPhase.RAISED, MemberPhase.EXITED)
@@ -103,6 +110,29 @@ class Ending:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What our own order put into a member's arena."""
+
+    order: tuple[str, ...]  # its key
+    tier: Tier
+    step: int
+    source: str = ""  # PEER: whose snapshot
+    keeper: str = ""  # PEER: the node that kept the copy
+    checkpoint: str = ""
+
+
+@dataclass(slots=True)
+class Restoring:
+    """A resume that is being brought in place: `waits` are the orders not answered yet."""
+
+    resume: Resume
+    waits: dict[tuple[str, ...], tuple[Effect, Answer]]
+    keepers: tuple[str, ...] = ()  # nodes whose copies it needs
+    again_at: float = 0.0  # when the orders are looked at again
+    streams: int = -1  # of the machine, when they were
+
+
 @dataclass(slots=True)
 class Job:
     """One job. `seats` is the layout wanted now; `generation` the newest that etcd holds for it."""
@@ -137,17 +167,36 @@ class Job:
     counted: dict[tuple[str, int], list[int]] = field(default_factory=dict)  # (failure, generation): ranks
     spare_failures: dict[str, int] = field(default_factory=dict)  # by node
     known_step: int = NO_STEP  # newest step known to be completed anywhere
-    loaded: tuple[str, str] = ("", "")  # (member, checkpoint) in place
+    shards: dict[int, str] = field(default_factory=dict)  # rank -> what it holds in this layout
+    lines: dict[int, tuple[int, int]] = field(default_factory=dict)  # generation -> (step, born) of its start
+    restoring: Restoring | None = None  # LOADING: what was chosen, and the orders that bring it in place
+    answered: dict[str, Answer] = field(default_factory=dict)  # member -> the newest such order that is done
     load_trouble: str = ""  # why the checkpoint chosen could not be loaded yet
-    spoiled: dict[tuple[str, int], str] = field(default_factory=dict)  # snapshots that would not restore
+    replan: bool = True  # partners are to be looked at again
+    partners: dict[str, tuple[str, ...]] = field(default_factory=dict)  # shard -> nodes that keep copies
+    replicated: dict[str, tuple[Partner, ...]] = field(default_factory=dict)  # owner's node -> as ordered
+    alone: str = ""  # why some shard has too few copies
+    spoiled: dict[tuple[str, int], str] = field(default_factory=dict)  # snapshots that would not restore,
+    # by (member, or member@node for a copy at a peer, step)
     phases: dict[str, float] = field(default_factory=dict)  # of the members' restart, slowest of each
     checkpoints: dict[str, CheckpointRecord] = field(default_factory=dict)  # what etcd holds
     snapshots: dict[int, tuple[int, ...]] = field(default_factory=dict)  # rank -> its slots, this generation
     released: int = NO_STEP
     voided: int = NO_STEP  # no unreleased snapshot up to this step will be released any more
     begun: int = 0  # step of the newest checkpoint begun
-    skipped: int = 0  # step of the newest checkpoint skipped because another was in flight
-    saving: Saving | None = None
+    begun_at: float = -1.0  # when (s) that was; -1: none yet, and the job has not run
+    skipped: int = 0  # step of the newest checkpoint that was due and skipped
+    skipped_at: float = -1.0
+    savings: dict[str, Saving] = field(default_factory=dict)  # in flight, by id, in the order they began
+    asks: dict[tuple[str, str], Ask] = field(default_factory=dict)  # by (member, request)
+    costs: Costs = field(default_factory=Costs)
+    choice: Choice | None = None  # the interval that was chosen, and told, last
+    watched_at: float = 0.0  # since when (s) this leader has seen it run
+    incidents_before: int = 0  # those before that
+    collecting: Collecting | None = None
+    uncollected: tuple[str, ...] = ()  # gone from etcd, and perhaps not from the storage
+    scrubbing: tuple[str, str] | None = None  # (checkpoint, node)
+    scrubbed_at: float = -1.0
     final_by: float | None = None
     final_tried: bool = False
     ending: Ending | None = None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from controlplane.core.effects import Effect, Store
     from controlplane.core.job import Job, Member
-    from controlplane.core.model import Incident, JobPhase
+    from controlplane.core.model import CheckpointRecord, Incident, JobPhase, PeerCopy
     from controlplane.core.timing import CoreSettings
 
 MEMBERS_PER_TERM = 1_000_000
@@ -37,11 +37,18 @@ class Node:
     top: int = -1  # of its newest beat or report
     heard_at: float = 0.0
     bad_devices: dict[str, str] = field(default_factory=dict)
+    domain: str = ""  # failure domain; never "" once it has joined
+    peer: str = ""  # host:port of its peer service, "": none
+    copies: tuple[PeerCopy, ...] = ()  # snapshots of other nodes' members that it keeps
 
     @property
     def up(self) -> bool:
         """Orders reach it."""
         return self.state == "up"
+
+    def copies_of(self, job: str) -> list[PeerCopy]:
+        """What it keeps for a job."""
+        return [copy for copy in self.copies if copy.job == job]
 
 
 @dataclass(slots=True)
@@ -52,6 +59,7 @@ class Pending:
     then: Callable[[], None] | None
     wanted: Callable[[], bool] | None
     asked: bool = False  # the shell has it now
+    trouble: str = ""  # why etcd did not take it last time
 
 
 class Machine:
@@ -68,6 +76,8 @@ class Machine:
         self.incidents: list[Incident] = []
         self.lanes: dict[str, deque[Pending]] = {}
         self.fenced = False
+        self.streams = 0  # times that a node's stream began or was heard again
+        self.unclaimed: dict[str, dict[str, CheckpointRecord]] = {}  # of jobs that are not here
         self.dirty: dict[str, None] = {}  # jobs to look at before this step ends
         self._tickets = 0
         self._members = 0
@@ -175,13 +185,17 @@ class Machine:
             self.drop("stale_ticket", str(ticket), "no store of this ticket is on its way")
             return
         self.counts["store_failed"] = self.counts.get("store_failed", 0) + 1
-        self.lanes[lane][0].asked = False
+        self.lanes[lane][0].asked, self.lanes[lane][0].trouble = False, reason
         self.note("store_failed", lane, reason)
         self.deadlines.sooner(("lane", lane), self.now + self.settings.retry_s)
 
     def in_flight(self, lane: str) -> bool:
         """Whether a store of this lane waits for etcd."""
         return lane in self.lanes
+
+    def trouble(self, lane: str) -> str:
+        """Why the first store of this lane is not in etcd yet; "" when nothing is known."""
+        return self.lanes[lane][0].trouble if lane in self.lanes else ""
 
     def members_of(self, node: str) -> list[tuple[Job, Member]]:
         """Every member the book has on a node."""

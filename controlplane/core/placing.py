@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from controlplane.core import adopting, ending, formation, incidents
 from controlplane.core import effects as fx
-from controlplane.core import ending, formation, incidents
 from controlplane.core.failures import Evidence
 from controlplane.core.job import Job, Member
 from controlplane.core.model import NO_STEP, Generation, JobPhase, MemberPhase, Resume, Role, Tier
@@ -27,6 +27,7 @@ def submitted(m: Machine, event: ev.JobSubmitted) -> None:
         return
     job = _again(m, job, spec) if job else Job(spec)
     m.jobs[spec.job] = job
+    adopting.claim(m, job)
     job.reason = "submitted"
     effect = fx.Store(0, 0, job=spec.job, spec=spec, state=job.state())
     m.store(f"job/{spec.job}", effect)
@@ -43,7 +44,8 @@ def _again(m: Machine, old: Job, spec: JobSpec) -> Job:
     job.incidents, job.known_step = old.incidents, old.known_step
     for member in old.members.values():
         job.enlist(member)
-    job.checkpoints, job.saving = old.checkpoints, old.saving
+    job.checkpoints, job.savings = old.checkpoints, old.savings
+    job.begun, job.collecting, job.uncollected = old.begun, old.collecting, old.uncollected
     for member in job.members.values():
         member.role, member.rank = Role.SPARE, -1
     return job
@@ -106,7 +108,9 @@ def gather(m: Machine, job: Job, least: int, most: int) -> list[str] | None:
 def launch_generation(m: Machine, job: Job, nodes: list[str], reason: str, restarts: int) -> None:
     """Seat new members on `nodes`, store the generation, and launch them once etcd holds it."""
     names = _names(m, job, nodes)
-    job.seats = list(formation.layout(job.spec, nodes, names))
+    former, job.seats = len(job.seats), list(formation.layout(job.spec, nodes, names))
+    if len(job.seats) != former:
+        job.shards = {}
     job.number += 1
     first = m.nodes[nodes[0]]
     generation = Generation(

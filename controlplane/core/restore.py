@@ -31,6 +31,8 @@ def elected(m: Machine, event: ev.Elected) -> None:
     for record in event.checkpoints:
         if record.job in m.jobs:
             m.jobs[record.job].checkpoints[record.id] = record
+        else:
+            m.unclaimed.setdefault(record.job, {})[record.id] = record
     for generation in sorted(event.generations, key=lambda g: g.number):
         if generation.job in m.jobs:
             _generation(m, m.jobs[generation.job], generation)
@@ -54,6 +56,7 @@ def _generation(m: Machine, job: Job, generation: Generation) -> None:
     job.number = max(job.number, generation.number)
     job.known[generation.number] = None
     if generation.store:
+        job.lines[generation.number] = (generation.resume.step, generation.resume.born)
         job.formed, job.elastic, job.barrier = generation.number, True, True
         job.known_step = max(job.known_step, generation.resume.step)
     if job.ended:

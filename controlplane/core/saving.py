@@ -1,323 +1,242 @@
-"""The one checkpoint of a job that may be in flight: snapshot, persist, commit, publish."""
+"""The checkpoints of a job that are in flight: begun when due, driven stage by stage, or given up.
+
+One at a time reads the ranks' slots; those whose parts are all durable are sealed and committed behind it.
+So an etcd that is away holds up their commits, not the next checkpoint."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import TYPE_CHECKING
 
-from controlplane.core import commit
+from controlplane.core import (
+    adopting,
+    asking,
+    cadence,
+    commit,
+    releasing,
+    retention,
+    scrubbing,
+    sealing,
+    sharing,
+)
 from controlplane.core import effects as fx
 from controlplane.core.commit import Saving, Stage
-from controlplane.core.model import NO_STEP, JobPhase, MemberPhase
+from controlplane.core.model import NO_STEP, JobPhase
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from controlplane.core import events as ev
-    from controlplane.core.job import Job, Member
+    from controlplane.core.job import Job
     from controlplane.core.machine import Machine
-    from controlplane.core.model import CheckpointRecord, MemberStatus
 
-
-def snapshot(m: Machine, event: ev.SnapshotReady) -> None:
-    """A slot is READY: one more rank has this step."""
-    job = m.jobs.get(event.job)
-    member = job.members.get(event.member) if job else None
-    if job is None or member is None or member.rank < 0 or member.dead:
-        m.drop("stale_snapshot", event.member, "it has no seat here")
-        return
-    if job.generation is None or event.generation != job.generation.number:
-        m.drop("stale_snapshot", event.member, f"generation {event.generation} is not the current one")
-        return
-    _have(job, member.rank, event.step)
-    m.touch(job)
-
-
-def _have(job: Job, rank: int, step: int) -> None:
-    """A rank has two slots: the newest two steps that it told of are what it holds."""
-    held = job.snapshots.get(rank, ())
-    if step not in held:
-        job.snapshots[rank] = tuple(sorted((*held, step)))[-2:]
-    job.known_step = max(job.known_step, step)
+IN_FLIGHT_MAX = 4
+"""Checkpoints that may be on their way into etcd at once."""
 
 
 def tend(m: Machine, job: Job) -> None:
-    """Release what all ranks have, begin a checkpoint when one is due, drive the one in flight."""
-    _from_statuses(job)
+    """Release what all ranks have, begin a checkpoint when one is due, drive those in flight."""
+    releasing.from_statuses(job)
     if job.phase is JobPhase.RUNNING and job.generation is not None and job.generation.store:
-        whole = len(job.snapshots) == len(job.seats)
-        step = _common(job) if whole else _newest_behind(job, job.generation.resume.step)
-        if step > job.released:
-            _release(m, job, step, whole)
-        else:
-            _release_again(m, job)
-        _miss(m, job)
-    if job.saving is not None:
-        drive(m, job)
+        _pace(m, job)
+        step = releasing.tend(m, job)
+        if step > NO_STEP:
+            _begin_due(m, job, step)
+        releasing.miss(m, job)
+    for step in asking.wanted(job):
+        if not blocked(job):
+            begin(m, job, step)
+    asking.tend(m, job)
+    for saving in list(job.savings.values()):
+        drive(m, job, saving)
+    retention.tend(m, job)
+    scrubbing.tend(m, job)
 
 
-def _newest_behind(job: Job, step: int) -> int:
-    """The newest snapshot of an earlier generation: its older slots may go, or no rank finds room."""
-    slots = [mb.status.snapshot_step for mb in job.seated() if mb.status]
-    return max((slot for slot in slots if slot <= step), default=-1)
-
-
-def _common(job: Job) -> int:
-    """The newest step that every rank holds; NO_STEP when there is none, or it is void."""
-    held = [set(steps) for steps in job.snapshots.values()]
-    common = max(set.intersection(*held), default=NO_STEP)
-    return common if common > job.voided else NO_STEP
-
-
-def _from_statuses(job: Job) -> None:
-    """Beats repair lost reports."""
-    if job.generation is None:
+def _pace(m: Machine, job: Job) -> None:
+    """The interval that Young and Daly would choose now, told when it changes."""
+    if job.begun_at < 0:
+        job.begun_at = job.watched_at = m.now
+        job.incidents_before = job.incidents
+    if not job.spec.checkpoint_auto or not job.spec.storage:
         return
-    for member in job.seated():
-        status = member.status
-        if status and not member.dead and status.snapshot_generation == job.generation.number:
-            _have(job, member.rank, status.snapshot_step)
+    choice = cadence.choose(job.costs, job.incidents - job.incidents_before, m.now - job.watched_at)
+    if cadence.differs(choice, job.choice):
+        job.choice = choice
+        m.note("cadence", job.name, choice.reason)
 
 
-def _release(m: Machine, job: Job, step: int, whole: bool) -> None:
-    """All ranks have this step: as a snapshot, or (not `whole`) alive, just after they formed."""
-    job.released = step
-    for node in job.seat_nodes():
-        m.emit(fx.Release(node, job.name, step))
-    if not whole or not job.spec.storage or not commit.due(step, job.begun, job.spec.checkpoint_every):
+def _begin_due(m: Machine, job: Job, step: int) -> None:
+    last = cadence.Last(job.begun, job.begun_at)
+    if not job.spec.storage or not cadence.due(job.spec, step, m.now, last, job.choice):
         return
-    if job.saving is None:
+    reason = blocked(job)
+    if reason:
+        releasing.missed(m, job, step, reason)
+    else:
         begin(m, job, step)
-    elif commit.due(step, job.skipped, job.spec.checkpoint_every):
-        job.skipped = step
-        name = f"{step}-{job.generation.number if job.generation else 0}"
-        reason = f"checkpoint {job.saving.id} is still in flight ({job.saving.stage})"
-        m.emit(fx.CheckpointChanged(job.name, name, "skipped", reason))
 
 
-def _release_again(m: Machine, job: Job) -> None:
-    """A rank that is two snapshots on and made none has missed the release; or the others have passed
-    over the one that it holds: that one is void then, so that all can go on from the next."""
-    for member in job.seated():
-        status = member.status
-        if status is None or not _behind(job, status):
-            continue
-        nodes = [member.node]
-        if status.snapshot_step > job.released:
-            _void(m, job, _passed_over(job))
-            nodes = job.seat_nodes()
-        for node in nodes if max(job.released, job.voided) > NO_STEP else []:
-            key = ("release", node, str(job.released), str(job.voided))
-            order = fx.Release(node, job.name, job.released, job.voided)
-            m.order(job, key, order, m.settings.long_retry_s)
-
-
-def _void(m: Machine, job: Job, step: int) -> None:
-    """No snapshot up to this step will be whole any more: a checkpoint that was to be made of one is not."""
-    if step <= job.voided:
-        return
-    job.voided = step
-    every = job.spec.checkpoint_every
-    if job.spec.storage and commit.due(step, max(job.begun, job.skipped), every):
-        job.skipped = step
-        name = f"{step - step % every}-{job.generation.number if job.generation else 0}"
-        reason = "a rank had no room for its snapshot, so that not every rank has one of this step"
-        m.emit(fx.CheckpointChanged(job.name, name, "skipped", reason))
-
-
-def no_room(job: Job) -> str:
-    """Why no snapshot of this job can be whole: a rank has no shared memory. "" when all have."""
-    for member in job.seated():
-        if member.status is not None and not member.dead and member.status.no_room:
-            return f"rank {member.rank} on {member.node}: {member.status.no_room}"
+def blocked(job: Job) -> str:
+    """Why no further checkpoint may begin now; "" when one may."""
+    for saving in job.savings.values():
+        if saving.stage is Stage.PERSIST:
+            return f"checkpoint {saving.id} is still in flight ({saving.stage})"
+    waiting = [each.id for each in job.savings.values() if each.stage is not Stage.COPY]
+    if len(waiting) >= IN_FLIGHT_MAX:
+        return f"{len(waiting)} checkpoints are on their way into etcd, the oldest is {waiting[0]}"
     return ""
 
 
-def _miss(m: Machine, job: Job) -> None:
-    """Without room there is no checkpoint, and training goes on: each one that was due is told."""
-    reason = no_room(job)
-    if not reason or not job.spec.storage:
-        return
-    step = max((mb.status.step for mb in job.seated() if mb.status), default=NO_STEP)
-    every = job.spec.checkpoint_every
-    if step > 0 and commit.due(step, max(job.begun, job.skipped), every):
-        job.skipped = step
-        name = f"{step - step % every}-{job.generation.number if job.generation else 0}"
-        m.emit(fx.CheckpointChanged(job.name, name, "skipped", reason))
-    m.wake(job, m.now + m.settings.long_retry_s)
-
-
-def _passed_over(job: Job) -> int:
-    """The newest snapshot that some rank made and another has surely left out; NO_STEP when there is none."""
-    steps = [step for held in job.snapshots.values() for step in held if step > job.released]
-    return max(
-        (step for step in steps if any(_left_out(job, mb, step) for mb in job.seated())), default=NO_STEP
-    )
-
-
-def _left_out(job: Job, member: Member, step: int) -> bool:
-    status = member.status
-    if status is None or step in job.snapshots.get(member.rank, ()):
-        return False
-    if status.phase is MemberPhase.FINISHED:
-        return status.held_step > step
-    return status.step >= step + job.spec.snapshot_every
-
-
-def _behind(job: Job, status: MemberStatus) -> bool:
-    """Whether it found no room for a snapshot that it should have made since its newest."""
-    newest = max(status.snapshot_step, job.released)
-    if status.phase is MemberPhase.FINISHED and newest < status.held_step:
-        return True
-    return status.step >= newest + 2 * job.spec.snapshot_every
-
-
 def begin(m: Machine, job: Job, step: int, final: bool = False) -> None:
-    """Have seat 0's node make the snapshot of `step` durable."""
-    number = job.generation.number if job.generation else 0
-    kind, base = commit.base_for(job.checkpoints.values(), step, job.spec.full_every)
+    """Have the writers make the snapshot of `step` durable."""
+    number = releasing.number_of(job)
     name = f"{step}-{number}"
-    if name in job.checkpoints:
+    if name in job.checkpoints or name in job.savings:
         return
-    seat = job.seats[0]
-    job.begun = step
-    job.saving = Saving(
+    kind, base = commit.base_for(job.checkpoints.values(), step, job.spec.full_every)
+    if kind == commit.FULL and job.collecting is not None:
+        # A base that a collection does not know of must not grow beside it.
+        kind, base = commit.INCREMENTAL, retention.base_beside(job)
+        if not base:
+            reason = "old checkpoints are being deleted: there is no base to write to meanwhile"
+            releasing.missed(m, job, step, reason)
+            return
+    held = sharing.holders(job)
+    job.begun, job.begun_at = step, m.now
+    saving = Saving(
         id=name,
         step=step,
         generation=number,
-        node=seat.node,
-        member=seat.member,
+        node=job.seats[0].node,
         kind=kind,
         base=base or name,
         versions=tuple((s.rank, step) for s in job.seats),
+        writers=sharing.writers(m, job, held),
+        holders=held,
         final=final,
+        begun_at=m.now,
     )
-    m.emit(fx.CheckpointChanged(job.name, name, "started", f"{kind}, on base {job.saving.base}"))
-    drive(m, job)
+    job.savings[name] = saving
+    m.emit(fx.CheckpointChanged(job.name, name, "started", f"{kind}, on base {saving.base}"))
+    drive(m, job, saving)
 
 
-def drive(m: Machine, job: Job) -> None:
-    """Repeat the order that the checkpoint in flight waits for; fail it when its node is gone."""
-    saving = job.saving
-    if saving is None or saving.stage not in (Stage.PERSIST, Stage.PUBLISH):
-        return
+def drive(m: Machine, job: Job, saving: Saving) -> None:
+    """Repeat the orders that a checkpoint in flight waits for; give it up when nobody can follow them."""
+    DRIVES[saving.stage](m, job, saving)
+
+
+def _drive_parts(m: Machine, job: Job, saving: Saving) -> None:
+    for lost in commit.lacking(saving):
+        if reason := sharing.gone(m, job, lost):
+            other = sharing.instead(m, job, saving, lost)
+            if other is None:
+                sealing.failed(m, job, saving, reason)
+                return
+            m.note("writer_replaced", saving.id, f"{reason}: {other.member} writes its share")
+            writers = tuple(other if each is lost else each for each in saving.writers)
+            saving = job.savings[saving.id] = dataclasses.replace(saving, writers=writers)
+    for writer in commit.lacking(saving):
+        key = ("persist", writer.node, saving.id, writer.shard, str(writer.share))
+        order = fx.Persist(
+            writer.node, writer.member, job.spec, saving.id, saving.step, saving.generation, saving.kind,
+            saving.base, saving.versions, writer.rank, writer.shard, writer.share, writer.shares,
+        )  # fmt: skip
+        m.order(job, key, order, m.settings.long_retry_s)
+
+
+def _drive_errand(m: Machine, job: Job, saving: Saving) -> None:
+    """One agent does this for all; any may, since it works on storage alone."""
     node = m.nodes.get(saving.node)
     if node is None or node.state == "lost":
-        failed(m, job, f"node {saving.node} is lost")
-        return
-    member = job.members.get(saving.member)
-    if saving.stage is Stage.PERSIST and (member is None or (member.dead and member.status is None)):
-        failed(m, job, f"the snapshot of {saving.member} is gone with its agent")
-        return
+        other = sharing.errand_node(m, job)
+        if not other:
+            return
+        saving = job.savings[saving.id] = dataclasses.replace(saving, node=other)
     key = (saving.stage.value, saving.node, saving.id)
-    m.order(job, key, _order(job, saving), m.settings.long_retry_s)
+    m.order(job, key, ERRANDS[saving.stage](job, saving), m.settings.long_retry_s)
 
 
-def _order(job: Job, saving: Saving) -> fx.Persist | fx.Publish:
-    if saving.stage is Stage.PUBLISH and saving.record is not None:
-        return fx.Publish(saving.node, job.spec, saving.record)
-    return fx.Persist(
-        node=saving.node,
-        member=saving.member,
-        spec=job.spec,
-        checkpoint=saving.id,
-        step=saving.step,
-        generation=saving.generation,
-        kind=saving.kind,
-        base=saving.base,
-        versions=saving.versions,
-    )
+def _seal(job: Job, saving: Saving) -> fx.Seal:
+    parts = tuple(sorted(saving.parts, key=lambda part: (part.shard, part.share)))
+    return fx.Seal(
+        saving.node, job.spec, saving.id, saving.step, saving.generation, saving.kind, saving.base,
+        saving.versions, parts,
+    )  # fmt: skip
 
 
-def failed(m: Machine, job: Job, reason: str) -> None:
-    """Give the checkpoint in flight up, and say why."""
-    saving, job.saving = job.saving, None
-    if saving is None:
+def _publish(job: Job, saving: Saving) -> fx.Publish:
+    return fx.Publish(saving.node, job.spec, sealing.record_of(saving))
+
+
+def _mirror(job: Job, saving: Saving) -> fx.Mirror:
+    return fx.Mirror(saving.node, job.spec, sealing.record_of(saving))
+
+
+def _drive_store(m: Machine, job: Job, saving: Saving) -> None:
+    """Sealed, and etcd does not answer: it is provisional, and people are told so."""
+    late = saving.sealed_at + m.settings.provisional_after_s
+    if saving.provisional or saving.stage is not Stage.STORE:
         return
-    if saving.record is not None and not saving.record.published:
-        record = commit.as_bad(saving.record, f"never published: {reason}")
-        job.checkpoints[saving.id] = record
-        m.store(f"checkpoint/{job.name}/{saving.id}", fx.Store(0, 0, job=job.name, checkpoint=record))
-    m.emit(fx.CheckpointChanged(job.name, saving.id, "failed", reason))
-    m.touch(job)
+    if m.now < late:
+        m.wake(job, late)
+        return
+    job.savings[saving.id] = dataclasses.replace(saving, provisional=True)
+    reason = f"sealed, and etcd does not have it yet: {m.trouble(sealing.lane(job)) or 'no answer'}"
+    m.emit(fx.CheckpointChanged(job.name, saving.id, "provisional", reason, saving.record))
 
 
-def persisted(m: Machine, event: ev.Persisted) -> None:
-    """Chunks are durable: commit the record, if it is what was asked for and covers every rank."""
-    record = event.record
-    job = m.jobs.get(record.job)
-    if job is None:
-        m.drop("stale_persisted", record.id, f"job {record.job} is unknown here")
-        return
-    saving = job.saving
-    if saving is not None and saving.id == record.id and saving.stage is not Stage.PERSIST:
-        m.drop("stale_persisted", record.id, "it was taken already")
-        return
-    refusal = commit.refuse(record, saving, job.known)
-    if refusal or saving is None:
-        m.counts["refused_checkpoint"] = m.counts.get("refused_checkpoint", 0) + 1
-        if saving is not None and saving.id == record.id:
-            failed(m, job, refusal)
-        elif record.id not in job.checkpoints:
-            m.emit(fx.CheckpointChanged(job.name, record.id, "failed", refusal))
-        return
-    record = dataclasses.replace(record, published=False, bad="")
-    job.saving = dataclasses.replace(saving, stage=Stage.STORE, record=record)
-    effect = fx.Store(0, 0, job=job.name, checkpoint=record)
-    m.store(f"checkpoint/{job.name}/{record.id}", effect, lambda: _committed(m, job, record))
+ERRANDS: dict[Stage, Callable[[Job, Saving], fx.Effect]] = {
+    Stage.SEAL: _seal,
+    Stage.MIRROR: _mirror,
+    Stage.PUBLISH: _publish,
+    Stage.COPY: _mirror,
+}
+DRIVES: dict[Stage, Callable[[Machine, Job, Saving], None]] = {
+    Stage.PERSIST: _drive_parts,
+    Stage.SEAL: _drive_errand,
+    Stage.MIRROR: _drive_errand,
+    Stage.STORE: _drive_store,
+    Stage.PUBLISH: _drive_errand,
+    Stage.CONFIRM: _drive_store,
+    Stage.COPY: _drive_errand,
+}
 
 
-def _committed(m: Machine, job: Job, record: CheckpointRecord) -> None:
-    if job.saving is None or job.saving.id != record.id:
-        return
-    job.checkpoints[record.id] = record
-    job.saving = dataclasses.replace(job.saving, stage=Stage.PUBLISH)
-    m.touch(job)
+def give_up(m: Machine, job: Job, reason: str) -> None:
+    """Give up what is not sealed yet: the ranks are going. What is sealed goes on to its commit."""
+    for saving in list(job.savings.values()):
+        if saving.record is None:
+            sealing.failed(m, job, saving, reason)
 
 
 def persist_failed(m: Machine, event: ev.PersistFailed) -> None:
-    """The agent could not make it durable."""
+    """An agent could not make its share durable, or the whole sealed."""
     job = m.jobs.get(event.job)
-    saving = job.saving if job else None
-    if job is None or saving is None or saving.id != event.checkpoint or saving.stage is not Stage.PERSIST:
+    saving = job.savings.get(event.checkpoint) if job else None
+    if job is None or saving is None or event.node not in _asked(saving):
         m.drop("stale_persist_failed", event.checkpoint, event.reason)
         return
-    failed(m, job, event.reason)
+    sealing.failed(m, job, saving, event.reason)
 
 
-def published(m: Machine, event: ev.Published) -> None:
-    """The manifest is visible: the checkpoint is good once etcd knows."""
-    job = m.jobs.get(event.job)
-    saving = job.saving if job else None
-    if job is None or saving is None or saving.id != event.checkpoint or saving.stage is not Stage.PUBLISH:
-        m.drop("stale_published", event.checkpoint, "it is not the one to be published now")
-        return
-    if event.reason or saving.record is None:
-        failed(m, job, event.reason)
-        return
-    record = dataclasses.replace(saving.record, published=True)
-    job.saving = dataclasses.replace(saving, stage=Stage.CONFIRM, record=record)
-    effect = fx.Store(0, 0, job=job.name, checkpoint=record)
-    m.store(f"checkpoint/{job.name}/{record.id}", effect, lambda: _confirmed(m, job, record))
-
-
-def _confirmed(m: Machine, job: Job, record: CheckpointRecord) -> None:
-    job.checkpoints[record.id] = record
-    if job.saving is not None and job.saving.id == record.id:
-        job.saving = None
-    m.emit(
-        fx.CheckpointChanged(job.name, record.id, "committed", f"step {record.step}, {record.kind}", record)
-    )
-    m.touch(job)
+def _asked(saving: Saving) -> tuple[str, ...]:
+    """The nodes whose word on persisting and sealing counts now."""
+    if saving.stage is Stage.PERSIST:
+        return tuple(writer.node for writer in commit.lacking(saving))
+    return (saving.node,) if saving.stage is Stage.SEAL else ()
 
 
 def adopt(m: Machine, job: Job) -> None:
-    """After an election: a record that etcd holds and that was never published is published now."""
+    """After an election: records that etcd holds and that were never published are published now."""
+    adopting.take_up(job)
     left = [r for r in job.checkpoints.values() if not r.published and not r.bad]
-    if not left or not job.seats or job.ended:
+    if not job.seats or job.ended:
         return
-    record = max(left, key=lambda r: (r.step, r.generation))
-    job.known[record.generation] = None
-    seat = job.seats[0]
-    job.saving = Saving(
-        record.id, record.step, record.generation, seat.node, seat.member, record.kind, record.base,
-        record.versions, Stage.PUBLISH, record,
-    )  # fmt: skip
+    for record in sorted(left, key=lambda r: (r.step, r.generation)):
+        job.known[record.generation] = None
+        job.savings[record.id] = Saving(
+            record.id, record.step, record.generation, job.seats[0].node, record.kind, record.base,
+            record.versions, stage=Stage.PUBLISH, record=record,
+        )  # fmt: skip

@@ -20,3 +20,5 @@ class CoreSettings:
     conflict_s: float = 5.0  # a node heard of within this keeps its name against another launcher
     plain_after_s: float = 20.0  # a script that runs so long without the SDK is taken for a plain one
     final_checkpoint_timeout_s: float = 60.0  # a finished job waits so long for its last checkpoint
+    provisional_after_s: float = 3.0  # a sealed checkpoint that etcd has not taken by then is told as such
+    ask_timeout_s: float = 60.0  # a checkpoint that a script asked for must have begun by then

@@ -36,6 +36,8 @@ class Etcd:
             self._generation(effect.generation)
         if effect.checkpoint is not None:
             self._checkpoint(effect.checkpoint)
+        for name in effect.forget:
+            self.checkpoints.pop((effect.job, name), None)
         if effect.node:
             self.nodes[effect.node] = effect.node_state
         return True

@@ -11,8 +11,13 @@ report MEMBER PHASE [held= gen= step= ...]          one member changes
 all PHASE [held= gen= step= ...]                    every living member that runs the script changes
 started | snapshot STEP                             from every seat of the newest generation
 stored | refused                                    etcd answers everything asked so far
-persisted | published | loaded                      the newest such order is done ...
-failed REASON                                       ... or not
+parts [on=NODE] [digest=d]                          writers answer the shares they were asked for
+sealed [lacks=RANK]                                 the newest Seal is done
+persisted [lacks=RANK]                              both
+published | loaded | mirrored | collected | scrubbed   the newest such order is done, or not: REASON
+failed REASON on=NODE                               a Persist or Seal is not
+ask STEP [request=r] [on=NODE]                      every seat's script wants a checkpoint of that step
+found ID[,ID ...] [job=j] [digest=d]                these checkpoints were found whole on a storage
 wait SECONDS                                        time passes, with a Tick at every deadline
 stop REASON                                         a user ends the job
 """
@@ -29,6 +34,7 @@ from controlplane.core.cluster import Cluster
 from controlplane.core.model import (
     NO_RANK,
     Cause,
+    CheckpointPart,
     CheckpointRecord,
     Failure,
     JobSpec,
@@ -48,6 +54,8 @@ STATUS_FIELDS = {
     "step": "step",
     "snap": "snapshot_step",
     "snapgen": "snapshot_generation",
+    "before": "snapshot_before",
+    "bytes": "state_bytes",
 }
 FAILURE_FIELDS = ("cause", "exception", "traceback", "code", "signal", "age", "message")
 
@@ -73,6 +81,7 @@ class Play:
         self.where: dict[str, str] = {}
         self.asked: list[fx.Store] = []
         self.last: dict[type[Any], Any] = {}
+        self.writing: list[fx.Persist] = []
         self.lines: list[str] = []
 
     def do(self, line: str) -> list[str]:
@@ -93,6 +102,8 @@ class Play:
             self.last[type(effect)] = effect
             if isinstance(effect, fx.Store):
                 self.asked.append(effect)
+            elif isinstance(effect, fx.Persist) and effect not in self.writing:
+                self.writing.append(effect)
             elif isinstance(effect, fx.Launch):
                 self._launched(effect)
 
@@ -118,6 +129,13 @@ class Play:
                     spares_per_node=int(named.get("spares", 0)),
                     max_restarts=int(named.get("restarts", 3)),
                     storage=named.get("storage", ""),
+                    mirror=named.get("mirror", ""),
+                    commit_when=named.get("commit_when", "both"),
+                    checkpoint_every_s=float(named.get("every_s", 0)),
+                    checkpoint_auto="auto" in named,
+                    keep_last=int(named.get("keep_last", 0)),
+                    keep_every=int(named.get("keep_every", 0)),
+                    scrub_every_s=float(named.get("scrub_s", 0)),
                 )
             )
         )
@@ -196,7 +214,13 @@ class Play:
             host = self.hosts[seat.node]
             self.feed(
                 ev.SnapshotReady(
-                    seat.node, host.incarnation, seat.member, "j", generation.number, int(plain[0])
+                    seat.node,
+                    host.incarnation,
+                    seat.member,
+                    "j",
+                    generation.number,
+                    int(plain[0]),
+                    float(named.get("stall", 0.0)),
                 )
             )
 
@@ -211,8 +235,23 @@ class Play:
         for effect in asked:
             self.feed(ev.StoreFailed(effect.ticket, "etcd does not answer"))
 
+    def parts(self, plain: list[str], named: dict[str, str]) -> None:
+        for order in list(self.writing):
+            if order.node == named.get("on", order.node):
+                self.writing.remove(order)
+                digest = named.get("digest", f"part-{order.shard}-{order.share}")
+                part = CheckpointPart(
+                    order.spec.job, order.checkpoint, order.shard, order.share, order.shares, order.rank,
+                    order.member, int(named.get("step", order.step)), order.generation, digest, 1000, 100,
+                )  # fmt: skip
+                self.feed(ev.PartPersisted(order.node, self.hosts[order.node].incarnation, part))
+
     def persisted(self, plain: list[str], named: dict[str, str]) -> None:
-        order: fx.Persist = self.last[fx.Persist]
+        self.parts(plain, {})
+        self.sealed(plain, named)
+
+    def sealed(self, plain: list[str], named: dict[str, str]) -> None:
+        order: fx.Seal = self.last[fx.Seal]
         record = CheckpointRecord(
             order.spec.job, order.checkpoint, order.step, order.generation, order.kind, order.base,
             f"digest-{order.checkpoint}", 1000, 100, order.versions,
@@ -226,6 +265,80 @@ class Play:
         order: fx.Publish = self.last[fx.Publish]
         node = self.hosts[order.node]
         self.feed(ev.Published(order.node, node.incarnation, order.spec.job, order.record.id))
+
+    def mirrored(self, plain: list[str], named: dict[str, str]) -> None:
+        order: fx.Mirror = self.last[fx.Mirror]
+        node = self.hosts[order.node]
+        self.feed(ev.Mirrored(order.node, node.incarnation, order.spec.job, order.record.id, " ".join(plain)))
+
+    def collected(self, plain: list[str], named: dict[str, str]) -> None:
+        order: fx.Collect = self.last[fx.Collect]
+        removed = () if plain else order.remove
+        node = self.hosts[order.node]
+        self.feed(ev.Collected(order.node, node.incarnation, order.spec.job, removed, 100, " ".join(plain)))
+
+    def scrubbed(self, plain: list[str], named: dict[str, str]) -> None:
+        order: fx.Scrub = self.last[fx.Scrub]
+        node = self.hosts[order.node]
+        repaired, reason = int(named.get("repaired", 0)), " ".join(plain)
+        self.feed(
+            ev.Scrubbed(
+                order.node,
+                node.incarnation,
+                order.spec.job,
+                order.record.id,
+                repaired,
+                reason,
+                bool(reason) and named.get("because", "rot") == "rot",
+            )
+        )
+
+    def failed(self, plain: list[str], named: dict[str, str]) -> None:
+        order, name = self.last[fx.Persist], named["on"]
+        self.writing = [each for each in self.writing if each.node != name]
+        self.feed(
+            ev.PersistFailed(
+                name, self.hosts[name].incarnation, order.spec.job, order.checkpoint, " ".join(plain)
+            )
+        )
+
+    def ask(self, plain: list[str], named: dict[str, str]) -> None:
+        generation = self.etcd.generations["j"]
+        for seat in generation.seats:
+            if seat.node != named.get("on", seat.node):
+                continue
+            self.feed(
+                ev.CheckpointAsked(
+                    seat.node,
+                    self.hosts[seat.node].incarnation,
+                    "j",
+                    seat.member,
+                    generation.number,
+                    int(plain[0]),
+                    named.get("request", "r1"),
+                )
+            )
+
+    def found(self, plain: list[str], named: dict[str, str]) -> None:
+        records = []
+        for name in plain[0].split(","):
+            step, generation = map(int, name.split("-"))
+            records.append(
+                CheckpointRecord(
+                    "j",
+                    name,
+                    step,
+                    generation,
+                    "full",
+                    name,
+                    named.get("digest", f"digest-{name}"),
+                    1000,
+                    100,
+                    ((0, step),),
+                    True,
+                )  # fmt: skip
+            )
+        self.feed(ev.CheckpointsFound(named.get("job", "j"), tuple(records)))
 
     def loaded(self, plain: list[str], named: dict[str, str]) -> None:
         order: fx.Load = self.last[fx.Load]
@@ -255,6 +368,7 @@ class Play:
 
 def _changed(old: MemberStatus, phase: MemberPhase, named: dict[str, str]) -> MemberStatus:
     changes: dict[str, Any] = {STATUS_FIELDS[k]: int(v) for k, v in named.items() if k in STATUS_FIELDS}
+    changes |= {"shard": named["shard"]} if "shard" in named else {}
     elastic = old.elastic or phase in (MemberPhase.READY, MemberPhase.RUNNING)
     store = f"{old.member}:4000" if elastic else ""
     rank = old.rank if old.rank != NO_RANK else int(named.get("rank", NO_RANK))
@@ -285,7 +399,15 @@ COMMANDS: dict[str, Callable[[Play, list[str], dict[str, str]], None]] = {
     "snapshot": Play.snapshot,
     "stored": Play.stored,
     "refused": Play.refused,
+    "parts": Play.parts,
+    "sealed": Play.sealed,
     "persisted": Play.persisted,
+    "failed": Play.failed,
+    "mirrored": Play.mirrored,
+    "collected": Play.collected,
+    "scrubbed": Play.scrubbed,
+    "ask": Play.ask,
+    "found": Play.found,
     "published": Play.published,
     "loaded": Play.loaded,
     "wait": Play.wait,

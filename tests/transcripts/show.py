@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core import effects as fx
+from controlplane.core.model import WHOLE_STATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +40,8 @@ def _store(e: fx.Store) -> str:
     if e.checkpoint is not None:
         c = e.checkpoint
         parts.append(f"checkpoint={c.id} published={c.published}" + (f" bad={c.bad!r}" if c.bad else ""))
+    if e.forget:
+        parts.append(f"forget={','.join(e.forget)}")
     if e.node:
         parts.append(f"node={e.node} {e.node_state}")
     return " ".join(parts)
@@ -64,6 +67,25 @@ def _judged(e: fx.Judged) -> str:
     return f"{v.scope}/{v.cause} ranks={v.ranks} {p.strategy} drop={drop} add={add}: {evidence} => {plan}"
 
 
+def _persist(e: fx.Persist) -> str:
+    share = "" if e.shares == 1 and e.shard == WHOLE_STATE else f" {e.shard} {e.share}/{e.shares}"
+    return f"{e.node} {e.member} {e.checkpoint} {e.kind} base={e.base} {e.versions}{share}"
+
+
+def _seal(e: fx.Seal) -> str:
+    parts = " ".join(f"{part.shard}:{part.share}/{part.shares}@{part.member}" for part in e.parts)
+    return f"{e.node} {e.checkpoint} {parts}"
+
+
+def _collect(e: fx.Collect) -> str:
+    remove, keep, busy = (",".join(ids) or "-" for ids in (e.remove, e.keep, e.busy))
+    return f"{e.node} remove={remove} keep={keep} busy={busy}"
+
+
+def _told(e: fx.CheckpointTold) -> str:
+    return f"{e.node} {e.member} {e.request} {e.checkpoint} {e.outcome}: {e.reason}"
+
+
 def _text(text: str) -> str:
     return text.replace("\n", " / ")
 
@@ -78,7 +100,12 @@ SHOW: dict[type[Any], Callable[[Any], str]] = {
     fx.Kill: lambda e: f"{e.node} {e.member}: {e.reason}",
     fx.Complete: lambda e: f"{e.node} ok={e.ok}: {_text(e.reason)}",
     fx.Release: lambda e: f"{e.node} step={e.step}" + (f" void={e.void_step}" if e.void_step >= 0 else ""),
-    fx.Persist: lambda e: f"{e.node} {e.member} {e.checkpoint} {e.kind} base={e.base} {e.versions}",
+    fx.Persist: _persist,
+    fx.Seal: _seal,
+    fx.Mirror: lambda e: f"{e.node} {e.record.id} to {e.spec.mirror}",
+    fx.Collect: _collect,
+    fx.Scrub: lambda e: f"{e.node} {e.record.id}",
+    fx.CheckpointTold: _told,
     fx.Publish: lambda e: f"{e.node} {e.record.id}",
     fx.Load: lambda e: f"{e.node} {e.member} {e.record.id}",
     fx.Judged: _judged,

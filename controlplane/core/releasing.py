@@ -1,0 +1,174 @@
+"""Snapshots: which rank holds which steps, what all of them hold, and what may be overwritten.
+
+A rank has two slots. The older one may be overwritten only when the newer is READY on all ranks: that is
+what a Release says. A step that some rank has left out can never be whole: it becomes void."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core import cadence
+from controlplane.core import effects as fx
+from controlplane.core.model import NO_STEP, MemberPhase
+
+if TYPE_CHECKING:
+    from controlplane.core import events as ev
+    from controlplane.core.job import Job, Member
+    from controlplane.core.machine import Machine
+    from controlplane.core.model import MemberStatus
+
+STALL_KEPT = 0.9
+"""What is left of the slowest copy's time with each further one: a decaying maximum."""
+
+
+def snapshot(m: Machine, event: ev.SnapshotReady) -> None:
+    """A slot is READY: one more rank has this step."""
+    job = m.jobs.get(event.job)
+    member = job.members.get(event.member) if job else None
+    if job is None or member is None or member.rank < 0 or member.dead:
+        m.drop("stale_snapshot", event.member, "it has no seat here")
+        return
+    if job.generation is None or event.generation != job.generation.number:
+        m.drop("stale_snapshot", event.member, f"generation {event.generation} is not the current one")
+        return
+    job.costs.stall_s = max(event.stall_s, job.costs.stall_s * STALL_KEPT)
+    _have(job, member.rank, event.step)
+    m.touch(job)
+
+
+def _have(job: Job, rank: int, step: int) -> None:
+    """A rank has two slots: the newest two steps that it told of are what it holds."""
+    held = job.snapshots.get(rank, ())
+    if step not in held:
+        job.snapshots[rank] = tuple(sorted((*held, step)))[-2:]
+    job.known_step = max(job.known_step, step)
+
+
+def tend(m: Machine, job: Job) -> int:
+    """Release what all ranks have. Returns the step that became whole just now; NO_STEP when none did."""
+    if job.generation is None:
+        return NO_STEP
+    whole = len(job.snapshots) == len(job.seats)
+    step = common(job) if whole else _newest_behind(job, job.generation.resume.step)
+    if step <= job.released:
+        _release_again(m, job)
+        return NO_STEP
+    job.released = step
+    for node in job.seat_nodes():
+        m.emit(fx.Release(node, job.name, step))
+    return step if whole else NO_STEP
+
+
+def common(job: Job) -> int:
+    """The newest step that every rank holds; NO_STEP when there is none, or it is void."""
+    held = [set(steps) for steps in job.snapshots.values()]
+    step = max(set.intersection(*held), default=NO_STEP)
+    return step if step > job.voided else NO_STEP
+
+
+def held_by_all(job: Job, step: int) -> bool:
+    """Whether every rank has told that it holds this step, and nothing newer has taken its place."""
+    return all(step in job.snapshots.get(seat.rank, ()) for seat in job.seats)
+
+
+def from_statuses(job: Job) -> None:
+    """Beats repair lost reports."""
+    if job.generation is None:
+        return
+    for member in job.seated():
+        status = member.status
+        if status and not member.dead and status.snapshot_generation == job.generation.number:
+            _have(job, member.rank, status.snapshot_step)
+
+
+def left_out(job: Job, member: Member, step: int) -> bool:
+    """Whether this rank surely has no snapshot of this step, and will have none."""
+    status = member.status
+    if status is None or step in job.snapshots.get(member.rank, ()):
+        return False
+    if status.phase is MemberPhase.FINISHED:
+        return status.held_step > step
+    return status.step >= step + job.spec.snapshot_every
+
+
+def no_room(job: Job) -> str:
+    """Why no snapshot of this job can be whole: a rank has no shared memory. "" when all have."""
+    for member in job.seated():
+        if member.status is not None and not member.dead and member.status.no_room:
+            return f"rank {member.rank} on {member.node}: {member.status.no_room}"
+    return ""
+
+
+def _newest_behind(job: Job, step: int) -> int:
+    """The newest snapshot of an earlier generation: its older slots may go, or no rank finds room."""
+    slots = [mb.status.snapshot_step for mb in job.seated() if mb.status]
+    return max((slot for slot in slots if slot <= step), default=-1)
+
+
+def _release_again(m: Machine, job: Job) -> None:
+    """A rank that is two snapshots on and made none has missed the release; or the others have passed
+    over the one that it holds: that one is void then, so that all can go on from the next."""
+    for member in job.seated():
+        status = member.status
+        if status is None or not _behind(job, status):
+            continue
+        nodes = [member.node]
+        if status.snapshot_step > job.released:
+            _void(m, job, _passed_over(job))
+            nodes = job.seat_nodes()
+        for node in nodes if max(job.released, job.voided) > NO_STEP else []:
+            key = ("release", node, str(job.released), str(job.voided))
+            order = fx.Release(node, job.name, job.released, job.voided)
+            m.order(job, key, order, m.settings.long_retry_s)
+
+
+def _void(m: Machine, job: Job, step: int) -> None:
+    """No snapshot up to this step will be whole any more: a checkpoint that was to be made of one is not."""
+    if step <= job.voided:
+        return
+    job.voided = step
+    reason = "a rank had no room for its snapshot, so that not every rank has one of this step"
+    missed(m, job, step, reason)
+
+
+def miss(m: Machine, job: Job) -> None:
+    """Without room there is no checkpoint, and training goes on: each one that was due is told."""
+    reason = no_room(job)
+    if not reason or not job.spec.storage:
+        return
+    step = max((mb.status.step for mb in job.seated() if mb.status), default=NO_STEP)
+    if step > 0:
+        missed(m, job, step, reason)
+    m.wake(job, m.now + m.settings.long_retry_s)
+
+
+def missed(m: Machine, job: Job, step: int, reason: str) -> None:
+    """Say that the checkpoint which is due at `step`, if one is, is skipped; once for each."""
+    last = cadence.Last(max(job.begun, job.skipped), max(job.begun_at, job.skipped_at))
+    if not job.spec.storage or not cadence.due(job.spec, step, m.now, last, job.choice):
+        return
+    job.skipped, job.skipped_at = step, m.now
+    crossed = step - step % job.spec.checkpoint_every
+    name = f"{crossed if crossed > last.step else step}-{number_of(job)}"
+    m.emit(fx.CheckpointChanged(job.name, name, "skipped", reason))
+
+
+def number_of(job: Job) -> int:
+    """The number of the job's generation, 0 when there is none."""
+    return job.generation.number if job.generation else 0
+
+
+def _passed_over(job: Job) -> int:
+    """The newest snapshot that some rank made and another has surely left out; NO_STEP when there is none."""
+    steps = [step for held in job.snapshots.values() for step in held if step > job.released]
+    return max(
+        (step for step in steps if any(left_out(job, mb, step) for mb in job.seated())), default=NO_STEP
+    )
+
+
+def _behind(job: Job, status: MemberStatus) -> bool:
+    """Whether it found no room for a snapshot that it should have made since its newest."""
+    newest = max(status.snapshot_step, job.released)
+    if status.phase is MemberPhase.FINISHED and newest < status.held_step:
+        return True
+    return status.step >= newest + 2 * job.spec.snapshot_every

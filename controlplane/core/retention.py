@@ -1,0 +1,125 @@
+"""What to keep: old checkpoints leave etcd first, so that no leader restores from them, then the storage."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controlplane.core import commit, sealing, sharing
+from controlplane.core import effects as fx
+from controlplane.core.job import ENDED
+from controlplane.core.model import JobPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from controlplane.core import events as ev
+    from controlplane.core.job import Job
+    from controlplane.core.machine import Machine
+    from controlplane.core.model import CheckpointRecord
+
+QUIET = (JobPhase.RUNNING, *ENDED)
+"""Phases in which nothing is read from a checkpoint: old ones may go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collecting:
+    """A collection under way. `node` "" while etcd is being told."""
+
+    remove: tuple[str, ...]
+    node: str = ""
+
+
+def removable(
+    records: Iterable[CheckpointRecord], keep_last: int, keep_every: int, bases: Iterable[str] = ()
+) -> tuple[str, ...]:
+    """Ids that retention does not want, oldest first. Kept are: the newest `keep_last` good ones (0: all),
+    those at multiples of `keep_every` steps (0: none), whatever is newer than the newest good one, what is
+    on its way, and every base that a kept one or one of `bases` needs."""
+    ordered = sorted(records, key=lambda r: (r.step, r.generation))
+    good = [r for r in ordered if r.published and not r.bad]
+    if keep_last <= 0 or not good:
+        return ()
+    newest = good[-1]
+    kept = {r.id: r for r in good[-keep_last:]}
+    kept |= {r.id: r for r in good if keep_every > 0 and r.step % keep_every == 0}
+    kept |= {r.id: r for r in ordered if (r.step, r.generation) > (newest.step, newest.generation)}
+    kept |= {r.id: r for r in ordered if not r.published and not r.bad}
+    needed = {r.base for r in kept.values()} | set(bases)
+    return tuple(r.id for r in ordered if r.id not in kept and r.id not in needed)
+
+
+def base_beside(job: Job) -> str:
+    """The base that a checkpoint may write to while old ones are deleted: an open one; "" for none."""
+    good = commit.newest_good(job.checkpoints.values(), commit.FULL)
+    rotten = {record.base for record in job.checkpoints.values() if record.bad}
+    return good.id if good is not None and good.id not in rotten else ""
+
+
+def _busy(job: Job) -> tuple[str, ...]:
+    """Bases that are, or may at any moment be, written to."""
+    bases = [saving.base for saving in job.savings.values()]
+    return tuple(dict.fromkeys([*bases, *([base] if (base := base_beside(job)) else [])]))
+
+
+def tend(m: Machine, job: Job) -> None:
+    """Begin a collection when something is to go, and drive the one under way."""
+    if job.collecting is not None:
+        _drive(m, job, job.collecting)
+        return
+    spec = job.spec
+    if not spec.storage or spec.keep_last <= 0 or job.phase not in QUIET or job.incident is not None:
+        return
+    ids = removable(job.checkpoints.values(), spec.keep_last, spec.keep_every, _busy(job))
+    if not ids:
+        return
+    job.collecting = Collecting(ids)
+    effect = fx.Store(0, 0, job=job.name, forget=ids)
+    m.store(sealing.lane(job), effect, lambda: _forgotten(m, job))
+
+
+def _forgotten(m: Machine, job: Job) -> None:
+    """etcd knows them no more: from here on nobody restores from them."""
+    if job.collecting is None:
+        return
+    for name in job.collecting.remove:
+        job.checkpoints.pop(name, None)
+    remove = tuple(dict.fromkeys([*job.uncollected, *job.collecting.remove]))
+    node = sharing.errand_node(m, job, last=True)
+    job.collecting, job.uncollected = Collecting(remove, node or "?"), ()
+    m.touch(job)
+
+
+def _drive(m: Machine, job: Job, collecting: Collecting) -> None:
+    if not collecting.node:
+        return
+    node = m.nodes.get(collecting.node)
+    if node is None or node.state == "lost":
+        other = sharing.errand_node(m, job, last=True)
+        if not other:
+            return
+        collecting = job.collecting = dataclasses.replace(collecting, node=other)
+    keep = tuple(name for name in job.checkpoints if name not in collecting.remove)
+    order = fx.Collect(collecting.node, job.spec, collecting.remove, keep, _busy(job))
+    m.order(job, ("collect", collecting.node, *collecting.remove), order, m.settings.long_retry_s)
+
+
+def collected(m: Machine, event: ev.Collected) -> None:
+    """They are off the storage; or not, and the next collection tries them again."""
+    job = m.jobs.get(event.job)
+    under_way = job.collecting if job else None
+    if job is None or under_way is None or not under_way.node:
+        m.drop("stale_collected", event.job, "nothing is being collected")
+        return
+    if any(name not in under_way.remove for name in event.removed):
+        m.drop("stale_collected", event.job, "it tells of an earlier collection")
+        return
+    job.collecting = None
+    m.touch(job)
+    if event.reason:
+        left = tuple(name for name in under_way.remove if name not in event.removed)
+        job.uncollected = left
+        m.note("collect_failed", job.name, f"{len(left)} checkpoints are still on storage: {event.reason}")
+    for name in event.removed if event.reason else under_way.remove:
+        m.emit(fx.CheckpointChanged(job.name, name, "collected", "retention wants it no more"))
