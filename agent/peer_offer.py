@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent.checkpoint import layout
 from agent.checkpoint.arena import Arena, SlotState
 from agent.peer_blocks import Held, digests_of
 
@@ -54,7 +55,7 @@ def _held(slot: SlotView, status: MemberStatus) -> Held:
         job=status.job,
         member=status.member,
         rank=status.rank,
-        shard=status.shard,
+        shard=layout.shard(slot.header),
         step=slot.step,
         generation=slot.generation,
         data_bytes=slot.data_bytes,

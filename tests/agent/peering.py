@@ -1,0 +1,209 @@
+"""Real peers for tests: each side has its own shared memory and serves on a real socket.
+
+`python -m tests.agent.peering FOLDER NAME JSON` is one side as a process: it takes orders as lines of JSON,
+and says what it keeps after each."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.checkpoint import layout
+from agent.checkpoint.arena import Arena, SkipReason
+from agent.paths import Paths
+from agent.peers import Peers
+from controlplane.core import effects, events
+from controlplane.core.model import MemberPhase, MemberStatus, Partner, PeerCopy
+from controlplane.settings import AgentSettings
+from tests.agent.support import PATIENCE_S, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+JOB = "job"
+CHUNK = 8 << 20
+LARGE = 2 * CHUNK
+Values = dict[str, bytes]
+
+
+def values(seed: int, frozen: int = 0, nbytes: int = LARGE) -> Values:
+    """A state of three tensors: `w` changes with the seed, `frozen` does not."""
+    return {"w": noise(seed, nbytes), "frozen": noise(~frozen, nbytes), "b": noise(seed + 1, 256)}
+
+
+def noise(seed: int, nbytes: int) -> bytes:
+    """Bytes that no two megabytes share."""
+    source = random.Random(seed)
+    parts = [source.randbytes(64) * (1 << 14) for _ in range(-(-nbytes // (1 << 20)))]
+    return b"".join(parts)[:nbytes]
+
+
+def header(state: Values, step: int, shard: str = "all") -> tuple[bytes, tuple[layout.Tensor, ...], int]:
+    """The header of such a state, where its tensors lie, and how many bytes they take."""
+    tensors, nbytes = layout.place((name, "uint8", (len(data),), len(data)) for name, data in state.items())
+    return layout.encode(tensors, {"step": step}, shard), tensors, nbytes
+
+
+def write(path: Path, state: Values, step: int, generation: int = 1, shard: str = "all") -> None:
+    """Copy a state into a member's arena as a rank does; everything before it is released."""
+    head, tensors, nbytes = header(state, step, shard)
+    room = layout.room(nbytes, len(head))
+    with Arena.open(path) if path.exists() else Arena.create(path, room) as arena:
+        writer = arena.begin(step, generation, released_step=1 << 60)
+        assert not isinstance(writer, SkipReason), writer
+        for tensor in tensors:
+            writer.memory[tensor.offset : tensor.offset + tensor.nbytes] = state[tensor.name]
+        writer.layout(head, nbytes)
+        writer.ready()
+
+
+def read(path: Path, step: int) -> tuple[int, bytes, bytes]:
+    """Generation, header and data of a READY slot."""
+    with Arena.open(path) as arena:
+        slot = arena.find(step)
+        assert slot is not None, f"{path} holds no snapshot {step}"
+        return slot.generation, slot.header, bytes(slot.memory)
+
+
+class Side:
+    """One node's peers, in this process."""
+
+    def __init__(self, base: Path, name: str, **settings: Any) -> None:
+        self.name = name
+        self.paths = Paths(base / name, base / f"{name}.shm")
+        self.paths.memory.mkdir(mode=0o700, exist_ok=True)
+        self.settings = AgentSettings(**{"peer_listen": "127.0.0.1:0", "peer_timeout_s": 5.0, **settings})
+        self.told: list[events.Event] = []
+        self.members: dict[str, MemberStatus] = {}
+        self.peers = self._peers()
+
+    def _peers(self) -> Peers:
+        return Peers(
+            self.settings,
+            self.paths,
+            "127.0.0.1",
+            incarnation=1,
+            tell=self.told.append,
+            status=self.members.get,
+        )
+
+    async def __aenter__(self) -> Side:
+        await self.peers.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.peers.stop()
+
+    async def restart(self) -> None:
+        """Another agent in the same folders."""
+        await self.peers.stop()
+        self.peers = self._peers()
+        await self.peers.start()
+
+    def snapshot(
+        self, member: str, state: Values, step: int, *, rank: int = 0, generation: int = 1, shard: str = "all"
+    ) -> None:
+        """A member of this node takes a snapshot, and all ranks have it."""
+        self.members[member] = MemberStatus(
+            member, JOB, MemberPhase.RUNNING, rank=rank, generation=generation, shard=shard
+        )
+        write(self.paths.arena(member), state, step, generation, shard)
+        self.peers.release(effects.Release(self.name, JOB, step))
+
+    def replicate(self, *partners: tuple[str, str]) -> None:
+        """Order copies of (member, address)."""
+        every = tuple(Partner(member, "partner", address) for member, address in partners)
+        self.peers.replicate(effects.Replicate(self.name, JOB, every))
+
+    async def keeps(self, member: str, step: int, generation: int = 1) -> PeerCopy:
+        """Wait until this side keeps a whole copy."""
+
+        def found() -> PeerCopy | None:
+            what = (member, step, generation)
+            return next((c for c in self.peers.copies() if (c.member, c.step, c.generation) == what), None)
+
+        copy: PeerCopy = await until(found, f"{self.name}'s copy of {member} at {step}")
+        return copy
+
+    def copy(self, member: str, step: int) -> tuple[int, bytes, bytes]:
+        """What this side keeps of a member's snapshot."""
+        return read(self.paths.copies / f"{member}.arena", step)
+
+    def steps(self, member: str) -> list[int]:
+        """The steps of the copies that this side keeps of a member."""
+        return sorted(copy.step for copy in self.peers.copies() if copy.member == member)
+
+    async def fetch(self, member: str, source: str, step: int, address: str, generation: int = 1) -> str:
+        """Order a fetch; why it failed, "" when it did not."""
+        before = len(self.told)
+        self.peers.fetch(effects.Fetch(self.name, member, JOB, source, step, generation, address))
+        await until(lambda: len(self.told) > before, "the answer to a fetch")
+        answer = self.told[-1]
+        assert isinstance(answer, events.Fetched)
+        assert (answer.member, answer.source, answer.step) == (member, source, step)
+        return answer.reason
+
+
+class Process:
+    """One side as a process of its own, that can be killed."""
+
+    def __init__(self, base: Path, name: str, **settings: Any) -> None:
+        argv = [sys.executable, "-m", "tests.agent.peering", str(base), name, json.dumps(settings)]
+        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.address = str(self.answer()["address"])
+
+    def answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return line
+
+    def say(self, **order: Any) -> dict[str, Any]:
+        """Give an order; what the side keeps then."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
+        return self.answer()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+        self.end()
+
+    def end(self) -> None:
+        """The end of its orders ends it."""
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream is not None
+            stream.close()
+        self.process.wait(PATIENCE_S)
+
+
+def partially(path: Path) -> Iterator[int]:
+    """The slots of an arena that are being written."""
+    with Arena.open(path) as arena:
+        yield from (slot.index for slot in arena.slots if slot.state.name == "WRITING")
+
+
+async def _main(base: str, name: str, settings: dict[str, Any]) -> None:
+    async with Side(Path(base), name, **settings) as side:
+        print(json.dumps({"address": side.peers.address}), flush=True)
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            order = json.loads(line)
+            if "snapshot" in order:
+                member, seed, step = order["snapshot"]
+                side.snapshot(member, values(seed), step)
+            if "replicate" in order:
+                side.replicate(*map(tuple, order["replicate"]))
+            kept = [dataclasses.asdict(copy) for copy in side.peers.copies()]
+            print(json.dumps({"copies": kept, "counts": side.peers.counts}), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3])))
+    os._exit(0)  # a thread may still wait for a line

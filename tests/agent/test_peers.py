@@ -1,0 +1,151 @@
+"""Copies of snapshots in other nodes' memory: real sockets, real arenas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controlplane.core import effects
+from controlplane.core.model import PeerCopy
+from tests.agent.peering import CHUNK, JOB, LARGE, Side, header, read, values
+from tests.agent.support import folder, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MEMBER = "job.1"
+
+
+@pytest.fixture
+def base() -> Iterator[Path]:
+    with folder() as path:
+        yield path
+
+
+async def test_a_released_snapshot_is_copied_whole(base: Path) -> None:
+    async with Side(base, "a") as owner, Side(base, "b") as partner:
+        owner.replicate((MEMBER, partner.peers.address))
+        owner.snapshot(MEMBER, values(1), 10, rank=3, shard="s1")
+        copy = await partner.keeps(MEMBER, 10)
+        assert copy == PeerCopy(MEMBER, JOB, 3, "s1", 10, 1)
+        assert partner.copy(MEMBER, 10) == read(owner.paths.arena(MEMBER), 10)
+        assert owner.peers.copies() == ()
+
+
+async def test_only_changed_chunks_travel(base: Path) -> None:
+    async with Side(base, "a") as owner, Side(base, "b") as partner:
+        owner.replicate((MEMBER, partner.peers.address))
+        sent = []
+        for step, seed in ((10, 1), (20, 2), (30, 2)):
+            owner.snapshot(MEMBER, values(seed), step)
+            await partner.keeps(MEMBER, step)
+            sent.append(owner.peers.counts["peer_sent_bytes"] - sum(sent))
+            assert partner.copy(MEMBER, step) == read(owner.paths.arena(MEMBER), step)
+        head = len(header(values(1), 10)[0])
+        assert sent[0] >= 2 * LARGE
+        assert LARGE < sent[1] <= LARGE + CHUNK  # `w`, and the chunk that ends with `b`
+        assert sent[2] == head  # the header alone: it tells the step
+        assert partner.steps(MEMBER) == [20, 30]
+
+
+async def test_a_snapshot_that_is_not_released_stays(base: Path) -> None:
+    async with Side(base, "a") as owner, Side(base, "b") as partner:
+        owner.snapshot(MEMBER, values(2), 20)
+        owner.snapshot(MEMBER, values(1), 10)
+        owner.replicate((MEMBER, partner.peers.address))
+        await partner.keeps(MEMBER, 10)
+        assert partner.steps(MEMBER) == [10]
+
+
+async def test_a_new_agent_adopts_what_the_old_one_kept(base: Path) -> None:
+    async with Side(base, "a") as owner, Side(base, "b") as partner:
+        owner.replicate((MEMBER, partner.peers.address))
+        for step in (10, 20):
+            owner.snapshot(MEMBER, values(step), step)
+            await partner.keeps(MEMBER, step)
+        before = partner.peers.copies()
+        (partner.paths.copies / "torn.arena").write_bytes(b"no arena")
+        (partner.paths.copies / "half.json").write_text('{"v": 1, "copies": [{}]}')
+        await partner.restart()
+        assert partner.peers.copies() == before
+        assert partner.copy(MEMBER, 20) == read(owner.paths.arena(MEMBER), 20)
+        assert {path.name for path in partner.paths.copies.iterdir()} == {"job.1.arena", "job.1.json"}
+        sent = owner.peers.counts["peer_sent_bytes"]
+        owner.replicate((MEMBER, partner.peers.address))  # the same snapshot: the new agent has it
+        owner.snapshot(MEMBER, values(20), 30)
+        await partner.keeps(MEMBER, 30)
+        assert owner.peers.counts["peer_sent_bytes"] - sent < 4096
+
+
+async def test_a_new_owner_agent_finds_its_copies_there(base: Path) -> None:
+    async with Side(base, "a") as owner, Side(base, "b") as partner:
+        owner.replicate((MEMBER, partner.peers.address))
+        owner.snapshot(MEMBER, values(1), 10)
+        await partner.keeps(MEMBER, 10)
+        await owner.restart()
+        owner.replicate((MEMBER, partner.peers.address))
+        owner.peers.release(effects.Release("a", JOB, 10))
+        await until(lambda: owner.peers.counts["peer_copies_sent"], "the copy to be found")
+        assert owner.peers.counts["peer_sent_bytes"] == 0
+
+
+async def test_two_owners_keep_their_copies_at_one_partner(base: Path) -> None:
+    async with Side(base, "a") as first, Side(base, "c") as second, Side(base, "b") as partner:
+        for number, owner in enumerate((first, second), 1):
+            owner.replicate((f"job.{number}", partner.peers.address))
+            owner.snapshot(f"job.{number}", values(number), 10, rank=number, shard=f"s{number}")
+        for number, owner in enumerate((first, second), 1):
+            await partner.keeps(f"job.{number}", 10)
+            assert partner.copy(f"job.{number}", 10) == read(owner.paths.arena(f"job.{number}"), 10)
+
+
+async def test_a_former_partner_keeps_its_copy_until_the_next_has_one(base: Path) -> None:
+    async with Side(base, "a") as owner, Side(base, "b") as first, Side(base, "c") as second:
+        owner.replicate((MEMBER, first.peers.address))
+        owner.snapshot(MEMBER, values(1), 10)
+        await first.keeps(MEMBER, 10)
+        owner.replicate((MEMBER, second.peers.address))
+        await second.keeps(MEMBER, 10)
+        await until(lambda: not first.peers.copies(), "the former partner's drop")
+        assert list(first.paths.copies.iterdir()) == []
+
+
+async def test_a_replaced_member_is_kept_until_its_successor_is_there(base: Path) -> None:
+    async with Side(base, "a") as owner, Side(base, "b") as partner:
+        owner.replicate((MEMBER, partner.peers.address))
+        owner.snapshot(MEMBER, values(1), 10)
+        await partner.keeps(MEMBER, 10)
+        owner.replicate(("job.2", partner.peers.address))
+        assert partner.steps(MEMBER) == [10]
+        owner.snapshot("job.2", values(2), 20, generation=2)
+        await partner.keeps("job.2", 20, 2)
+        await until(lambda: not partner.steps(MEMBER), "the drop of the replaced member's copy")
+
+
+async def test_the_end_of_a_job_ends_its_copies(base: Path) -> None:
+    async with Side(base, "a") as owner, Side(base, "b") as told, Side(base, "c") as untold:
+        owner.replicate((MEMBER, told.peers.address), (MEMBER, untold.peers.address))
+        owner.snapshot(MEMBER, values(1), 10)
+        for side in (told, untold):
+            await side.keeps(MEMBER, 10)
+        for side in (owner, told):
+            side.peers.complete(effects.Complete(side.name, JOB, True, "done"))
+        for side in (told, untold):  # one by the coordinator, the other by the owner
+            await until(lambda side=side: not side.peers.copies(), "the end of the copies")  # type: ignore[misc]
+            assert list(side.paths.copies.iterdir()) == []
+
+
+async def test_a_state_that_grows_gets_a_larger_arena(base: Path) -> None:
+    async with Side(base, "a") as owner, Side(base, "b") as partner:
+        owner.replicate((MEMBER, partner.peers.address))
+        owner.snapshot(MEMBER, values(1), 10)
+        await partner.keeps(MEMBER, 10)
+        owner.paths.arena(MEMBER).unlink()
+        owner.snapshot(MEMBER, values(1, nbytes=2 * LARGE), 20)
+        await partner.keeps(MEMBER, 20)
+        assert partner.copy(MEMBER, 20) == read(owner.paths.arena(MEMBER), 20)
+        await partner.restart()
+        assert partner.steps(MEMBER) == [20]
+        assert owner.peers.counts["peer_copies_failed"] == 0
