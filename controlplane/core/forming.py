@@ -20,7 +20,6 @@ from controlplane.core.model import (
 )
 
 if TYPE_CHECKING:
-    from controlplane.core import events as ev
     from controlplane.core.job import Job, Member
     from controlplane.core.machine import Machine
     from controlplane.core.model import Resume

@@ -100,7 +100,7 @@ def _record(m: Machine, job: Job, verdict: Verdict, plan: Plan) -> None:
 
 def _begin(m: Machine, job: Job, verdict: Verdict, plan: Plan) -> None:
     job.broken_since = None
-    job.storing = None
+    job.storing = job.restoring = None
     job.stop_by = m.now + m.settings.stop_timeout_s
     reason = verdict.evidence[0] if verdict.evidence else plan.reason
     if plan.strategy is not Strategy.RELAUNCH:

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING
 from controlplane.core import effects as fx
 from controlplane.core.failures import Evidence
 from controlplane.core.job import GONE, IN_GENERATION, Member
-from controlplane.core.model import NO_RANK, NO_STEP, Cause, Failure, JobPhase, MemberPhase, Role, Tier
+from controlplane.core.model import (
+    NO_RANK,
+    NO_STEP,
+    WHOLE_STATE,
+    Cause,
+    Failure,
+    JobPhase,
+    MemberPhase,
+    Role,
+    Source,
+    Tier,
+)
 
 if TYPE_CHECKING:
     from controlplane.core import events as ev
@@ -83,10 +94,23 @@ def order_failed(m: Machine, event: ev.OrderFailed) -> None:
 
 def _spoil(job: Job, member: Member, failure: Failure) -> None:
     """A snapshot in memory that its reader could not put in place is not chosen again."""
-    source = job.generation.resume if job.generation and job.phase is JobPhase.FORMING else None
-    reads = source is not None and source.tier is Tier.MEMORY and member.rank == source.rank
-    if source is not None and reads and failure.cause is Cause.STUCK:
-        job.spoiled[(source.member, source.step)] = failure.message
+    resume = job.generation.resume if job.generation and job.phase is JobPhase.FORMING else None
+    if resume is None or failure.cause is not Cause.STUCK:
+        return
+    own = [source for source in resume.sources if source.rank == member.rank]
+    if not resume.sources and member.rank == resume.rank:
+        own = [Source(WHOLE_STATE, resume.tier, resume.rank, resume.member)]
+    for source in own:
+        spoil(job, source, resume.step, failure.message)
+
+
+def spoil(job: Job, source: Source, step: int, reason: str) -> None:
+    """The state that this source had for a generation would not be put in place: not from there again."""
+    answer = job.answered.pop(source.member, None)
+    if source.tier in (Tier.MEMORY, Tier.PEER):
+        job.spoiled[(source.member, step)] = reason
+    if answer is not None and answer.tier is Tier.PEER:
+        job.spoiled[(f"{answer.source}@{answer.keeper}", step)] = reason
 
 
 def bury(m: Machine, job: Job, member: Member, failure: Failure) -> None:
@@ -165,6 +189,9 @@ def _learn(job: Job, member: Member, status: MemberStatus) -> None:
     job.elastic = job.elastic or status.elastic
     job.barrier = job.barrier or status.phase in (MemberPhase.READY, *IN_GENERATION)
     job.known_step = max(job.known_step, status.held_step, status.snapshot_step)
+    if status.shard and member.rank in range(len(job.seats)) and job.seats[member.rank].member == member.name:
+        job.replan = job.replan or job.shards.get(member.rank) != status.shard
+        job.shards[member.rank] = status.shard
     member.done = member.done or status.phase is MemberPhase.FINISHED
     if status.phase is MemberPhase.READY:
         member.done = False

@@ -263,6 +263,7 @@ class Incident:
     lost_steps: int = 0  # completed somewhere before the failure, and done again
     outcome: str = "open"  # open, recovered, failed, superseded
     phases_s: tuple[tuple[str, float], ...] = ()
+    restored: str = ""  # where the state came from: its tier, and which of it from where
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ def joined(m: Machine, event: ev.NodeJoined) -> None:
     was, away_s = node.state, m.now - node.heard_at
     node.incarnation, node.launcher, node.address = event.incarnation, event.launcher, event.address
     node.slots, node.port, node.heard_at = event.slots, event.port, m.now
+    node.domain, node.peer, node.copies = event.domain or event.node, event.peer, event.copies
     node.state, node.reason = "up", ""
     m.emit(fx.Admit(node.name, node.incarnation, m.term))
     if was != "up" or new_launcher:
@@ -74,7 +75,7 @@ def beat(m: Machine, event: ev.NodeBeat) -> None:
     if event.seq <= node.seq:
         m.drop("stale_beat", node.name, f"sequence {event.seq} is not after {node.seq}")
         return
-    node.seq, node.port = event.seq, event.port
+    node.seq, node.port, node.copies = event.seq, event.port, event.copies
     node.top = max(node.top, event.seq)
     missing = Failure(Cause.EXITED, f"the agent of {node.name} lists it no more")
     _whole_view(m, node, event.members, event.seq, missing)
@@ -172,13 +173,16 @@ def _forget_orders(m: Machine, node: Node) -> None:
     """Its stream is new: what was said on the old one may never have arrived."""
     for _, member in m.members_of(node.name):
         member.stop_by = m.now + m.settings.stop_timeout_s
+    m.streams += 1
     for job in m.jobs.values():
+        job.replicated.pop(node.name, None)
         for key in [key for key in job.sent if key[1] == node.name]:
             del job.sent[key]
 
 
 def _touch_all(m: Machine) -> None:
     for job in m.jobs.values():
+        job.replan = True
         m.touch(job)
 
 

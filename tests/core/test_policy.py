@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from controlplane.core import commit, failures, formation, recovery, resume
+from controlplane.core import commit, failures, formation, recovery
 from controlplane.core.commit import Saving, Stage
 from controlplane.core.deadlines import Deadlines
 from controlplane.core.failures import Evidence
@@ -161,49 +161,6 @@ def test_a_shortage_says_what_is_missing_and_the_mend() -> None:
     assert "1 of 2" in reason
     assert "--slots 4" in reason
     assert "another job holds b" in reason
-
-
-# ---------------------------------------------------------------- resume
-
-
-def copy(tier: Tier, step: int, rank: int = 0, shard: str = "all") -> resume.Copy:
-    return resume.Copy(tier, step, rank, shard, member=f"j.{rank}", checkpoint=f"{step}-1")
-
-
-@pytest.mark.parametrize(
-    ("copies", "tier", "step", "rank"),
-    [
-        ([copy(Tier.DONOR, 7, 2), copy(Tier.DONOR, 8, 3), copy(Tier.MEMORY, 5)], Tier.DONOR, 8, 3),
-        ([copy(Tier.DONOR, 5, 2), copy(Tier.MEMORY, 5, 1), copy(Tier.CHECKPOINT, 5)], Tier.DONOR, 5, 2),
-        ([copy(Tier.MEMORY, 6, 1), copy(Tier.DONOR, 5, 2)], Tier.MEMORY, 6, 1),
-        ([copy(Tier.CHECKPOINT, 9), copy(Tier.MEMORY, 6, 1)], Tier.CHECKPOINT, 9, 0),
-        ([copy(Tier.FRESH, 0, 1), copy(Tier.CHECKPOINT, 9)], Tier.CHECKPOINT, 9, 0),
-        ([copy(Tier.FRESH, 0, 1), copy(Tier.FRESH, 0, 0)], Tier.FRESH, 0, 0),
-    ],
-)
-def test_the_newest_step_and_of_it_the_nearest(
-    copies: list[resume.Copy], tier: Tier, step: int, rank: int
-) -> None:
-    chosen = resume.choose(copies, known_step=9)
-    assert chosen is not None
-    assert (chosen.tier, chosen.step, chosen.rank) == (tier, step, rank)
-    assert chosen.reason
-
-
-def test_a_step_counts_only_with_every_shard() -> None:
-    copies = [
-        copy(Tier.DONOR, 9, 0, "left"), copy(Tier.DONOR, 8, 0, "left"), copy(Tier.MEMORY, 8, 1, "right"),
-    ]  # fmt: skip
-    chosen = resume.choose(copies, 9, shards=("left", "right"))
-    assert chosen is not None
-    assert (chosen.tier, chosen.step) == (Tier.MEMORY, 8)
-    assert resume.choose(copies[:1], 9, shards=("left", "right")) is None
-
-
-def test_a_fall_to_the_beginning_is_said() -> None:
-    chosen = resume.choose([copy(Tier.FRESH, 0)], known_step=41)
-    assert chosen is not None
-    assert "41" in chosen.reason
 
 
 # ---------------------------------------------------------------- commits

@@ -1,0 +1,154 @@
+"""What copies of a job's state the book knows of, and who could read each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from controlplane.core.model import NO_STEP, WHOLE_STATE, Tier
+from controlplane.core.resume import EVERY, OTHER, Copy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from controlplane.core.job import Job, Member
+    from controlplane.core.machine import Machine, Node
+    from controlplane.core.model import CheckpointRecord, MemberStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """Which shard each rank of the coming generation needs."""
+
+    words: tuple[str, ...]  # by rank
+    readers: dict[str, int]  # by shard, in rank order: the first rank that needs it
+    here: dict[tuple[str, str], int]  # (node, shard): the first rank there that needs it
+
+    @property
+    def only(self) -> str:
+        """The shard that all ranks hold; "" when they hold different ones."""
+        return self.words[0] if len(self.readers) == 1 else ""
+
+
+def shards(m: Machine, job: Job) -> Shards:
+    """The shard of every seat: as its member says, or as its rank held it in the generation before."""
+    words = [job.members[seat.member].status for seat in job.seats]
+    known = [(status.shard if status else "") or job.shards.get(r, "") for r, status in enumerate(words)]
+    if all(word in ("", WHOLE_STATE) for word in known):
+        known = [WHOLE_STATE] * len(known)
+    elif not all(known):
+        kept = {copy.rank: copy.shard for node in m.nodes.values() for copy in node.copies_of(job.name)}
+        known = [word or kept.get(rank, "") or f"?{rank}" for rank, word in enumerate(known)]
+    readers: dict[str, int] = {}
+    here: dict[tuple[str, str], int] = {}
+    for seat, word in zip(job.seats, known, strict=True):
+        readers.setdefault(word, seat.rank)
+        here.setdefault((seat.node, word), seat.rank)
+    return Shards(tuple(known), readers, here)
+
+
+def copies(m: Machine, job: Job, need: Shards) -> list[Copy]:
+    """Every copy of the state that a coming generation could start from."""
+    return [
+        *_living(job, need),
+        *_arenas(m, job, need),
+        *_peers(m, job, need),
+        *_checkpoints(job, need),
+    ]
+
+
+def birth(job: Job, step: int, generation: int) -> int:
+    """The generation that computed the state which `generation` has after `step` steps: itself, unless it
+    started from just that state."""
+    line = job.lines.get(generation)
+    return line[1] if line is not None and line[0] == step else generation
+
+
+def generation_met(job: Job) -> bool:
+    """Whether the newest generation may have met, and so have changed what the script built."""
+    return job.generation is not None and bool(job.generation.store)
+
+
+def _living(job: Job, need: Shards) -> Iterator[Copy]:
+    for member in job.seated():
+        status, word = member.status, need.words[member.rank]
+        if status is not None and status.held_step > NO_STEP:
+            born = birth(job, status.held_step, member.generation)
+            yield Copy(Tier.DONOR, status.held_step, member.rank, word, born=born)
+        elif status is not None and (member.generation == 0 or not generation_met(job)):
+            yield Copy(Tier.FRESH, 0, member.rank, word)
+
+
+def _arenas(m: Machine, job: Job, need: Shards) -> Iterator[Copy]:
+    seats = {seat.member: seat.rank for seat in job.seats}
+    for member in job.members.values():
+        if member.status is None or not m.up(member.node):
+            continue
+        word = member.status.shard or job.shards.get(member.rank, "") or need.only
+        rank = seats.get(member.name, need.here.get((member.node, word)))
+        if rank is None or need.words[rank] != word:
+            continue
+        for step, generation in _slots(member.status):
+            if (member.name, step) not in job.spoiled:
+                born = birth(job, step, generation)
+                yield _slot(job, member, Copy(Tier.MEMORY, step, rank, word, member.name, born=born))
+
+
+def _slots(status: MemberStatus) -> Iterator[tuple[int, int]]:
+    if status.snapshot_step > NO_STEP:
+        yield status.snapshot_step, status.snapshot_generation
+    if status.snapshot_before > NO_STEP:
+        yield status.snapshot_before, status.snapshot_generation
+    if status.former_step > NO_STEP:
+        yield status.former_step, status.former_generation
+
+
+def _slot(job: Job, member: Member, copy: Copy) -> Copy:
+    """A READY slot. One that was filled by our own order is of the tier that it was filled from."""
+    answer = job.answered.get(member.name)
+    if answer is None or answer.step != copy.step:
+        return copy
+    return replace(
+        copy, tier=answer.tier, member=answer.source, checkpoint=answer.checkpoint, node=answer.keeper,
+        arena=member.name,
+    )  # fmt: skip
+
+
+def _peers(m: Machine, job: Job, need: Shards) -> Iterator[Copy]:
+    for node in m.nodes.values():
+        if not (node.up and node.peer):
+            continue
+        for kept in node.copies_of(job.name):
+            word = kept.shard or need.only
+            rank = _reader(job, node, word, need)
+            if rank is None or (f"{kept.member}@{node.name}", kept.step) in job.spoiled:
+                continue
+            born = birth(job, kept.step, kept.generation)
+            yield Copy(
+                Tier.PEER, kept.step, rank, word, kept.member, born=born, node=node.name,
+                generation=kept.generation,
+            )  # fmt: skip
+
+
+def _reader(job: Job, node: Node, word: str, need: Shards) -> int | None:
+    """Who fetches it: a rank beside it, or the first one that needs it."""
+    beside = need.here.get((node.name, word))
+    return need.readers.get(word) if beside is None else beside
+
+
+def checkpoint_shard(record: CheckpointRecord) -> str:
+    """The shard of a checkpoint that has only one."""
+    return record.shards[0] if record.shards else WHOLE_STATE
+
+
+def _checkpoints(job: Job, need: Shards) -> Iterator[Copy]:
+    here = tuple(sorted(need.readers))
+    for record in job.checkpoints.values():
+        if record.published and not record.bad:
+            shard = EVERY if (record.shards or (WHOLE_STATE,)) == here else OTHER
+            yield _checkpoint(job, record, shard)
+
+
+def _checkpoint(job: Job, record: CheckpointRecord, shard: str) -> Copy:
+    born = birth(job, record.step, record.generation)
+    return Copy(Tier.CHECKPOINT, record.step, 0, shard, checkpoint=record.id, born=born)
