@@ -25,6 +25,9 @@ class CheckpointCorrupt(CheckpointError):
         super().__init__(f"checkpoint {checkpoint}: {part}: {problem}")
         self.checkpoint, self.part, self.problem = checkpoint, part, problem
 
+    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
+        return type(self), (self.checkpoint, self.part, self.problem)  # it travels between ranks
+
 
 class CheckpointRefused(CheckpointError):
     """A whole checkpoint that is not for us: of another job, or written in a schema that is not ours."""

@@ -107,7 +107,7 @@ def persist_part(
         rank=rank,
         data_bytes=slot.data_bytes,
         tensors=tensors,
-        placed=_placed(tensors, cuts, found),
+        placed=placed(tensors, cuts, found),
         state=state if share == 0 else None,
     )
     content, digest = parting.seal(part)
@@ -243,24 +243,24 @@ def _content(slot: SlotView) -> tuple[tuple[Tensor, ...], object]:
         raise CheckpointError(f"snapshot {slot.step} cannot be saved: {error}") from error
 
 
-def _placed(
+def placed(
     tensors: tuple[Tensor, ...], cuts: Sequence[Cut], found: Sequence[tuple[Ref, ...]]
 ) -> tuple[tuple[tuple[int, Ref], ...], ...]:
     """Of each tensor the bytes that these cuts hold: where they start in it, and where they are stored."""
-    placed: list[list[tuple[int, Ref]]] = [[] for _ in tensors]
+    places: list[list[tuple[int, Ref]]] = [[] for _ in tensors]
     for cut, refs in zip(cuts, found, strict=True):
         if len(cut.spans) == 1:
             start = cut.spans[0].start
             for ref in refs:
-                placed[cut.spans[0].tensor].append((start, ref))
+                places[cut.spans[0].tensor].append((start, ref))
                 start += ref.nbytes
             continue
         (ref,) = refs
         at = ref.at
         for span in cut.spans:
-            placed[span.tensor].append((span.start, ref._replace(at=at, nbytes=span.nbytes)))
+            places[span.tensor].append((span.start, ref._replace(at=at, nbytes=span.nbytes)))
             at += span.nbytes
-    return tuple(tuple(pieces) for pieces in placed)
+    return tuple(tuple(pieces) for pieces in places)
 
 
 def _part(store: Store, job: str, checkpoint: str, told: CheckpointPart) -> Part:
