@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -126,8 +127,20 @@ class LocalBackend:
             return []
 
     def delete(self, name: str) -> None:
-        """Remove it; nothing happens when it is not there."""
-        (self.root / name).unlink(missing_ok=True)
+        """Remove it, durably after the next `flush`; nothing happens when it is not there."""
+        target = self.root / name
+        with suppress(FileNotFoundError):
+            target.unlink()
+            self._changed(target.parent)
+
+    def prune(self, folder: str) -> None:
+        """Remove the folders below this one, and itself, as far as they are empty."""
+        for path, _, _ in os.walk(self.root / folder, topdown=False):
+            try:
+                os.rmdir(path)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
+                    raise
 
     def sweep(self, older_than_s: float) -> int:
         """Remove drafts of writers that were killed; how many."""

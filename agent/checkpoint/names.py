@@ -106,6 +106,16 @@ def manifests(job: str) -> str:
     return f"jobs/{_job(job)}/manifests"
 
 
+def job_folder(job: str) -> str:
+    """The folder of all that a job has."""
+    return f"jobs/{_job(job)}"
+
+
+def leases(job: str) -> str:
+    """The folder of what says who may delete."""
+    return f"jobs/{_job(job)}/leases"
+
+
 def checkpoint_id(step: int, generation: int) -> str:
     """The id of a checkpoint."""
     return _id(f"{step}-{generation}")

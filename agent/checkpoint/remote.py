@@ -163,6 +163,9 @@ class RemoteBackend:
 
         self._attempts().run(remove)
 
+    def prune(self, folder: str) -> None:
+        """Nothing: folders are no more than parts of names."""
+
     def sweep(self, older_than_s: float) -> int:
         """Nothing: there are no drafts."""
         return 0

@@ -67,6 +67,9 @@ class Backend(Protocol):
     def delete(self, name: str) -> None:
         """Remove if there."""
 
+    def prune(self, folder: str) -> None:
+        """Remove empty folders, from this one down."""
+
     def sweep(self, older_than_s: float) -> int:
         """Remove drafts older than that; how many."""
 
@@ -179,6 +182,11 @@ class Store:
         """Remove `name` if it is there."""
         with self._explained(f"cannot delete {name}"):
             self._backend.delete(name)
+
+    def prune(self, folder: str) -> None:
+        """Remove the folders below this one, and itself, as far as nothing is in them."""
+        with self._explained(f"cannot delete {folder}"):
+            self._backend.prune(folder)
 
     def sweep(self, older_than_s: float = DRAFT_AGE_S) -> int:
         """Remove what killed writers left behind, older than that; how many files."""

@@ -1,0 +1,105 @@
+"""A lease on the storage: of several who would collect a job's garbage, one does.
+
+The holder's file is created put-if-absent and says who holds it. Whose file is older than LEASE_S, by the
+storage's own clock, has died: the next one takes it over. The holder renews it while it works, and looks
+before each stage whether it is still its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from agent.checkpoint import names
+from agent.checkpoint.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.checkpoint.store import Store
+
+LEASE_S = 600.0
+_FILE = "collector.json"
+_BYTES_MAX = 4096
+
+
+class LeaseHeldError(CheckpointError):
+    """Someone else is at it. Names who."""
+
+
+class Lease:
+    """Held until `release`. `now_s`: when it was taken, by the storage's clock; None: it does not say."""
+
+    def __init__(self, store: Store, job: str) -> None:
+        self._store, self._job = store, job
+        self._mark = uuid.uuid4().hex
+        self._content = json.dumps(
+            {"host": socket.gethostname(), "pid": os.getpid(), "mark": self._mark}, separators=(",", ":")
+        ).encode()
+        self.now_s: float | None = None
+
+    @property
+    def _name(self) -> str:
+        return f"{names.leases(self._job)}/{_FILE}"
+
+    def take(self) -> None:
+        """Raises LeaseHeldError when another living process has it."""
+        if not self._store.put(self._name, self._content):
+            self._take_over()
+        self.check()
+        self.now_s = self._ages().get(_FILE)
+
+    def check(self) -> None:
+        """Raises LeaseHeldError when it has been taken over."""
+        holder = self._holder()
+        if holder != self._content:
+            raise LeaseHeldError(
+                f"storage {self._store.url}: garbage of job {self._job} is being collected by "
+                f"{holder.decode(errors='replace') or 'nobody'}"
+            )
+
+    def renew(self) -> None:
+        """Hold it for another LEASE_S."""
+        self.check()
+        self._store.replace(self._name, self._content)
+
+    def release(self) -> None:
+        """Let the next one have it."""
+        if self._holder() == self._content:
+            self._store.delete(self._name)
+
+    def _take_over(self) -> None:
+        stamp = f"{names.leases(self._job)}/{self._mark}"
+        self._store.put(stamp, b"now")
+        try:
+            ages = self._ages()
+        finally:
+            self._store.delete(stamp)
+        taken, now = ages.get(_FILE), ages.get(self._mark)
+        if taken is not None and (now is None or now - taken < LEASE_S):
+            self.check()
+        self._store.delete(self._name)
+        self._store.put(self._name, self._content)
+
+    def _ages(self) -> dict[str, float | None]:
+        return {entry.name: entry.modified_s for entry in self._store.walk(names.leases(self._job))}
+
+    def _holder(self) -> bytes:
+        try:
+            return self._store.read(self._name, _BYTES_MAX)
+        except FileNotFoundError:
+            return b""
+
+
+@contextmanager
+def held(store: Store, job: str) -> Iterator[Lease]:
+    """A lease for the length of a with block. Raises LeaseHeldError."""
+    lease = Lease(store, job)
+    lease.take()
+    try:
+        yield lease
+    finally:
+        lease.release()
