@@ -17,6 +17,7 @@ from controlplane.core import (
     loading,
     members,
     nodes,
+    partners,
     placing,
     releasing,
     restore,
@@ -195,6 +196,7 @@ def _drive(m: Machine, job: Job) -> None:
             m.touch(job)
         saving.tend(m, job)
         sparing.tend(m, job)
+        partners.tend(m, job)
     members.bury_again(m, job)
 
 

@@ -51,8 +51,10 @@ def _ended(m: Machine, job: Job) -> None:
 
 
 def ended(m: Machine, job: Job) -> None:
-    """Tell the nodes where processes of an ended job still live."""
-    for node in dict.fromkeys(member.node for member in job.members.values() if member.alive):
+    """Tell the nodes where processes of an ended job still live, or copies of its snapshots."""
+    living = [member.node for member in job.members.values() if member.alive]
+    keepers = [node.name for node in m.nodes.values() if node.copies_of(job.name)]
+    for node in dict.fromkeys((*living, *keepers)):
         order_complete(m, job, node, job.phase is JobPhase.FINISHED, job.reason)
 
 
