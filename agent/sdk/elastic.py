@@ -18,7 +18,7 @@ from agent.sdk import keeping, restore
 from agent.sdk.environment import announce
 from agent.sdk.errors import Interrupted, RestoreError, SessionError
 from agent.sdk.formation import Resume
-from agent.sdk.groups import gather_numbers, is_broken_collective
+from agent.sdk.groups import carrier, gather_numbers, is_broken_collective
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -190,16 +190,38 @@ class _Loop:
         port = session._groups.formed()
         formed = time.monotonic()
         if session._late:
-            rows = gather_numbers([port], session.device, session._world_size)
+            rows = self._gather([port])
             session._groups.narrow(port, {row[0] for row in rows})
+            session._groups.grow()
             session._completed = formation.resume.step
         session._pending = functools.partial(self._place, formation, port, begun, formed)
         if not session._late:
             session.restore()
 
     def _place(self, formation: Formation, port: int, begun: float, formed: float) -> None:
+        if self._session._late:
+            self._settle()
         self._restore(formation, port)
         self._go(formation, begun, formed)
+
+    def _gather(self, numbers: list[int]) -> list[list[int]]:
+        session = self._session
+        device = carrier(session._backend, session.device)
+        return gather_numbers(numbers, device, session._world_size)
+
+    def _settle(self) -> None:
+        """Meshes have been made in the function: learn which connections are their groups'."""
+        session = self._session
+        if session._backend != "gloo":
+            return
+        own = session._groups.listeners()
+        counts = self._gather([len(own)])
+        most = max(row[0] for row in counts)
+        if most > 1:
+            rows = self._gather([*own, *[0] * (most - len(own))])
+            session._groups.settle(set(own), {port for row in rows for port in row if port})
+        else:
+            session._groups.settle(set(), set())
 
     def _go(self, formation: Formation, begun: float, formed: float) -> None:
         session, gate = self._session, self._gate

@@ -48,6 +48,7 @@ class Groups:
         self._served: frozenset[sockets.Handle] = frozenset()
         self._before: frozenset[sockets.Handle] = frozenset()
         self._window: frozenset[sockets.Handle] | None = None
+        self._growing = False  # the script still makes groups of its own
         self._lock = threading.Lock()
         self._address = address
         self._active = 0
@@ -89,6 +90,25 @@ class Groups:
             self._window = frozenset(handle for handle, known in found.items() if known and known[1])
         return listeners[0] if len(listeners) == 1 else 0
 
+    def grow(self) -> None:
+        """The script is about to make groups of its own (meshes): what connects to a peer from now on is
+        taken for theirs, until `settle`."""
+        with self._lock:
+            self._growing = True
+
+    def listeners(self) -> list[int]:
+        """The ports at which this process's groups were accepted, those of the script's own among them."""
+        known = [sockets.ports(handle) for handle in sockets.opened() - self._before]
+        return sorted(found[0] for found in known if found and not found[1])
+
+    def settle(self, own: set[int], peers: set[int]) -> None:
+        """The groups stand: theirs is what was accepted at these ports of ours, or is connected to those."""
+        found = {handle: sockets.ports(handle) for handle in sockets.opened() - self._before}
+        theirs = {h for h, known in found.items() if known and (known[0] in own or known[1] in peers)}
+        with self._lock:
+            self._growing = False
+            self._window = (self._window or frozenset()) | theirs
+
     def narrow(self, own: int, peers: set[int]) -> None:
         """Only sockets accepted at our port or connected to a peer's port are the group's."""
         if self.backend != "gloo" or not own or 0 in peers:
@@ -110,6 +130,8 @@ class Groups:
             if window is None:  # still forming: everything opened since is the store's or the group's
                 ours = self._ours()
                 window = frozenset(h for h in sockets.opened() - self._before if h.inode not in ours)
+            elif self._growing:
+                window |= self._near(window)
             for handle in window:
                 known = sockets.ports(handle)
                 if known and known[1]:
@@ -118,10 +140,16 @@ class Groups:
             _abort()
         return True
 
+    def _near(self, window: frozenset[sockets.Handle]) -> frozenset[sockets.Handle]:
+        """What was opened since and leads to where the group's peers are."""
+        peers = {known[2] for handle in window if (known := sockets.ports(handle))}
+        since = {handle: sockets.ports(handle) for handle in sockets.opened() - self._before}
+        return frozenset(handle for handle, known in since.items() if known and known[2] in peers)
+
     def dissolve(self) -> None:
         """From the main thread: the generation is over, its groups go."""
         with self._lock:
-            self._active = 0
+            self._active, self._growing = 0, False
         _abort()
         # A failed init has counted the group it did not make: names would differ between ranks.
         distributed_c10d._world.group_count = 0
@@ -207,6 +235,11 @@ def device_for(backend: str, local_rank: int) -> torch.device:
     device = torch.device("cuda", local_rank % max(torch.cuda.device_count(), 1))
     torch.cuda.set_device(device)
     return device
+
+
+def carrier(backend: str, device: torch.device) -> torch.device:
+    """Where what goes through the group must lie: gloo moves memory of the host, nccl of the GPU."""
+    return device if backend == "nccl" else torch.device("cpu")
 
 
 def gather_numbers(numbers: list[int], device: torch.device, world_size: int) -> list[list[int]]:

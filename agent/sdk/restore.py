@@ -15,7 +15,7 @@ from agent.checkpoint import layout
 from agent.checkpoint.arena import Arena
 from agent.sdk import shards, snapshot, transfer
 from agent.sdk.errors import RestoreError
-from agent.sdk.groups import gather_numbers
+from agent.sdk.groups import carrier, gather_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,8 +118,7 @@ class _Exchange:
 
     def __init__(self, session: Session, resume: Resume, port: int) -> None:
         self._session, self._resume, self._port = session, resume, port
-        # gloo moves memory of the host; point to point it knows no other.
-        self._device = session.device if session._backend == "nccl" else torch.device("cpu")
+        self._device = carrier(session._backend, session.device)
         self._gifts: dict[tuple[int, int], _Gift] = {}  # by word and share
         self._pieces: dict[int, _Assembly] = {}
         self._word = shards.number(session._shard)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.board import Board
-from agent.checkpoint.arena import Arena
+from agent.checkpoint.arena import Arena, SlotState
 from agent.frames import Decoder, FrameError, Message, encode
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class Node:
         self.incidents: list[dict[str, Any]] = []
         self.generations: list[Message] = []
         self.released = -1
+        self.shards: dict[int, str] = {}  # what each rank holds
         self.complete = False
         self.hold = False  # do not form while true
         self._selector = selectors.DefaultSelector()
@@ -184,6 +185,7 @@ class Node:
 
     def on_tracked(self, member: Member, message: Message) -> None:
         member.shard = message["shard"]
+        self.shards[member.rank] = member.shard
         if member.arena is None or member.arena.slot_bytes < message["bytes"]:
             member.arena = Arena.create(self.shm / f"{member.name}.arena", message["bytes"])
         self.say(
@@ -251,6 +253,8 @@ class Node:
             ready = self.members[name].ready
             held.append(ready["held_step"] if ready else -1)
         best = max(held)
+        if any(shard not in ("", "all") for shard in self.shards.values()):
+            return self.resume_sharded(seats, held)
         if best >= 0:
             return {"tier": "donor", "step": best, "rank": held.index(best), "member": "", "checkpoint": ""}
         saved = [m for m in self.members.values() if m.snapshot[1] >= 0]
@@ -265,6 +269,31 @@ class Node:
                 "checkpoint": "",
                 "arena": str(newest.arena.path),
             }
+        return {"tier": "fresh", "step": 0, "rank": -1, "member": "", "checkpoint": ""}
+
+    def resume_sharded(self, seats: list[str], held: list[int]) -> Message:
+        """The newest step at which every shard is held by a living rank or lies in somebody's arena; each
+        shard from its nearest copy."""
+        steps: dict[int, dict[str, tuple[int, str]]] = {}
+        for rank, step in enumerate(held):
+            if step >= 0 and self.members[seats[rank]].shard:
+                steps.setdefault(step, {}).setdefault(self.members[seats[rank]].shard, (rank, ""))
+        for name, member in self.members.items():
+            for slot in member.arena.slots if member.arena is not None else ():
+                if slot.state == SlotState.READY:
+                    home = next(rank for rank, shard in self.shards.items() if shard == member.shard)
+                    place = seats.index(name) if name in seats else home
+                    steps.setdefault(slot.step, {}).setdefault(member.shard, (place, name))
+        wanted = set(self.shards.values())
+        for step, copies in sorted(steps.items(), reverse=True):
+            if copies.keys() >= wanted:
+                sources = [
+                    {"shard": shard, "tier": "memory" if name else "donor", "rank": rank, "member": name}
+                    | ({"arena": str(self.shm / f"{name}.arena")} if name else {})
+                    for shard, (rank, name) in copies.items()
+                ]
+                tier = max(str(source["tier"]) for source in sources)
+                return {"tier": tier, "step": step, "rank": 0, "sources": sources}
         return {"tier": "fresh", "step": 0, "rank": -1, "member": "", "checkpoint": ""}
 
     def form(self, seats: list[str]) -> None:
