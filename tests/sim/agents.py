@@ -9,11 +9,11 @@ from controlplane.core import events as ev
 from controlplane.core.model import (
     NO_STEP,
     Cause,
-    CheckpointRecord,
     Failure,
     MemberPhase,
 )
 from tests.sim.ranks import IN_GROUP, Rank
+from tests.sim.saves import SAVE_ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,8 +37,7 @@ class Agent:
         self.cut_until = 0.0  # no packet passes to or from the leader
         self.linked = 0  # the term of the leader that it has a stream to, 0: none
         self.ranks: dict[str, Rank] = {}
-        self.persisted: dict[str, CheckpointRecord] = {}
-        self.published: set[str] = set()
+        self.answers: dict[tuple[Any, ...], ev.Event] = {}  # to orders that are done
         world.clock.after(world.rng.uniform(0.0, 0.5), self._beat)
 
     # -------------------------------------------------------------- towards the leader
@@ -75,6 +74,9 @@ class Agent:
         self.seq += 1
         statuses = tuple(rank.status() for rank in self.ranks.values())
         self.send(ev.NodeBeat(self.name, self.incarnation, self.seq, self.port, statuses))
+        for rank in self.ranks.values():
+            for request in rank.asks if rank.alive else ():
+                self.ask(rank, request)
 
     def report(self, rank: Rank) -> None:
         """Something about a member changed."""
@@ -198,38 +200,19 @@ class Agent:
 
     # -------------------------------------------------------------- checkpoints
 
-    def persist(self, order: fx.Persist) -> None:
-        done = self.persisted.get(order.checkpoint)
-        if done is not None:
-            self.send(ev.Persisted(self.name, self.incarnation, done))
-            return
+    def ask(self, rank: Rank, request: str) -> None:
+        """A script wants a checkpoint; said again with every beat until it is told."""
+        step, generation = rank.asks[request]
+        self.send(
+            ev.CheckpointAsked(
+                self.name, self.incarnation, rank.spec.job, rank.name, generation, step, request
+            )
+        )
+
+    def told(self, order: fx.CheckpointTold) -> None:
         rank = self.ranks.get(order.member)
-        line = rank.slots.get(order.step) if rank else None
-        delay = self.world.rng.uniform(0.2, 3.0)
-        self.world.clock.after(delay, lambda: self._persisted(order, line, self.incarnation))
-
-    def _persisted(self, order: fx.Persist, line: str | None, incarnation: int) -> None:
-        if incarnation != self.incarnation or order.checkpoint in self.persisted:
-            return
-        job, name = order.spec.job, order.checkpoint
-        if line is None or self.world.faulty("storage"):
-            reason = "the snapshot was overwritten" if line is None else "no space left on the storage"
-            self.send(ev.PersistFailed(self.name, self.incarnation, job, name, reason))
-            return
-        record = CheckpointRecord(
-            job, name, order.step, order.generation, order.kind, order.base, f"digest of {name}", 100, 10,
-            order.versions,
-        )  # fmt: skip
-        self.persisted[name] = record
-        self.world.storage.chunks[name] = line
-        self.send(ev.Persisted(self.name, self.incarnation, record))
-
-    def publish(self, order: fx.Publish) -> None:
-        name, storage = order.record.id, self.world.storage
-        if name not in storage.lines:
-            assert name in storage.chunks, f"{name} is published but its chunks are not there"
-            storage.publish(name)
-        self.send(ev.Published(self.name, self.incarnation, order.spec.job, name))
+        if rank is not None:
+            rank.asks.pop(order.request, None)
 
     def load(self, order: fx.Load) -> None:
         name = order.record.id
@@ -250,7 +233,7 @@ class Agent:
         """The agent process is killed and comes back; its ranks do not notice."""
         self.incarnation += 1
         self.seq, self.linked = 0, 0
-        self.persisted = {}
+        self.answers = {}
 
     def reboot(self) -> None:
         """The whole node goes down and comes back empty."""
@@ -273,7 +256,7 @@ ORDERS: dict[type[Any], Callable[[Agent, Any], None]] = {
     fx.Kill: Agent.kill,
     fx.Complete: Agent.complete,
     fx.Release: Agent.release,
-    fx.Persist: Agent.persist,
-    fx.Publish: Agent.publish,
+    fx.CheckpointTold: Agent.told,
     fx.Load: Agent.load,
+    **SAVE_ORDERS,
 }

@@ -41,6 +41,8 @@ class Rank:
     line: str = ""
     slots: dict[int, str] = field(default_factory=dict)  # step -> lineage; the arena outlives the process
     slot_generation: int = 0
+    ready: set[int] = field(default_factory=set)  # steps of this line of its life that it ever kept
+    asks: dict[str, tuple[int, int]] = field(default_factory=dict)  # request -> (step, generation)
     released: int = NO_STEP
     void: int = NO_STEP
     failure: Failure | None = None
@@ -76,6 +78,7 @@ class Rank:
             snapshot_step=newest,
             snapshot_generation=self.slot_generation if newest > NO_STEP else 0,
             failure=self.failure,
+            state_bytes=self.agent.world.state_bytes,
         )
 
     def finish(self) -> None:
@@ -91,6 +94,7 @@ class Rank:
 
     def snapshot(self) -> bool:
         """Copy the state into the slot that may be overwritten; False when neither may."""
+        self.ready.add(self.held)
         if self.held in self.slots:
             self.slot_generation = self.generation
             return True
@@ -101,6 +105,7 @@ class Rank:
             elif newer <= self.void:
                 del self.slots[newer]
             else:
+                self.ready.discard(self.held)
                 return False
         self.slots[self.held] = self.line
         self.slot_generation = self.generation
@@ -140,6 +145,7 @@ class Group:
         for rank in self.members.values():
             rank.held, rank.line, rank.phase = resume.step, line, MemberPhase.RUNNING
             rank.slots = {s: ln for s, ln in rank.slots.items() if s <= resume.step}
+            rank.ready = {s for s in rank.ready if s <= resume.step}
             rank.agent.report(rank)
             if rank.held >= self.world.steps:
                 rank.finish()
@@ -183,8 +189,12 @@ class Group:
             rank.agent.started(rank)
         if rank.held >= self.world.steps:
             rank.finish()
-        elif rank.held % rank.spec.snapshot_every == 0:
+        elif rank.held % rank.spec.snapshot_every == 0 or rank.held in self.world.ask_steps:
             rank.save()
+        if rank.held in self.world.ask_steps:
+            request = f"{rank.name} at {rank.held} in {number}"
+            rank.asks[request] = (rank.held, number)
+            rank.agent.ask(rank, request)
 
     def _break(self) -> None:
         """A peer is gone: some of its neighbours see their connection break, the others hang."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core import effects as fx
-from controlplane.core.model import NO_STEP, Tier
+from controlplane.core import events as ev
+from controlplane.core.model import NO_STEP, MemberPhase, Tier
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +24,9 @@ class Safety:
         self.best: dict[tuple[str, str], int] = {}  # (job, lineage) -> newest completed step
         self.committed: dict[str, int] = {}  # checkpoint -> step
         self.bad: set[str] = set()
+        self.collected: set[str] = set()
+        self.forgotten: dict[str, int] = {}  # those whose records etcd was asked to delete
+        self.heard: dict[tuple[str, str], None] = {}  # askings that this leader has not answered
         self.forms = 0
 
     def effect(self, effect: fx.Effect) -> None:
@@ -30,6 +34,57 @@ class Safety:
         check = CHECKS.get(type(effect))
         if check is not None:
             check(self, effect)
+
+    def event(self, event: ev.Event) -> None:
+        """An event reaches the leader: an asking that it takes is one that it has to answer."""
+        if isinstance(event, ev.CheckpointAsked) and self.world.cluster is not None:
+            node = self.world.cluster.machine.nodes.get(event.node)
+            if node is not None and node.incarnation == event.incarnation and node.state != "expected":
+                self.heard[event.member, event.request] = None
+
+    def store(self, effect: fx.Store) -> None:
+        """Records that etcd is to forget: never the newest good one."""
+        for name in effect.forget:
+            self.forgotten[name] = self.committed.get(name, 0)
+        good = {n: s for n, s in self.committed.items() if n not in self.bad}
+        if effect.forget and good:
+            newest = max(good, key=lambda name: good[name])
+            assert newest not in effect.forget, f"the newest good checkpoint {newest} is given up"
+
+    def crashed(self) -> None:
+        """The leader is gone, and what it heard with it."""
+        self.heard = {}
+
+    def told(self, effect: fx.CheckpointTold) -> None:
+        assert effect.reason, f"{effect.request} is answered without a reason"
+        self.heard.pop((effect.member, effect.request), None)
+
+    def release(self, effect: fx.Release) -> None:
+        """Older slots may go: then this step must have been READY on all ranks, or all live with it."""
+        generation = self.world.etcd.generations[effect.job]
+        ranks = {name: rank for agent in self.world.agents for name, rank in agent.ranks.items()}
+        for seat in generation.seats:
+            rank = ranks.get(seat.member)
+            if rank is None or generation.resume.step >= effect.step:
+                continue
+            lives = rank.phase is MemberPhase.FINISHED and rank.held == effect.step
+            assert lives or effect.step in rank.ready, f"{effect.step} is released, {rank.name} had it never"
+
+    def collecting(self, effect: fx.Collect) -> None:
+        """What goes from storage must have left etcd before, and nothing that stays may need it."""
+        held = {name: r for (job, name), r in self.world.etcd.checkpoints.items() if job == effect.spec.job}
+        for name in effect.remove:
+            assert name not in held, f"{name} is collected, but etcd holds it"
+        bases = {record.base for record in held.values()}
+        assert not bases.intersection(effect.remove), f"a base of {bases} is collected"
+        self.collected.update(effect.remove)
+
+    def stored(self) -> None:
+        """After every write: the newest good checkpoint that was committed is one that etcd still holds."""
+        left = [n for n in self.committed if n not in self.bad and n not in self.collected]
+        for name in left:
+            whole = self.world.storage.whole(name)
+            assert whole, f"committed checkpoint {name} has lost a chunk, or its manifest"
 
     def form(self, effect: fx.Form) -> None:
         assert effect.generation in self.world.etcd.written, "a Form names a generation that etcd never saw"
@@ -46,7 +101,11 @@ class Safety:
             return
         held = self.world.etcd.checkpoints[(effect.job, effect.checkpoint)]
         assert held.published and not held.bad, f"{effect.checkpoint} is committed, but etcd says otherwise"
-        assert effect.checkpoint in self.world.storage.lines, f"{effect.checkpoint} has no manifest"
+        storage, spec = self.world.storage, self.world.spec
+        assert storage.whole(effect.checkpoint), f"{effect.checkpoint} has no manifest, or lacks a chunk"
+        assert effect.checkpoint not in self.committed, f"{effect.checkpoint} is committed twice"
+        if spec.mirror and spec.commit_when == "both":
+            assert effect.checkpoint in storage.mirrored, f"{effect.checkpoint} is not on both storages"
         self.committed[effect.checkpoint] = effect.record.step
 
     def formed(self, group: Group) -> None:
@@ -64,7 +123,7 @@ class Safety:
         reader = group.members[resume.rank]
         assert reader.generation == generation.number
         if self.world.line_count:
-            left = [name for name in self.committed if name not in self.bad]
+            left = [n for n in self.committed if n not in self.bad and n not in self.collected]
             assert not left, f"begins again although checkpoints {left} are good"
 
     def stepped(self, group: Group) -> None:
@@ -85,12 +144,18 @@ class Safety:
     def finished(self) -> None:
         """At the end: nothing that was committed is lost, and every rank of the job is at the last step."""
         etcd = self.world.etcd
-        for name in self.committed:
+        assert not self.heard, f"never answered: {list(self.heard)}"
+        self.stored()
+        for name in [name for name in self.committed if name not in self.collected]:
+            if (self.world.spec.job, name) not in etcd.checkpoints:
+                assert name in self.forgotten, f"committed checkpoint {name} is lost"
+                continue
             record = etcd.checkpoints[(self.world.spec.job, name)]
             assert record.published, f"committed checkpoint {name} is lost"
             assert not record.bad or name in self.world.storage.rotten or name in self.bad
         if self.world.elastic and self.world.spec.storage and not self.world.quiet_failures:
             best = max((s for n, s in self.committed.items() if n not in self.bad), default=0)
+            assert max(self.forgotten.values(), default=0) <= best
             assert best == self.world.steps, f"finished, but the newest checkpoint is of step {best}"
 
 
@@ -98,4 +163,7 @@ CHECKS: dict[type[Any], Callable[[Safety, Any], None]] = {
     fx.Form: Safety.form,
     fx.Launch: Safety.launch,
     fx.CheckpointChanged: Safety.checkpoint,
+    fx.CheckpointTold: Safety.told,
+    fx.Release: Safety.release,
+    fx.Store: Safety.store,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core import effects as fx
@@ -19,6 +19,7 @@ from tests.sim.etcd import Etcd
 from tests.sim.faults import FAULTS, WEIGHTS
 from tests.sim.ranks import Group
 from tests.sim.safety import Safety
+from tests.sim.saves import Storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,19 +35,6 @@ SETTINGS = CoreSettings(
 
 class Stuck(AssertionError):
     """Faults have stopped, and the job does not come to its end."""
-
-
-@dataclass
-class Storage:
-    """What a shared storage holds: the lineage of state of every checkpoint."""
-
-    chunks: dict[str, str] = field(default_factory=dict)
-    lines: dict[str, str] = field(default_factory=dict)  # manifests that can be seen
-    rotten: set[str] = field(default_factory=set)
-
-    def publish(self, name: str) -> None:
-        """Put the manifest, if it is not there."""
-        self.lines.setdefault(name, self.chunks[name])
 
 
 @dataclass(frozen=True)
@@ -81,7 +69,12 @@ class World:
             job="j", argv=("train.py",), cwd="/", nnodes_min=options.nodes, nnodes_max=options.nodes,
             nproc_per_node=rng.choice((1, 2)), spares_per_node=rng.choice((0, 1)), max_restarts=100_000,
             storage=rng.choice(("", "file:///c")), snapshot_every=3, checkpoint_every=6, full_every=12,
+            keep_last=rng.choice((0, 1, 2)), keep_every=rng.choice((0, 12)), scrub_every_s=rng.choice((0, 4)),
+            checkpoint_every_s=rng.choice((0, 0, 1.0)), checkpoint_auto=rng.random() < 0.1,
+            mirror=rng.choice(("", "", "file:///d")), commit_when=rng.choice(("both", "first")),
         )  # fmt: skip
+        self.state_bytes = rng.choice((100, 100 << 20))
+        self.ask_steps = {rng.randrange(1, options.steps) for _ in range(rng.choice((0, 1, 3)))}
         self.loss = rng.choice((0.0, 0.0, 0.02, 0.1))
         self.dirty_chance = rng.choice((0.0, 0.1))
         self.launch_shows, self.fences = rng.random() < 0.5, rng.random() < 0.7
@@ -166,6 +159,7 @@ class World:
         """kill -9 of the coordinator."""
         self.cluster = None
         self.term = -1
+        self.safety.crashed()
         self.clock.after(self.rng.uniform(0.5, 4.0), self.elect)
 
     def broken(self, agent: Agent) -> None:
@@ -184,6 +178,7 @@ class World:
         if self.cluster is None:
             return
         self.events += 1
+        self.safety.event(event)
         effects = self.cluster.step(self.clock.now, event)
         self.cluster.check()
         self._record(event, effects)

@@ -3,7 +3,7 @@
 submit nodes=2 nproc=1 spares=1 storage=file:///c   a user submits job `j`
 elect                                               this coordinator leads, from what etcd holds
 crash                                               the leader is gone (etcd and nodes stay)
-hello NODE [launcher=x] [incarnation=n]             an agent connects, listing the members it has
+hello NODE [launcher=x] [incarnation=n] [domain=d] [peer=host:port]   an agent connects, listing what it has
 break NODE                                          its stream breaks
 lose NODE                                           the machine is gone, its members with it
 beat NODE                                           a heartbeat
@@ -18,6 +18,8 @@ published | loaded | mirrored | collected | scrubbed   the newest such order is 
 failed REASON on=NODE                               a Persist or Seal is not
 ask STEP [request=r] [on=NODE]                      every seat's script wants a checkpoint of that step
 found ID[,ID ...] [job=j] [digest=d]                these checkpoints were found whole on a storage
+keep NODE MEMBER step= gen= [shard= rank=]          a node keeps a copy of that member's snapshot from now on
+brought [REASON] [on=NODE] [because=rot]            every Load and Fetch that is not answered yet is done, or not
 wait SECONDS                                        time passes, with a Tick at every deadline
 stop REASON                                         a user ends the job
 """
@@ -40,9 +42,11 @@ from controlplane.core.model import (
     JobSpec,
     MemberPhase,
     MemberStatus,
+    PeerCopy,
     Role,
 )
 from tests.sim.etcd import Etcd
+from tests.transcripts import restores
 from tests.transcripts.show import show
 
 if TYPE_CHECKING:
@@ -55,6 +59,8 @@ STATUS_FIELDS = {
     "snap": "snapshot_step",
     "snapgen": "snapshot_generation",
     "before": "snapshot_before",
+    "former": "former_step",
+    "formergen": "former_generation",
     "bytes": "state_bytes",
 }
 FAILURE_FIELDS = ("cause", "exception", "traceback", "code", "signal", "age", "message")
@@ -68,6 +74,7 @@ class Host:
     incarnation: int = 1
     seq: int = 0
     members: dict[str, MemberStatus] = dataclasses.field(default_factory=dict)
+    copies: dict[str, PeerCopy] = dataclasses.field(default_factory=dict)
 
 
 class Play:
@@ -82,6 +89,7 @@ class Play:
         self.asked: list[fx.Store] = []
         self.last: dict[type[Any], Any] = {}
         self.writing: list[fx.Persist] = []
+        self.bringing: list[fx.Load | fx.Fetch] = []
         self.lines: list[str] = []
 
     def do(self, line: str) -> list[str]:
@@ -104,6 +112,8 @@ class Play:
                 self.asked.append(effect)
             elif isinstance(effect, fx.Persist) and effect not in self.writing:
                 self.writing.append(effect)
+            elif isinstance(effect, fx.Load | fx.Fetch) and effect not in self.bringing:
+                self.bringing.append(effect)
             elif isinstance(effect, fx.Launch):
                 self._launched(effect)
 
@@ -152,27 +162,29 @@ class Play:
         launcher = named.get("launcher", f"{name}-1")
         host = self.hosts.setdefault(name, Host(launcher))
         if launcher != host.launcher:
-            host.launcher, host.members = launcher, {}
+            host.launcher, host.members, host.copies = launcher, {}, {}
         incarnation = int(named.get("incarnation", host.incarnation))
         if incarnation != host.incarnation:
             host.incarnation, host.seq = incarnation, 0
         listed = tuple(s for s in host.members.values() if s.phase is not MemberPhase.LAUNCHED)
         slots = int(named.get("slots", 8))
-        self.feed(ev.NodeJoined(name, incarnation, launcher, name, slots, 29500, listed))
+        more = named.get("domain", ""), named.get("peer", ""), tuple(host.copies.values())
+        self.feed(ev.NodeJoined(name, incarnation, launcher, name, slots, 29500, listed, *more))
 
     def broken(self, plain: list[str], named: dict[str, str]) -> None:
         host = self.hosts[plain[0]]
         self.feed(ev.NodeBroken(plain[0], host.incarnation, "connection reset"))
 
     def lose(self, plain: list[str], named: dict[str, str]) -> None:
-        self.hosts[plain[0]].members = {}
+        self.hosts[plain[0]].members, self.hosts[plain[0]].copies = {}, {}
         self.broken(plain, named)
 
     def beat(self, plain: list[str], named: dict[str, str]) -> None:
         host = self.hosts[plain[0]]
         host.seq += 1
         listed = tuple(s for s in host.members.values() if s.phase is not MemberPhase.LAUNCHED)
-        self.feed(ev.NodeBeat(plain[0], host.incarnation, host.seq, 29500 + host.seq, listed))
+        copies = tuple(host.copies.values())
+        self.feed(ev.NodeBeat(plain[0], host.incarnation, host.seq, 29500 + host.seq, listed, copies))
 
     def report(self, plain: list[str], named: dict[str, str]) -> None:
         member, phase = plain[0], MemberPhase(plain[1])
@@ -336,24 +348,9 @@ class Play:
                     100,
                     ((0, step),),
                     True,
-                )  # fmt: skip
+                )
             )
         self.feed(ev.CheckpointsFound(named.get("job", "j"), tuple(records)))
-
-    def loaded(self, plain: list[str], named: dict[str, str]) -> None:
-        order: fx.Load = self.last[fx.Load]
-        node, reason = self.hosts[order.node], " ".join(plain)
-        self.feed(
-            ev.Loaded(
-                order.node,
-                node.incarnation,
-                order.spec.job,
-                order.record.id,
-                order.member,
-                reason,
-                bool(reason) and named.get("because", "rot") == "rot",
-            )
-        )
 
     def wait(self, plain: list[str], named: dict[str, str]) -> None:
         end = self.now + float(plain[0])
@@ -409,7 +406,9 @@ COMMANDS: dict[str, Callable[[Play, list[str], dict[str, str]], None]] = {
     "ask": Play.ask,
     "found": Play.found,
     "published": Play.published,
-    "loaded": Play.loaded,
+    "loaded": restores.loaded,
+    "keep": restores.keep,
+    "brought": restores.brought,
     "wait": Play.wait,
     "stop": Play.stop,
 }
