@@ -17,7 +17,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.checkpoint.shm import PAGE_BYTES, ArenaError, align, allocate, locked, populate
+from agent.checkpoint.shm import PAGE_BYTES, ArenaError, align, allocate, locked, touch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,7 +164,7 @@ class Arena:
         except (ArenaError, OSError, ValueError) as error:
             os.close(descriptor)
             raise ArenaError(str(error)) from error
-        populate(memory)
+        touch(memory)
         arena = cls(target, descriptor, memory)
         if owner:
             arena._clear_pins()

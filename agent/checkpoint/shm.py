@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 PAGE_BYTES = 4096
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; the mmap module has no name for it
+_FAULT_AROUND_BYTES = 64 << 10  # the kernel's default
+_TOUCH_PIECE_BYTES = 64 << 20
 _LOCK_TIMEOUT_S = 2.0  # locks are held for microseconds: longer means the holder is stopped
 _LOCK_POLL_S = 0.0005
 
@@ -58,6 +60,14 @@ def populate(memory: mmap.mmap) -> None:
     except OSError:  # an older kernel: writing one byte of each page does the same, slower
         for offset in range(0, len(memory), PAGE_BYTES):
             memory[offset] = memory[offset]
+
+
+def touch(memory: mmap.mmap) -> None:
+    """Map pages that are in memory already. To read one byte maps the pages around it as well, for writing
+    too: a tenth of the time of `populate`. Other threads run between the pieces."""
+    with memoryview(memory) as view:
+        for start in range(0, len(view), _TOUCH_PIECE_BYTES):
+            bytes(view[start : start + _TOUCH_PIECE_BYTES : _FAULT_AROUND_BYTES])
 
 
 @contextmanager
