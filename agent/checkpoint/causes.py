@@ -1,8 +1,8 @@
 """What a storage driver's exception means: worth another attempt, or a thing that somebody has to mend.
 
-Drivers raise what they like, and wrap it. So the whole chain of causes is read, for the service's own code
-first, then the HTTP status, then the kind of exception, then the errno. Classes of drivers are known by their
-names: no driver is imported for it."""
+Drivers raise what they like, and wrap it. So the chain of causes is read from the outside in, each link for
+the service's own code, then the HTTP status, the kind of exception, the errno: the first that says something
+counts. Classes of drivers are known by their names: no driver is imported for it."""
 
 from __future__ import annotations
 
@@ -110,8 +110,7 @@ _ACCESS = (_RENEW, _WRONG, _DENIED)
 
 def transient(error: BaseException) -> str | None:
     """The kind of a failure that may pass by itself, None for one that will not."""
-    links = list(_chain(error))
-    for link in links:
+    for link in _chain(error):
         code, status = _code(link), _status(link)
         if code in _CODE_MENDS:
             return None
@@ -119,12 +118,11 @@ def transient(error: BaseException) -> str | None:
             return _TRANSIENT_CODES[code]
         if status is not None:
             return _of_status(status)
-    for link in links:
         found = next((_CLASSES[name] for name in _classes(link) if name in _CLASSES), None)
         number = getattr(link, "errno", None) or 0
         if found is not None or number in _ERRNOS:
             return found or _ERRNOS[number]
-        if number in _ERRNO_MENDS:
+        if number in _ERRNO_MENDS and number != errno.EIO:  # which drivers say for want of a better one
             return None
     return None
 

@@ -22,12 +22,14 @@ T = TypeVar("T")
 _EXTRAS = {"s3": "holdfast[s3]", "s3a": "holdfast[s3]"}
 _CONNECTIONS = 32
 _GRACE_S = 5.0
+_PART_BYTES = 8 << 20
+"""Of uploads in several parts, which those of twice this size are."""
 
 
 def connect(url: str, shown: str, patience: Patience, pace: pacing.Pace) -> tuple[Any, str]:
     """The file system at a URL and the path in it. Touches nothing yet. Raises StorageError."""
-    options = {name: make(name, patience, pace) for name, make in _OPTIONS.items() if _names(url, name)}
     try:
+        options = {name: make(name, patience, pace) for name, make in _OPTIONS.items() if _names(url, name)}
         filesystem, root = fsspec.url_to_fs(url, **options)
     except ImportError as error:
         wanted = next((extra for name, extra in _EXTRAS.items() if _names(url, name)), "")
@@ -38,6 +40,11 @@ def connect(url: str, shown: str, patience: Patience, pace: pacing.Pace) -> tupl
     if "s3" in protocols(filesystem):
         filesystem.retries = 1  # attempts: ours are counted and have a deadline
     return filesystem, root
+
+
+def put_options(filesystem: Any) -> dict[str, Any]:
+    """What the driver wants to be told with every upload."""
+    return {"chunksize": _PART_BYTES} if "s3" in protocols(filesystem) else {}
 
 
 def protocols(filesystem: Any) -> tuple[str, ...]:
@@ -111,6 +118,7 @@ def _names(url: str, scheme: str) -> bool:
 
 def _s3(name: str, patience: Patience, pace: pacing.Pace) -> dict[str, Any]:
     config: dict[str, Any] = {
+        "http_session_cls": _one_attempt_session(),
         "connect_timeout": patience.connect_s,
         "read_timeout": patience.silence_s,
         "retries": {"total_max_attempts": 1, "mode": "standard"},
@@ -120,6 +128,20 @@ def _s3(name: str, patience: Patience, pace: pacing.Pace) -> dict[str, Any]:
         config["connector_args"] = {"socket_factory": pacing.socket_factory(pace)}
     said = conf.get(name, {}).get("config_kwargs", {})
     return {"config_kwargs": config | said, "use_listings_cache": False, "skip_instance_cache": True}
+
+
+def _one_attempt_session() -> Any:
+    """The driver's HTTP session without its own second attempt, after which a create that succeeded, but
+    whose answer was lost, looks like another's."""
+    from aiobotocore.httpsession import AIOHTTPSession
+
+    class OneAttempt(AIOHTTPSession):  # type: ignore[misc]
+        async def _get_session(self, proxy_url: str | None) -> Any:
+            session = await super()._get_session(proxy_url)
+            session._retry_connection = False
+            return session
+
+    return OneAttempt
 
 
 _OPTIONS: dict[str, Callable[[str, Patience, pacing.Pace], dict[str, Any]]] = {"s3": _s3, "s3a": _s3}

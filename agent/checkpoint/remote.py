@@ -36,6 +36,7 @@ class RemoteBackend:
         self._files, self._root = filesystem, root.rstrip("/")
         self._patience, self._stats, self._pace = patience, stats or Stats(), pace
         self._stop = threading.Event()
+        self._options = drivers.put_options(filesystem)
         self._calls = drivers.Calls(filesystem, self._stop)
         self._random = random.Random()
         self._stale = False  # the credentials were refused: look for new ones first
@@ -44,13 +45,13 @@ class RemoteBackend:
     def put(self, name: str, data: Bytes) -> bool:
         """Create `name` with this content; False when it exists."""
         path, content = self._path(name), bytes(data)
-        attempts = self._attempts()
         self._pace.spread(len(content), self._stop)
+        attempts = self._attempts(len(content))
 
         def create(limit_s: float) -> bool:
             self._parents(path)
             try:
-                self._call("pipe_file", limit_s, path, content, mode="create")
+                self._call("pipe_file", limit_s, path, content, mode="create", **self._options)
             except OSError as error:
                 if not _exists(error):
                     raise
@@ -63,6 +64,13 @@ class RemoteBackend:
             self._remove_torn(path, content)
             raise
 
+    def stage(self, name: str, data: Bytes) -> bool:
+        """The same as `put`."""
+        return self.put(name, data)
+
+    def settle(self, name: str) -> None:
+        """Nothing: what can be seen is durable."""
+
     def replace(self, name: str, data: Bytes) -> None:
         """Give `name` this content, whatever it had."""
         path, content = self._path(name), bytes(data)
@@ -70,9 +78,9 @@ class RemoteBackend:
 
         def overwrite(limit_s: float) -> None:
             self._parents(path)
-            self._call("pipe_file", limit_s, path, content, mode="overwrite")
+            self._call("pipe_file", limit_s, path, content, mode="overwrite", **self._options)
 
-        self._attempts().run(overwrite)
+        self._attempts(len(content)).run(overwrite)
 
     def flush(self) -> None:
         """Nothing is left to do: `put` returns when the store has acknowledged."""
@@ -82,7 +90,7 @@ class RemoteBackend:
         if limit <= 0:
             return b""
         path = self._path(name)
-        return self._attempts().run(lambda limit_s: self._read(path, limit, limit_s))
+        return self._attempts(limit).run(lambda limit_s: self._read(path, limit, limit_s))
 
     def read_into(self, name: str, target: memoryview) -> int:
         """Read into `target`; its size, or one byte more than the target has when it is longer."""
@@ -176,8 +184,10 @@ class RemoteBackend:
         self._calls.cancel()
         drivers.close(self._files)
 
-    def _attempts(self) -> Attempts:
-        return Attempts(self._patience, self._stats, self._stop, self._random)
+    def _attempts(self, nbytes: int = 0) -> Attempts:
+        """Those of an operation that moves `nbytes`: they have the longer, the more it is."""
+        patience = self._patience.of(nbytes, self._pace.bytes_per_s)
+        return Attempts(patience, self._stats, self._stop, self._random)
 
     def _call(self, operation: str, limit_s: float, *args: Any, **kwargs: Any) -> Any:
         self._renew(limit_s)

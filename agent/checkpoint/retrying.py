@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from agent.checkpoint import causes
@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from agent.checkpoint.stats import Stats
 
 T = TypeVar("T")
+_ATTEMPT_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long an operation may take, in seconds: `attempt_s` one attempt, `deadline_s` all of them."""
+    """How long an operation may take, in seconds: `attempt_s` one attempt at 8 MiB or less, `deadline_s` all
+    of them."""
 
     deadline_s: float = 300.0
     attempt_s: float = 60.0
@@ -30,6 +32,13 @@ class Patience:
     )
     pause_first_s: float = 0.1
     pause_max_s: float = 10.0
+
+    def of(self, nbytes: int, bytes_per_s: float = 0.0) -> Patience:
+        """The patience with an operation that moves `nbytes`, at no more than that rate if it is not 0: one
+        attempt has as long again for every further 8 MiB."""
+        paced_s = 2 * nbytes / bytes_per_s if bytes_per_s else 0.0
+        attempt_s = self.attempt_s * max(1.0, nbytes / _ATTEMPT_BYTES) + paced_s
+        return replace(self, attempt_s=attempt_s, deadline_s=self.deadline_s + paced_s)
 
 
 PATIENCE = Patience()

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.checkpoint.store import Store
+from tests.checkpoint.s3 import opened, proxy, s3, s3_bucket, s3_server
 from tests.checkpoint.states import SMALL, arena_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from agent.checkpoint.arena import Arena
+
+__all__ = ["opened", "proxy", "s3", "s3_bucket", "s3_server"]
 
 
 @pytest.fixture

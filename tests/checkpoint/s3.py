@@ -1,0 +1,96 @@
+"""An S3 server (moto, in a process of its own) and buckets in it, as fixtures."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
+
+import boto3
+import pytest
+
+from agent.checkpoint.retrying import Patience
+from agent.checkpoint.store import Store
+from tests.checkpoint.proxy import Proxy
+
+QUICK = Patience(deadline_s=20.0, pause_first_s=0.01, pause_max_s=0.05)
+"""Short pauses."""
+HASTY = Patience(deadline_s=20.0, silence_s=0.4, pause_first_s=0.01, pause_max_s=0.05)
+"""For connections on which nothing comes."""
+KEY, SECRET = "testing", "testing-secret"
+Opened = Callable[..., Store]
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """The URL of a server that lasts as long as the tests."""
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        try:
+            line = next(line for line in process.stdout if "Running on" in line)
+            yield line.split("Running on ")[1].strip()
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="session")
+def s3_bucket(s3_server: str) -> str:
+    """The name of a bucket."""
+    client = boto3.client(
+        "s3",
+        endpoint_url=s3_server,
+        aws_access_key_id=KEY,
+        aws_secret_access_key=SECRET,
+        region_name="us-east-1",
+    )
+    try:
+        client.create_bucket(Bucket="bucket")
+    finally:
+        client.close()
+    return "bucket"
+
+
+@pytest.fixture
+def s3(s3_server: str, s3_bucket: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a fresh folder in a bucket; the environment says how to get there."""
+    for name, value in {
+        "AWS_ENDPOINT_URL": s3_server,
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": "/dev/null",
+    }.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{s3_bucket}/{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def proxy(s3: str, s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """What lies between the storage and its server from here on."""
+    parts = urlsplit(s3_server)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    made = Proxy((parts.hostname, parts.port))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", made.url)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    """Opens storages with little patience, and closes them at the end."""
+    stores: list[Store] = []
+
+    def open_(url: str, patience: Patience = QUICK) -> Store:
+        stores.append(Store.open(url, patience=patience))
+        return stores[-1]
+
+    yield open_
+    for store in stores:
+        store.close()
