@@ -26,7 +26,7 @@ from controlplane.wire.shape import WireError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from controlplane.core.model import MemberStatus
+    from controlplane.core.model import MemberStatus, PeerCopy
 
 _ANSWER_TIMEOUT_S = 5.0
 _BACKOFF_S = (0.1, 3.0)
@@ -76,6 +76,7 @@ class Peer:
     incarnation: int
     joined: Callable[[], events.NodeJoined]
     statuses: Callable[[], tuple[MemberStatus, ...]]
+    copies: Callable[[], tuple[PeerCopy, ...]]
     port: Callable[[], int]
     order: Callable[[codec.Order], None]
     drop: Callable[[str, str], None]
@@ -207,7 +208,10 @@ class Link:
     async def _beat(self) -> None:
         peer = self._peer
         while True:
-            self._say(events.NodeBeat(peer.node, peer.incarnation, 0, peer.port(), peer.statuses()))
+            beat = events.NodeBeat(
+                peer.node, peer.incarnation, 0, peer.port(), peer.statuses(), peer.copies()
+            )
+            self._say(beat)
             self.beats += 1
             await asyncio.sleep(self._beat_interval_s)
 

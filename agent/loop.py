@@ -86,6 +86,7 @@ class _Shell:
         if node.outputs is not None:
             node.outputs.start()
         await node.launcher.open()
+        await node.peers.start()
         await node.gate.open()
         self._write_addresses()
         log.info(
@@ -138,6 +139,7 @@ class _Shell:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await node.gate.close()
+        await node.peers.stop()
         await node.snapshots.close()
         await node.arenas.close()
         node.stop_judging()

@@ -147,7 +147,7 @@ class Members:
             survey(member)
             self._all[status.member] = member
         for path in self._paths.memory.iterdir():
-            if path.name.rpartition(".")[0] not in self._all:
+            if path != self._paths.copies and path.name.rpartition(".")[0] not in self._all:
                 path.unlink(missing_ok=True)
 
     def keep(self, member: Member) -> None:

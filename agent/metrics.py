@@ -24,7 +24,15 @@ if TYPE_CHECKING:
 
 _DROPPED = "dropped_"
 _TALLIES = (
-    ("uploaded_bytes", "Written to storage", "training_job"),
+    ("uploaded_bytes", "Chunks written to a job's storage", "training_job"),
+    ("mirrored_bytes", "Chunks copied to a job's second storage", "training_job"),
+    ("mirror_behind", "Manifests that are not published at the second storage", "training_job"),
+    ("stage_seconds", "Time spent in the stages of saving and loading", "stage"),
+    ("chunks", "Chunks of saved parts by how they are encoded", "codec"),
+    ("scrubbed_bytes", "Read again in the background", "training_job"),
+    ("scrub_repaired", "Files that had rotted and were mended", "training_job"),
+    ("scrub_failed", "Chunks that have rotted and could not be mended", "training_job"),
+    ("collected_bytes", "Freed on storage", "training_job"),
     ("orders_failed", "Orders about snapshots that could not be carried out", "order"),
 )
 """Families of the tally of snapshot orders: name, meaning, label."""
@@ -43,6 +51,7 @@ class NodeCollector(Collector):
         yield from self._traffic()
         yield from self._devices()
         yield from self._uploads()
+        yield from self._peers()
 
     def _about(self) -> Iterator[Metric]:
         labels = [self._node.settings.cluster, self._node.name]
@@ -115,13 +124,48 @@ class NodeCollector(Collector):
             for value, total in snapshots.site.tally.of(name).items():
                 family.add_metric([value], total)
             yield family
+        yield from self._storages()
+
+    def _storages(self) -> Iterator[Metric]:
+        storages = self._node.snapshots.site.storages
         limits = GaugeMetricFamily(
             "holdfast_agent_storage_limit", "What a storage cannot promise", labels=["storage", "limit"]
         )
-        for storage, words in snapshots.site.storages.limits.items():
+        for storage, words in storages.limits.items():
             for limit in words:
                 limits.add_metric([storage, limit], 1)
         yield limits
+        moved = CounterMetricFamily(
+            "holdfast_agent_storage_bytes", "Moved to and from a storage", labels=["storage", "direction"]
+        )
+        busy = CounterMetricFamily(
+            "holdfast_agent_storage_busy_seconds",
+            "Time in which a storage was read or written",
+            labels=["storage", "direction"],
+        )
+        retries = CounterMetricFamily(
+            "holdfast_agent_storage_retries", "Attempts that were made again", labels=["storage", "reason"]
+        )
+        for storage, totals in storages.totals().items():
+            moved.add_metric([storage, "read"], totals.bytes_read)
+            moved.add_metric([storage, "write"], totals.bytes_written)
+            busy.add_metric([storage, "read"], totals.read_s)
+            busy.add_metric([storage, "write"], totals.write_s)
+            for reason, count in totals.retries.items():
+                retries.add_metric([storage, reason], count)
+        yield from (moved, busy, retries)
+
+    def _peers(self) -> Iterator[Metric]:
+        family = CounterMetricFamily(
+            "holdfast_agent_peer", "Copies of snapshots between nodes: bytes and events", labels=["kind"]
+        )
+        for kind, count in list(self._node.peers.counts.items()):
+            family.add_metric([kind], count)
+        yield family
+        yield _gauge(
+            "holdfast_agent_peer_waiting", "Copies not at their partner yet", self._node.peers.waiting
+        )
+        yield _gauge("holdfast_agent_peer_copies", "Copies kept for others", len(self._node.peers.copies()))
 
 
 class MetricsServer:

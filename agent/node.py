@@ -22,6 +22,7 @@ from agent.link import Link, Peer
 from agent.members import Member, Members
 from agent.orders import Orders
 from agent.outputs import Outputs
+from agent.peers import Peers
 from agent.ports import OfferedPort
 from agent.ranks import Ranks
 from agent.site import Site, Storages
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from agent.frames import Message
     from agent.paths import Paths
     from agent.sensors import DeviceReading
-    from controlplane.core.model import Generation
+    from controlplane.core.model import Generation, MemberStatus
     from controlplane.settings import AgentSettings
 
 _DEATH_TIMEOUT_S = 2.0
@@ -57,6 +58,9 @@ class Node:
         self.launcher = LauncherClient(paths, settings.orphan_timeout_s, self.exits.hear)
         site = Site(settings, self.incarnation, paths, self.arenas.rooms, Storages(settings))
         self.snapshots = Snapshots(site, self.tell, self._loaded)
+        self.peers = Peers(
+            settings, paths, address, incarnation=self.incarnation, tell=self.tell, status=self._status
+        )
         self.outputs = Outputs() if settings.show_output else None
         self.orders = Orders(self)
         self._ranks = Ranks(self)
@@ -71,6 +75,7 @@ class Node:
             incarnation=self.incarnation,
             joined=self.joined_event,
             statuses=self.members.statuses,
+            copies=self.peers.copies,
             port=lambda: self.port.number,
             order=self.orders.carry_out,
             drop=self.drop,
@@ -87,6 +92,8 @@ class Node:
             self.port.number,
             self.members.statuses(),
             domain=self.settings.domain,
+            peer=self.peers.address,
+            copies=self.peers.copies(),
         )
 
     def tell(self, event: events.Event) -> None:
@@ -189,6 +196,10 @@ class Node:
     def form_message(self, member: Member, generation: Generation) -> Message:
         """The frame that has a member form a generation. Raises ValueError when it cannot be made."""
         return form_message(member, generation, self.paths)
+
+    def _status(self, name: str) -> MemberStatus | None:
+        member = self.members.get(name)
+        return self.members.status(member) if member is not None else None
 
     def _changed(self, member: Member) -> None:
         self.link.report(self.members.status(member))

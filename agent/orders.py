@@ -42,6 +42,8 @@ class Orders:
             effects.Complete: self._complete,
             effects.Release: self._release,
             effects.CheckpointTold: self._told,
+            effects.Replicate: self._node.peers.replicate,
+            effects.Fetch: self._node.peers.fetch,
             **dict.fromkeys(SNAPSHOT_ORDERS, self._node.snapshots.order),
         }
 
@@ -141,6 +143,7 @@ class Orders:
 
     def _complete(self, order: effects.Complete) -> None:
         node = self._node
+        node.peers.complete(order)
         frame: Message = {"op": "complete", "ok": order.ok, "reason": order.reason}
         for member in node.members.of(order.job):
             if not member.alive:
@@ -160,6 +163,7 @@ class Orders:
 
     def _release(self, order: effects.Release) -> None:
         node = self._node
+        node.peers.release(order)
         for member in node.members.of(order.job):
             if member.alive:
                 release = {"op": "release", "step": order.step, "void": order.void_step}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,11 @@ class Paths:
         """The job that a member was launched for."""
         return self.memory / f"{member}.spec"
 
+    @property
+    def copies(self) -> Path:
+        """Snapshots that are kept for other nodes."""
+        return self.memory / "copies"
+
     def create(self) -> None:
         """Make the folders, ours alone. Raises SettingsError when they cannot be."""
         own_folder(self.run, "--run-dir")
@@ -78,9 +84,7 @@ class Paths:
         """Remove what an orderly end leaves nobody: sockets, snapshots, boards. Logs stay."""
         self.gate.unlink(missing_ok=True)
         if self.memory.is_dir():
-            for path in self.memory.iterdir():
-                path.unlink(missing_ok=True)
-            self.memory.rmdir()
+            shutil.rmtree(self.memory)
 
 
 def own_folder(path: Path, flag: str) -> None:

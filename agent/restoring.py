@@ -26,24 +26,27 @@ class Restoring:
 
     def _load(self, order: effects.Load) -> events.Event:
         record, site = order.record, self._site
-        store = site.storages.open(order.spec.storage)
-        with self._arena(order, store) as arena:
+        store = site.storages.open(order.spec.storage, order.spec.mirror)
+        with site.timed("load"), self._arena(order, store) as arena:
             load.load(
                 store,
                 arena,
                 job=record.job,
                 checkpoint=record.id,
                 digest=record.manifest_digest,
+                shard=order.shard,
+                share=order.share,
+                shares=order.shares,
                 stop=site.stop,
             )
         return self._answer(order)
 
     def _arena(self, order: effects.Load, store: Store) -> Arena:
-        """The member's arena, with room for the checkpoint: made when the rank, fresh, has none yet."""
+        """The member's arena, with room for the shard: made when the rank, fresh, has none yet."""
         record = order.record
         manifest = load.read_manifest(store, record.job, record.id, record.manifest_digest)
-        needs = (layout.room(shard.data_bytes, len(shard.header)) for shard in manifest.shards)
-        return self._site.rooms.room(order.member, max(needs, default=0))
+        shard = load.shard_of(manifest, order.shard)
+        return self._site.rooms.room(order.member, layout.room(shard.data_bytes, len(shard.header)))
 
     def _failed(self, order: effects.Load, error: Exception) -> events.Event:
         return self._answer(order, said(error), isinstance(error, CheckpointCorrupt | CheckpointRefused))

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent.checkpoint import save
+from agent.checkpoint import chunks, codec, load, mirroring, names, save
 from agent.checkpoint.arena import Arena
-from agent.checkpoint.errors import CheckpointError
-from agent.site import Held, Kind, Site, said
+from agent.checkpoint.errors import CheckpointCorrupt, CheckpointError, StorageError
+from agent.checkpoint.manifest import MANIFEST_BYTES_MAX
+from agent.site import Held, Kind, Site, log, said
 from controlplane.core import effects, events
 from controlplane.core.model import CheckpointRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agent.checkpoint.arena import SlotView
+    from agent.checkpoint.chunks import Chunk
+    from agent.checkpoint.manifest import Manifest
+    from agent.checkpoint.store import Store
 
 
 class _Slot(Held):
@@ -27,7 +33,7 @@ class _Slot(Held):
 
 
 class Saving:
-    """The orders Persist and Publish."""
+    """The orders Persist, Seal, Mirror and Publish."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -35,9 +41,13 @@ class Saving:
     def kinds(self) -> dict[type[Any], Kind]:
         """How each of its orders is carried out."""
         return {
-            effects.Persist: Kind("upload", _persist_key, self._persist, self._persist_failed, self._pinned),
-            effects.Publish: Kind("commit", _publish_key, self._publish, self._publish_failed),
+            effects.Persist: Kind("upload", _part_key, self._persist, self._not_persisted, self._pinned),
+            effects.Seal: Kind("commit", _seal_key, self._seal, self._not_persisted),
+            effects.Mirror: Kind("mirror", _record_key, self._mirror, self._not_mirrored),
+            effects.Publish: Kind("commit", _record_key, self._publish, self._not_published),
         }
+
+    # ------------------------------------------------------------ one writer's part
 
     def _pinned(self, order: effects.Persist) -> _Slot:
         arena = Arena.open(self._site.paths.arena(order.member))
@@ -54,19 +64,49 @@ class Saving:
 
     def _persist(self, order: effects.Persist, held: _Slot) -> events.Event:
         site, spec = self._site, order.spec
-        done = save.persist(
-            held.slot,
-            store=site.storages.writable(spec.storage),
-            job=spec.job,
-            checkpoint=order.checkpoint,
-            step=order.step,
-            generation=order.generation,
-            kind=order.kind,
-            base=order.base,
-            versions=order.versions,
-            stop=site.stop,
+        with site.timed("persist"):
+            part = save.persist_part(
+                held.slot,
+                store=site.storages.writable(spec.storage),
+                job=spec.job,
+                checkpoint=order.checkpoint,
+                step=order.step,
+                generation=order.generation,
+                kind=order.kind,
+                base=order.base,
+                versions=order.versions,
+                rank=order.rank,
+                shard=order.shard,
+                share=order.share,
+                shares=order.shares,
+                member=order.member,
+                codec=spec.codec,
+                stop=site.stop,
+            )
+        site.tally.add("uploaded_bytes", spec.job, part.bytes_written)
+        return events.PartPersisted(order.node, site.incarnation, part)
+
+    def _not_persisted(self, order: effects.Persist | effects.Seal, error: Exception) -> events.Event:
+        return events.PersistFailed(
+            order.node, self._site.incarnation, order.spec.job, order.checkpoint, said(error)
         )
-        site.tally.add("uploaded_bytes", spec.job, done.bytes_written)
+
+    # ------------------------------------------------------------ the whole
+
+    def _seal(self, order: effects.Seal) -> events.Event:
+        site, spec = self._site, order.spec
+        with self._site.timed("seal"):
+            done = save.seal(
+                site.storages.open(spec.storage),
+                job=spec.job,
+                checkpoint=order.checkpoint,
+                step=order.step,
+                generation=order.generation,
+                kind=order.kind,
+                base=order.base,
+                versions=order.versions,
+                parts=order.parts,
+            )
         record = CheckpointRecord(
             job=spec.job,
             id=order.checkpoint,
@@ -78,27 +118,90 @@ class Saving:
             bytes_total=done.bytes_total,
             bytes_written=done.bytes_written,
             versions=order.versions,
+            shards=tuple(sorted(done.shards)),
         )
         return events.Persisted(order.node, site.incarnation, record)
 
     def _publish(self, order: effects.Publish) -> events.Event:
-        record, site = order.record, self._site
-        save.publish(site.storages.open(order.spec.storage), record.job, record.id, record.manifest_digest)
+        """The first storage decides. Where the second cannot follow, it holds all but the final name."""
+        record, site, spec = order.record, self._site, order.spec
+        with self._site.timed("publish"):
+            save.publish(site.storages.open(spec.storage), record.job, record.id, record.manifest_digest)
+            if spec.mirror and spec.commit_when == "both":
+                self._publish_mirror(order)
         return events.Published(order.node, site.incarnation, record.job, record.id)
 
-    def _persist_failed(self, order: effects.Persist | effects.Seal, error: Exception) -> events.Event:
-        return events.PersistFailed(
-            order.node, self._site.incarnation, order.spec.job, order.checkpoint, said(error)
-        )
+    def _publish_mirror(self, order: effects.Publish) -> None:
+        record, spec = order.record, order.spec
+        try:
+            save.publish(self._site.storages.open(spec.mirror), record.job, record.id, record.manifest_digest)
+        except StorageError as error:
+            self._site.tally.add("mirror_behind", spec.job)
+            log.warning("checkpoint %s is committed, its mirror lacks the name: %s", record.id, error)
 
-    def _publish_failed(self, order: effects.Publish, error: Exception) -> events.Event:
+    def _not_published(self, order: effects.Publish, error: Exception) -> events.Event:
         record = order.record
         return events.Published(order.node, self._site.incarnation, record.job, record.id, said(error))
 
+    # ------------------------------------------------------------ the second storage
 
-def _persist_key(order: effects.Persist) -> tuple[str, ...]:
+    def _mirror(self, order: effects.Mirror) -> events.Event:
+        """Before the commit the manifest goes there under its pending name, afterwards under its own."""
+        record, site, spec = order.record, self._site, order.spec
+        with self._site.timed("mirror"):
+            source, target = site.storages.open(spec.storage), site.storages.writable(spec.mirror)
+            manifest = load.read_manifest(source, record.job, record.id, record.manifest_digest)
+            copied = mirroring.mirror(
+                source,
+                target,
+                [(manifest.file(chunk), chunk.stored) for chunk in manifest.chunks],
+                check=_checker(manifest),
+                last=[_last(source, record)],
+                stop=site.stop,
+            )
+        site.tally.add("mirrored_bytes", spec.job, copied.bytes)
+        return events.Mirrored(order.node, site.incarnation, record.job, record.id)
+
+    def _not_mirrored(self, order: effects.Mirror, error: Exception) -> events.Event:
+        record = order.record
+        return events.Mirrored(order.node, self._site.incarnation, record.job, record.id, said(error))
+
+
+def _checker(manifest: Manifest) -> Callable[[str, bytes], object]:
+    """Raises CheckpointCorrupt when stored bytes are not those of the chunk of that name."""
+    by_file: dict[str, Chunk] = {manifest.file(chunk): chunk for chunk in manifest.chunks}
+
+    def check(name: str, stored: bytes) -> None:
+        chunk = by_file[name]
+        try:
+            content = codec.decode(stored, chunk.codec, chunk.nbytes)
+        except codec.CodecError as error:
+            raise CheckpointCorrupt(manifest.id, f"chunk {chunk.blake3}", str(error)) from error
+        if len(stored) != chunk.stored or chunks.name(content) != chunk.blake3:
+            raise CheckpointCorrupt(manifest.id, f"chunk {chunk.blake3}", "is not what was written")
+
+    return check
+
+
+def _last(source: Store, record: CheckpointRecord) -> tuple[str, bytes]:
+    """The manifest as it is on the first storage: under its own name, else under the pending one."""
+    own = names.manifest(record.job, record.id)
+    waiting = names.pending(record.job, record.id, record.manifest_digest)
+    for name in (own, waiting):
+        try:
+            return name, source.read(name, MANIFEST_BYTES_MAX)
+        except FileNotFoundError:
+            continue
+    raise CheckpointCorrupt(record.id, "manifest", f"is not at {source.url}")
+
+
+def _part_key(order: effects.Persist) -> tuple[str, ...]:
     return order.spec.job, order.checkpoint, order.member, order.shard, f"{order.share}/{order.shares}"
 
 
-def _publish_key(order: effects.Publish) -> tuple[str, ...]:
+def _seal_key(order: effects.Seal) -> tuple[str, ...]:
+    return order.spec.job, order.checkpoint, *sorted(part.digest for part in order.parts)
+
+
+def _record_key(order: effects.Mirror | effects.Publish) -> tuple[str, ...]:
     return order.record.job, order.record.id, order.record.manifest_digest

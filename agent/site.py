@@ -5,17 +5,22 @@ from __future__ import annotations
 import collections
 import logging
 import threading
+import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from agent.checkpoint import pacing, probing
 from agent.checkpoint.errors import CheckpointError
+from agent.checkpoint.retrying import Patience
 from agent.checkpoint.shm import ArenaError
-from agent.checkpoint.store import Store, probe
+from agent.checkpoint.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from agent.arenas import Rooms
+    from agent.checkpoint.stats import Totals
     from agent.paths import Paths
     from controlplane.core import events
     from controlplane.settings import AgentSettings
@@ -66,33 +71,61 @@ class Storages:
     """The storages that orders name, each opened once. A storage is probed before its first upload."""
 
     def __init__(self, settings: AgentSettings) -> None:
-        self._settings = settings
+        self._patience = Patience(deadline_s=settings.storage_deadline_s)
         self._lock = threading.Lock()
-        self._stores: dict[str, Store] = {}
-        self._probed: dict[str, tuple[str, ...]] = {}
+        self._stores: dict[tuple[str, str], Store] = {}
+        self._limits: dict[str, tuple[str, ...]] = {}
+        pacing.uploads.set(settings.upload_bytes_per_s)
+        pacing.scrubs.set(settings.scrub_bytes_per_s)
 
     @property
     def limits(self) -> dict[str, tuple[str, ...]]:
         """What each probed storage cannot promise, in words."""
-        return dict(self._probed)
-
-    def open(self, url: str) -> Store:
-        """The storage at this URL. Raises StorageError."""
         with self._lock:
-            if url not in self._stores:
-                self._stores[url] = Store.open(url)
-            return self._stores[url]
+            return dict(self._limits)
+
+    def totals(self) -> dict[str, Totals]:
+        """What each storage did so far."""
+        with self._lock:
+            opened = [store for (_, mirror), store in self._stores.items() if not mirror]
+        return {store.url: store.stats.totals() for store in opened}
+
+    def open(self, url: str, mirror: str = "") -> Store:
+        """The storage at this URL; what it lacks or spoilt is read from its mirror. Raises StorageError."""
+        with self._lock:
+            store = self._opened(url)
+            if not mirror:
+                return store
+            if (url, mirror) not in self._stores:
+                both = store.slowed(pacing.Pace())
+                both.second = self._opened(mirror)
+                self._stores[url, mirror] = both
+            return self._stores[url, mirror]
 
     def writable(self, url: str) -> Store:
         """The same, known to take what is written: what it cannot promise is logged, once."""
         store = self.open(url)
-        if url not in self._probed:
-            limits = probe(url).limits
+        with self._lock:
+            known = store.url in self._limits
+        if not known:
+            limits = probing.examine(store).limits
             with self._lock:
-                known = self._probed.setdefault(url, limits) is not limits
-            for limit in () if known else limits:
+                self._limits[store.url] = limits
+            for limit in limits:
                 log.warning("storage %s: %s", store.url, limit)
         return store
+
+    def close(self) -> None:
+        """Close connections: what still waits for a storage fails at once."""
+        with self._lock:
+            opened = [store for (_, mirror), store in self._stores.items() if not mirror]
+        for store in opened:
+            store.close()
+
+    def _opened(self, url: str) -> Store:
+        if (url, "") not in self._stores:
+            self._stores[url, ""] = Store.open(url, patience=self._patience)
+        return self._stores[url, ""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +139,15 @@ class Site:
     storages: Storages
     stop: threading.Event = field(default_factory=threading.Event)
     tally: Tally = field(default_factory=Tally)
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Count the seconds of a stage."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.tally.add("stage_seconds", stage, time.monotonic() - began)
 
 
 def said(error: Exception) -> str:

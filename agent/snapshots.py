@@ -87,6 +87,7 @@ class Snapshots:
         self.site.stop.set()
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
+        await asyncio.to_thread(self.site.storages.close)
         await asyncio.gather(*self._running.values(), return_exceptions=True)
         for pool in self._pools.values():
             await asyncio.to_thread(pool.shutdown, True)

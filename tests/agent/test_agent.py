@@ -184,7 +184,7 @@ async def test_a_rank_from_launch_to_completion(agent: AgentProcess, leader: Lea
     await leader.order(effects.Complete("n0", "job", True, "done"))
     ended = await leader.phase("job.0", MemberPhase.EXITED)
     assert ended.failure is None
-    await until(lambda: not list(agent.memory.iterdir()), "its shared memory's removal")
+    await until(lambda: not list(agent.memory.glob("job.0*")), "its shared memory's removal")
     await until(lambda: leader.of(events.NodeBeat)[-1].members == (), "a beat without it")
 
 
@@ -298,10 +298,13 @@ async def test_snapshots_become_checkpoints_and_come_back(agent: AgentProcess, l
     job = spec("none", storage=f"file://{agent.base}/store")
     order = effects.Persist("n0", "job.0", job, "1-1", 1, 1, "full", "1-1", ((0, 1),))
     await leader.order(order)
-    (persisted,) = await until(lambda: leader.of(events.Persisted), "the save")
+    (persisted,) = await until(lambda: leader.of(events.PartPersisted), "the part")
     await leader.order(order)
-    await until(lambda: len(leader.of(events.Persisted)) == 2, "the same result again")
-    assert leader.of(events.Persisted)[1] == persisted
+    await until(lambda: len(leader.of(events.PartPersisted)) == 2, "the same result again")
+    assert leader.of(events.PartPersisted)[1] == persisted
+    await leader.order(effects.Seal("n0", job, "1-1", 1, 1, "full", "1-1", ((0, 1),), (persisted.part,)))
+    (persisted,) = await until(lambda: leader.of(events.Persisted), "the seal")
+    assert persisted.record.shards == ("all",)
     await leader.order(effects.Publish("n0", job, persisted.record))
     (published,) = await until(lambda: leader.of(events.Published), "the manifest")
     assert published.reason == ""
