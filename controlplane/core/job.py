@@ -171,6 +171,8 @@ class Job:
     lines: dict[int, tuple[int, int]] = field(default_factory=dict)  # generation -> (step, born) of its start
     restoring: Restoring | None = None  # LOADING: what was chosen, and the orders that bring it in place
     answered: dict[str, Answer] = field(default_factory=dict)  # member -> the newest such order that is done
+    fetch_tries: dict[tuple[str, int], int] = field(default_factory=dict)  # failed, by the key in `spoiled`
+    fetch_again_at: float = 0.0
     load_trouble: str = ""  # why the checkpoint chosen could not be loaded yet
     replan: bool = True  # partners are to be looked at again
     partners: dict[str, tuple[str, ...]] = field(default_factory=dict)  # shard -> nodes that keep copies

@@ -28,6 +28,10 @@ READERS_MAX = 64
 """More readers than this would not balance: chunks are not cut smaller."""
 
 
+FETCH_TRIES = 3
+"""Times that a copy at a peer is asked for, when nothing else is left."""
+
+
 def loading(m: Machine, job: Job) -> None:
     """Choose where the state comes from, order what is away from its ranks, and go on once it is there."""
     if not all(incidents.at_barrier(m, job, mb) for mb in job.seated()):
@@ -51,6 +55,8 @@ def _choose(m: Machine, job: Job) -> Restoring | None:
     need = reach.shards(m, job)
     copies = reach.copies(m, job, need)
     choice = resume.choose(copies, job.known_step, tuple(need.readers), need.readers)
+    if (choice is None or choice.resume.tier is Tier.FRESH) and _try_again(m, job):
+        return None
     if choice is None:
         _begin_again(m, job, copies)
         return None
@@ -59,6 +65,20 @@ def _choose(m: Machine, job: Job) -> Restoring | None:
         m.set_phase(job, JobPhase.LOADING, f"{', '.join(silent)} may keep newer state: waits for their word")
         return None
     return _restoring(m, job, choice)
+
+
+def _try_again(m: Machine, job: Job) -> bool:
+    """Before all is lost, copies that could not be fetched are tried again, a few times."""
+    left = [key for key, tries in job.fetch_tries.items() if key in job.spoiled and tries < FETCH_TRIES]
+    if not left:
+        return False
+    m.set_phase(job, JobPhase.LOADING, f"{job.spoiled[left[0]]}; nothing else is left: it is tried again")
+    m.wake(job, job.fetch_again_at)
+    if m.now >= job.fetch_again_at:
+        for key in left:
+            del job.spoiled[key]
+        m.touch(job)
+    return True
 
 
 def _may_hold_more(m: Machine, job: Job, resume: Resume) -> list[str]:
@@ -252,8 +272,10 @@ def fetched(m: Machine, event: ev.Fetched) -> None:
     if not event.reason:
         _in_place(m, job, restoring, answer)
         return
-    job.spoiled[(f"{answer.source}@{answer.keeper}", answer.step)] = event.reason
+    key = (f"{answer.source}@{answer.keeper}", answer.step)
     words = f"step {answer.step} of {answer.source} cannot be had from {answer.keeper}: {event.reason}"
+    job.spoiled[key], job.fetch_tries[key] = words, job.fetch_tries.get(key, 0) + 1
+    job.fetch_again_at = m.now + m.settings.long_retry_s
     m.note("fetch_failed", job.name, words)
     job.restoring = None
     m.touch(job)

@@ -3,7 +3,7 @@
 submit nodes=2 nproc=1 spares=1 storage=file:///c   a user submits job `j`
 elect                                               this coordinator leads, from what etcd holds
 crash                                               the leader is gone (etcd and nodes stay)
-hello NODE [launcher=x] [incarnation=n] [domain=d] [peer=host:port]   an agent connects, listing what it has
+hello NODE [launcher=x] [incarnation=n] [domain=d] [peer=h:p]   an agent connects, listing what it has
 break NODE                                          its stream breaks
 lose NODE                                           the machine is gone, its members with it
 beat NODE                                           a heartbeat
@@ -17,9 +17,9 @@ persisted [lacks=RANK]                              both
 published | loaded | mirrored | collected | scrubbed   the newest such order is done, or not: REASON
 failed REASON on=NODE                               a Persist or Seal is not
 ask STEP [request=r] [on=NODE]                      every seat's script wants a checkpoint of that step
-found ID[,ID ...] [job=j] [digest=d]                these checkpoints were found whole on a storage
+found ID[,ID ...] [digest= bytes= shards=]                these checkpoints were found whole on a storage
 keep NODE MEMBER step= gen= [shard= rank=]          a node keeps a copy of that member's snapshot from now on
-brought [REASON] [on=NODE] [because=rot]            every Load and Fetch that is not answered yet is done, or not
+brought [REASON] [on=NODE] [because=rot]            every Load and Fetch not answered yet is done, or not
 wait SECONDS                                        time passes, with a Tick at every deadline
 stop REASON                                         a user ends the job
 """
@@ -344,10 +344,11 @@ class Play:
                     "full",
                     name,
                     named.get("digest", f"digest-{name}"),
-                    1000,
+                    int(named.get("bytes", 1000)),
                     100,
                     ((0, step),),
                     True,
+                    shards=tuple(named["shards"].split(",")) if "shards" in named else (),
                 )
             )
         self.feed(ev.CheckpointsFound(named.get("job", "j"), tuple(records)))

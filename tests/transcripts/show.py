@@ -10,7 +10,7 @@ from controlplane.core.model import WHOLE_STATE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.core.model import Generation
+    from controlplane.core.model import Generation, Source
 
 
 def show(effect: Any) -> str:
@@ -34,6 +34,8 @@ def _store(e: fx.Store) -> str:
         meet = e.generation.store or "nowhere"
         parts.append(f"generation={_generation(e.generation)} meet={meet}")
         parts.append(f"resume={resume.tier}:{resume.step} from rank {resume.rank} ({resume.reason})")
+        parts += [f"source={_source(source)}" for source in resume.sources]
+        parts += ["reshard"] if resume.reshard else []
     if e.state is not None:
         parts.append(f"state={e.state.phase}")
         parts += [f"seen={key}x{times}" for key, times in e.state.failures_seen]
@@ -45,6 +47,21 @@ def _store(e: fx.Store) -> str:
     if e.node:
         parts.append(f"node={e.node} {e.node_state}")
     return " ".join(parts)
+
+
+def _source(s: Source) -> str:
+    share = f" share {s.share} of {s.shares}" if s.shares > 1 else ""
+    return f"[{s.shard}{share}: rank {s.rank} {s.tier}{' ' + s.member if s.member else ''}]"
+
+
+def _load(e: fx.Load) -> str:
+    shard = "" if e.shard == WHOLE_STATE else f" shard={e.shard}"
+    share = f" share={e.share} of {e.shares}" if e.shares > 1 else ""
+    return f"{e.node} {e.member} {e.record.id}{shard}{share}"
+
+
+def _replicate(e: fx.Replicate) -> str:
+    return f"{e.node} " + (" ".join(f"{p.member}->{p.node}({p.address})" for p in e.partners) or "none")
 
 
 def _launch(e: fx.Launch) -> str:
@@ -107,7 +124,9 @@ SHOW: dict[type[Any], Callable[[Any], str]] = {
     fx.Scrub: lambda e: f"{e.node} {e.record.id}",
     fx.CheckpointTold: _told,
     fx.Publish: lambda e: f"{e.node} {e.record.id}",
-    fx.Load: lambda e: f"{e.node} {e.member} {e.record.id}",
+    fx.Load: _load,
+    fx.Fetch: lambda e: f"{e.node} {e.member} step={e.step} of {e.source} from {e.address}",
+    fx.Replicate: _replicate,
     fx.Judged: _judged,
     fx.IncidentChanged: _incident,
     fx.JobChanged: lambda e: f"{e.state.phase}: {_text(e.state.reason)}",
