@@ -30,11 +30,11 @@ AIMS = (
 )
 
 
-def table(result: dict[str, Any], values: Values) -> str:
+def table(result: dict[str, Any], values: Values, aims: tuple[Aim, ...] = AIMS) -> str:
     """Medians with their spread, then each aim: met, missed, or not measured."""
     lines = [f"{'':16} {'median':>9} {'least':>9} {'most':>9}   rounds without an end"]
     lines += [_row(name, result[name], series) for name, series in values.items()]
-    lines += ["", *[_verdict(aim, result) for aim in AIMS], ""]
+    lines += ["", *[_verdict(aim, result) for aim in aims], ""]
     load = result["load"]
     busy = (
         f"load average {load['average_1min']}, CPU pressure {load['cpu_pressure']}, {load['cpus']:.0f} CPUs"

@@ -1,0 +1,102 @@
+"""The agent's part, in a process of its own as in production: orders on standard input, answers on output."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.checkpoint import load, save
+from agent.checkpoint.arena import Arena
+from agent.checkpoint.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+JOB = "bench"
+
+
+class Memory:
+    """The most memory of its own (not shared) that this process has held, in bytes."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while True:
+            self.most = max(self.most, _anonymous_bytes())
+            time.sleep(0.01)
+
+
+def _anonymous_bytes() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+class Saver:
+    """Saves and loads as the agent does, through the same functions."""
+
+    def __init__(self) -> None:
+        self._memory = Memory()
+        self._stores: dict[str, Store] = {}
+        self.table: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "create": self._create,
+            "save": self._save,
+            "load": self._load,
+            "memory": lambda _: {"bytes": self._memory.most},
+        }
+
+    def _store(self, url: str) -> Store:
+        if url not in self._stores:
+            self._stores[url] = Store.open(url)
+        return self._stores[url]
+
+    def _create(self, order: dict[str, Any]) -> dict[str, Any]:
+        Arena.create(order["arena"], order["slot_bytes"]).close()
+        return {}
+
+    def _save(self, order: dict[str, Any]) -> dict[str, Any]:
+        store, step = self._store(order["storage"]), order["step"]
+        what = {
+            "job": JOB,
+            "checkpoint": f"{step}-1",
+            "step": step,
+            "generation": 1,
+            "kind": "incremental" if order["base"] else "full",
+            "base": order["base"] or f"{step}-1",
+            "versions": ((0, step),),
+        }
+        with Arena.open(order["arena"]) as arena:
+            slot = arena.find(step)
+            assert slot is not None
+            with arena.pinned(slot):
+                part = save.persist_part(slot, store=store, codec=order["codec"], **what)
+        done = save.seal(store, parts=(part,), **what)
+        save.publish(store, JOB, what["checkpoint"], done.digest)
+        return {"bytes_written": done.bytes_written, "bytes_total": done.bytes_total}
+
+    def _load(self, order: dict[str, Any]) -> dict[str, Any]:
+        store = Store.open(order["storage"])
+        with Arena.open(order["arena"]) as arena:
+            load.load(store, arena, job=JOB, checkpoint=f"{order['step']}-1")
+        return {}
+
+
+def main() -> None:
+    """Carry out one order per line until the input ends."""
+    os.nice(10)
+    saver = Saver()
+    for line in sys.stdin:
+        order = json.loads(line)
+        print(json.dumps(saver.table[order["op"]](order)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
