@@ -9,11 +9,14 @@ import grpc.aio
 
 from controlplane.cli.errors import CliError, UnreachableError, UsageError
 from controlplane.wire import control_pb2 as pb
+from controlplane.wire.codec import row_message
 from controlplane.wire.control_pb2_grpc import AdminStub
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
     from types import TracebackType
+
+    from controlplane.core.model import CheckpointRecord
 
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _OPTIONS = (("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", 64 << 20))
@@ -53,6 +56,12 @@ class Admin:
     async def stop(self, job: str, reason: str) -> None:
         """End a job. Raises UnreachableError, CliError."""
         await self._ask("Stop", pb.StopRequest(job=job, reason=reason))
+
+    async def adopt(self, job: str, records: Sequence[CheckpointRecord]) -> pb.AdoptReply:
+        """Have it know these checkpoints. Raises UnreachableError, CliError."""
+        rows = [row_message(record) for record in records]
+        reply: pb.AdoptReply = await self._ask("Adopt", pb.AdoptRequest(job=job, records=rows))
+        return reply
 
     async def events(self, follow: bool, after: int = 0, job: str = "") -> AsyncIterator[pb.EventLine]:
         """The journal from line `after` on. Raises UnreachableError when the stream breaks."""

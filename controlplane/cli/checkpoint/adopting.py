@@ -1,0 +1,83 @@
+"""`holdfast checkpoint adopt`: after etcd was lost, a coordinator learns what lies on the storage."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+from agent.checkpoint import envelope, load, names
+from agent.checkpoint.manifest import KIND, MANIFEST_BYTES_MAX
+from controlplane.cli.checkpoint.place import make_parser, one_job, opened
+from controlplane.cli.checkpoint.verifying import verify
+from controlplane.cli.client import Admin
+from controlplane.cli.errors import FAILED, OK, CliError
+from controlplane.cli.queries import add_coordinator
+from controlplane.core.model import CheckpointRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agent.checkpoint.store import Store
+    from controlplane.wire import control_pb2 as pb
+
+
+def run(argv: Sequence[str]) -> int:
+    """Verify every checkpoint, then have the coordinator know the whole ones. Exit code 1 when none was."""
+    parser = make_parser("adopt", "Have a coordinator know the whole checkpoints on a storage.")
+    add_coordinator(parser)
+    values = parser.read(argv)
+    with opened(values) as store:
+        job = one_job(store, values.job)
+        whole, refused = survey(store, job)
+    if not whole:
+        raise CliError(f"job {job} has no whole checkpoint to adopt: {'; '.join(refused) or 'there is none'}")
+    reply = asyncio.run(_adopt(values.coordinator, job, whole))
+    refused += list(reply.refused)
+    if values.output == "json":
+        print(json.dumps({"job": job, "adopted": list(reply.adopted), "refused": refused}, indent=2))
+    else:
+        print(
+            "\n".join(
+                [*(f"adopted {name}" for name in reply.adopted), *(f"refused {why}" for why in refused)]
+            )
+        )
+    return OK if reply.adopted else FAILED
+
+
+async def _adopt(coordinator: str, job: str, records: Sequence[CheckpointRecord]) -> pb.AdoptReply:
+    async with Admin(coordinator) as admin:
+        return await admin.adopt(job, records)
+
+
+def survey(store: Store, job: str) -> tuple[list[CheckpointRecord], list[str]]:
+    """The records of every whole checkpoint of a job, and why the others are none. Reads every chunk."""
+    whole, refused = [], []
+    for result in verify(store, job, load.listing(store, job)):
+        if result.errors:
+            refused.append(f"{result.id}: {result.errors[0]}")
+        else:
+            whole.append(record(store, job, result.id))
+    return whole, refused
+
+
+def record(store: Store, job: str, checkpoint: str) -> CheckpointRecord:
+    """What etcd is to know of a published checkpoint."""
+    content = store.read(names.manifest(job, checkpoint), MANIFEST_BYTES_MAX)
+    _, digest = envelope.unseal(KIND, content, checkpoint)
+    manifest = load.read_manifest(store, job, checkpoint, digest)
+    words = tuple(sorted(shard.shard for shard in manifest.shards))
+    return CheckpointRecord(
+        job=job,
+        id=checkpoint,
+        step=manifest.step,
+        generation=manifest.generation,
+        kind=manifest.kind,
+        base=manifest.base,
+        manifest_digest=digest,
+        bytes_total=manifest.bytes_total,
+        bytes_written=manifest.bytes_stored,
+        versions=manifest.versions,
+        published=True,
+        shards=words,
+    )

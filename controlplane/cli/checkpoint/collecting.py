@@ -1,0 +1,106 @@
+"""`holdfast checkpoint gc`: delete what is not to be kept. Without --apply it only shows what would go."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from agent.checkpoint import collect, load
+from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
+from controlplane.cli.checkpoint.adopting import record
+from controlplane.cli.checkpoint.place import make_parser, one_job, opened
+from controlplane.cli.errors import FAILED, OK, CliError, UsageError
+from controlplane.cli.tables import plain, size
+from controlplane.core.retention import removable
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from agent.checkpoint.store import Store
+
+ABOUT = (
+    "Delete checkpoints that are not to be kept, and what no checkpoint names. Of a job that runs, its own "
+    "coordinator does this (--keep-last of the job); here it is for jobs that have ended."
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Show what would go, or with --apply delete it. Exit code 1 when not all of it could go."""
+    parser = make_parser("gc", ABOUT)
+    parser.add_argument(
+        "--keep-last", type=int, default=0, metavar="N", help="the newest N stay (default: all)"
+    )
+    parser.add_argument(
+        "--keep-every", type=int, default=0, metavar="STEPS", help="multiples of STEPS stay too"
+    )
+    parser.add_argument(
+        "--grace-s", type=float, default=collect.GRACE_S, help="nothing younger goes (default: 3600)"
+    )
+    parser.add_argument("--apply", action="store_true", help="delete it")
+    values = parser.read(argv)
+    _check(values)
+    with opened(values) as store:
+        told = _collect(store, one_job(store, values.job), values)
+    if values.output == "json":
+        print(json.dumps(told, indent=2))
+    else:
+        print(_text(told))
+    return FAILED if told["reason"] else OK
+
+
+def _check(values: argparse.Namespace) -> None:
+    for flag in ("keep_last", "keep_every", "grace_s"):
+        if getattr(values, flag) < 0:
+            raise UsageError(
+                f"--{flag.replace('_', '-')} {getattr(values, flag)} is too small: give 0 or more"
+            )
+    if values.keep_every and not values.keep_last:
+        raise UsageError("--keep-every says what stays besides the newest: give --keep-last too")
+
+
+def _collect(store: Store, job: str, values: argparse.Namespace) -> dict[str, Any]:
+    ids = [found.id for found in load.listing(store, job)]
+    remove = _unwanted(store, job, ids, values)
+    keep = [name for name in ids if name not in remove]
+    now_s = time.time()
+    plan = collect.plan(store, job, remove, keep, (), now_s, values.grace_s)
+    told = {
+        "job": job,
+        "applied": values.apply,
+        "removed": list(plan.removed),
+        "kept": list(plan.kept),
+        "files": len(plan.manifests) + len(plan.chunks) + len(plan.drafts),
+        "bytes": plan.nbytes,
+        "bases": list(plan.bases),
+        "reason": plan.blocked,
+    }
+    if values.apply:
+        done = collect.run(store, job, remove, keep, (), now_s, values.grace_s)
+        told |= {"files": done.files, "bytes": done.bytes_freed, "reason": done.reason}
+    return told
+
+
+def _unwanted(store: Store, job: str, ids: Sequence[str], values: argparse.Namespace) -> Sequence[str]:
+    if not values.keep_last:
+        return ()
+    try:
+        records = [record(store, job, name) for name in ids]
+    except (CheckpointCorrupt, CheckpointRefused) as error:
+        raise CliError(
+            f"{error}; what is to be kept is not known: look with `holdfast checkpoint verify`"
+        ) from error
+    return removable(records, values.keep_last, values.keep_every)
+
+
+def _text(told: dict[str, Any]) -> str:
+    did = "deleted" if told["applied"] else "would delete"
+    rows = [[name, did] for name in told["removed"]] + [[name, "kept"] for name in told["kept"]]
+    lines = [plain(["CHECKPOINT", ""], rows)] if rows else []
+    lines.append(f"{did} {told['files']} files, {size(told['bytes'])}")
+    if told["reason"]:
+        lines.append(f"not all: {told['reason']}")
+    elif not told["applied"] and told["files"]:
+        lines.append("nothing was touched: --apply deletes it")
+    return "\n".join(lines)
