@@ -5,6 +5,7 @@ Run as a program it serves one socket, in lines of JSON: {"script", "env", "log"
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import runpy
@@ -23,12 +24,13 @@ _POLL_S = 0.005
 class Zygote:
     """The client's side: one forking process for a whole test session."""
 
-    def __init__(self) -> None:
+    def __init__(self, *preload: str) -> None:
+        """`preload`: modules that all of its children have imported, beside torch and the SDK."""
         ours, theirs = socket.socketpair()
         self._socket = ours
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.sdk.zygote", str(theirs.fileno())],
+                [sys.executable, "-m", "tests.sdk.zygote", str(theirs.fileno()), *preload],
                 pass_fds=[theirs.fileno()],
                 cwd=Path(__file__).resolve().parents[2],
             )
@@ -130,5 +132,7 @@ if __name__ == "__main__":
 
     import agent.sdk  # noqa: F401
 
+    for module in sys.argv[2:]:
+        importlib.import_module(module)
     torch.set_num_threads(1)
     serve(socket.socket(fileno=int(sys.argv[1])))
