@@ -1,18 +1,16 @@
-"""The pure policies: verdicts, strategies, seats, resume points, checkpoint commits."""
+"""The pure policies: verdicts, strategies, seats."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import pytest
 
-from controlplane.core import commit, failures, formation, recovery
-from controlplane.core.commit import Saving, Stage
+from controlplane.core import failures, formation, recovery
 from controlplane.core.deadlines import Deadlines
 from controlplane.core.failures import Evidence
-from controlplane.core.model import Cause, Failure, Scope, Strategy, Tier
-from tests.core.make import dead, record, seats, spec
+from controlplane.core.model import Cause, Failure, Scope, Strategy
+from tests.core.make import dead, seats, spec
 
 # ---------------------------------------------------------------- deadlines
 
@@ -161,65 +159,3 @@ def test_a_shortage_says_what_is_missing_and_the_mend() -> None:
     assert "1 of 2" in reason
     assert "--slots 4" in reason
     assert "another job holds b" in reason
-
-
-# ---------------------------------------------------------------- commits
-
-
-@pytest.mark.parametrize(
-    ("step", "begun", "due"), [(90, 0, False), (100, 0, True), (110, 100, False), (210, 100, True)]
-)
-def test_a_boundary_is_passed_once(step: int, begun: int, due: bool) -> None:
-    assert commit.due(step, begun, 100) is due
-
-
-def test_a_full_one_opens_the_base_and_a_rotten_base_is_left() -> None:
-    full, later = record(100), record(200, kind="incremental", base="100-1")
-    assert commit.base_for([], 100, 1000) == ("full", "")
-    assert commit.base_for([full, later], 300, 1000) == ("incremental", "100-1")
-    assert commit.base_for([full, later], 1100, 1000) == ("full", "")
-    assert commit.base_for([full, commit.as_bad(later, "rot")], 300, 1000) == ("full", "")
-    assert commit.base_for([record(100, published=False)], 200, 1000) == ("full", "")
-
-
-def saving(**changes: object) -> Saving:
-    usual = {
-        "id": "100-1", "step": 100, "generation": 1, "node": "a", "member": "j.0", "kind": "full",
-        "base": "100-1", "versions": ((0, 100), (1, 100)),
-    }  # fmt: skip
-    return Saving(**(usual | changes))  # type: ignore[arg-type]
-
-
-def test_what_was_ordered_may_be_committed() -> None:
-    assert commit.refuse(record(100), saving(), [1]) == ""
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"id": "90-1"}, "not the one in flight"),
-        ({"generation": 2}, "generation 2"),
-        ({"step": 90}, "names step 90"),
-        ({"kind": "incremental"}, "ordered was full"),
-        ({"base": "50-1"}, "ordered was full"),
-        ({"versions": ((0, 100),)}, "lacks rank 1"),
-        ({"versions": ((0, 100), (1, 99))}, "mixes steps"),
-        ({"versions": ((0, 100), (1, 100), (2, 100))}, "does not have"),
-        ({"versions": ((0, 100), (1, 100), (1, 100))}, "does not have"),
-    ],
-)
-def test_what_is_refused(changes: dict[str, object], words: str) -> None:
-    given = dataclasses.replace(record(100), **changes)  # type: ignore[arg-type]
-    assert words in commit.refuse(given, saving(), [1])
-
-
-def test_nothing_is_committed_twice() -> None:
-    assert "taken already" in commit.refuse(record(100), saving(stage=Stage.STORE), [1])
-    assert "none" in commit.refuse(record(100), None, [1])
-
-
-def test_the_newest_good_is_published_and_not_bad() -> None:
-    records = [record(100), record(200, published=False), commit.as_bad(record(300), "rot")]
-    good = commit.newest_good(records)
-    assert good is not None
-    assert good.id == "100-1"
