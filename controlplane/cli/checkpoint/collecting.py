@@ -65,7 +65,7 @@ def _collect(store: Store, job: str, values: argparse.Namespace) -> dict[str, An
     remove = _unwanted(store, job, ids, values)
     keep = [name for name in ids if name not in remove]
     now_s = time.time()
-    plan = collect.plan(store, job, remove, keep, (), now_s, values.grace_s)
+    plan = collect.plan(store, job, remove, keep, (), now_s=now_s, grace_s=values.grace_s)
     told = {
         "job": job,
         "applied": values.apply,
@@ -77,7 +77,7 @@ def _collect(store: Store, job: str, values: argparse.Namespace) -> dict[str, An
         "reason": plan.blocked,
     }
     if values.apply:
-        done = collect.run(store, job, remove, keep, (), now_s, values.grace_s)
+        done = collect.run(store, job, remove, keep, (), now_s=now_s, grace_s=values.grace_s)
         told |= {"files": done.files, "bytes": done.bytes_freed, "reason": done.reason}
     return told
 
