@@ -1,4 +1,7 @@
-"""A folder as storage: what is put is on the disk before anyone can see it, and never seen in part."""
+"""A folder as storage: what is put is on the disk before anyone can see it, and never seen in part.
+
+What is staged (chunks, which are verified whenever they are read) is seen at once and on the disk at the next
+`flush`: many small waits for the disk become one."""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from agent.checkpoint.names import Bytes
 
 _DRAFTS = "tmp"
+_STAGED_MAX = 128
 DRAFT_AGE_S = 3600.0
 """A draft older than this is a killed writer's: a living one needs seconds."""
 
@@ -36,6 +40,7 @@ class LocalBackend:
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
         self._unsynced: set[Path] = set()
+        self._staged: list[tuple[int, Path]] = []  # files whose content may not be on the disk yet
         self._made: set[Path] = set()
         self._swept = False
 
@@ -51,6 +56,28 @@ class LocalBackend:
         self._changed(target.parent)
         return True
 
+    def stage(self, name: str, data: Bytes) -> bool:
+        """Like `put`, but the content too is durable after the next `flush` only."""
+        draft, descriptor = self._written(data)
+        target = self._target(name)
+        try:
+            os.link(draft, target)
+        except FileExistsError:
+            os.close(descriptor)
+            return False
+        except OSError:
+            os.close(descriptor)
+            raise
+        finally:
+            os.unlink(draft)
+        self._stage(descriptor, target)
+        return True
+
+    def settle(self, name: str) -> None:
+        """Make what another process put durable with the next `flush`: it may have died before its own."""
+        target = self.root / name
+        self._stage(os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), target)
+
     def replace(self, name: str, data: Bytes) -> None:
         """Give `name` this content at once, whatever it had. Durable after the next `flush`."""
         target = self._target(name)
@@ -60,6 +87,7 @@ class LocalBackend:
     def flush(self) -> None:
         """Make the names of all that was put durable, also what another thread is flushing now."""
         with self._flushing:
+            self._sync_staged()
             with self._lock:
                 folders, self._unsynced = sorted(self._unsynced), set()
             try:
@@ -157,11 +185,8 @@ class LocalBackend:
         """Nothing is held open."""
 
     def _draft(self, data: Bytes) -> Path:
-        self._sweep_once()
-        draft, view = self._target(f"{_DRAFTS}/{uuid.uuid4().hex}"), memoryview(data).cast("B")
-        descriptor = direct.open_bulk(draft, os.O_WRONLY | os.O_CREAT, len(view))
+        draft, descriptor = self._written(data)
         try:
-            direct.write_all(descriptor, view, self._pace)
             os.fsync(descriptor)
         except OSError:
             draft.unlink()
@@ -169,6 +194,40 @@ class LocalBackend:
         finally:
             os.close(descriptor)
         return draft
+
+    def _written(self, data: Bytes) -> tuple[Path, int]:
+        """A draft with this content, which need not be on the disk yet, and its descriptor."""
+        self._sweep_once()
+        draft, view = self._target(f"{_DRAFTS}/{uuid.uuid4().hex}"), memoryview(data).cast("B")
+        descriptor = direct.open_bulk(draft, os.O_WRONLY | os.O_CREAT, len(view))
+        try:
+            direct.write_all(descriptor, view, self._pace)
+        except OSError:
+            os.close(descriptor)
+            draft.unlink()
+            raise
+        return draft, descriptor
+
+    def _stage(self, descriptor: int, target: Path) -> None:
+        with self._lock:
+            self._staged.append((descriptor, target))
+            self._unsynced.add(target.parent)
+            full = len(self._staged) >= _STAGED_MAX
+        if full:
+            with self._flushing:
+                self._sync_staged()
+
+    def _sync_staged(self) -> None:
+        with self._lock:
+            staged, self._staged = self._staged, []
+        try:
+            while staged:
+                os.fsync(staged[-1][0])
+                os.close(staged.pop()[0])
+        finally:
+            for descriptor, target in staged:  # a sync failed: what they hold is not to be relied on
+                os.close(descriptor)
+                target.unlink(missing_ok=True)
 
     def _sweep_once(self) -> None:
         with self._lock:

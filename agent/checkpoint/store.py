@@ -40,6 +40,12 @@ class Backend(Protocol):
     def put(self, name: str, data: Bytes) -> bool:
         """Create; False when it exists."""
 
+    def stage(self, name: str, data: Bytes) -> bool:
+        """Create, content durable at the next `flush`; False when it exists."""
+
+    def settle(self, name: str) -> None:
+        """Have the next `flush` make it durable, whoever put it."""
+
     def replace(self, name: str, data: Bytes) -> None:
         """Create or overwrite, at once."""
 
@@ -132,6 +138,20 @@ class Store:
         if made:
             self.stats.moved(WRITE, len(data))
         return made
+
+    def stage(self, name: str, data: Bytes) -> bool:
+        """Like `put`, but a crash of the machine before the next `flush` may tear the content: for what is
+        verified whenever it is read, and named by nothing before that flush."""
+        with self._explained(f"cannot write {name}", writing=True), self.stats.transfer(WRITE):
+            made = self._backend.stage(name, data)
+        if made:
+            self.stats.moved(WRITE, len(data))
+        return made
+
+    def settle(self, name: str) -> None:
+        """Have the next `flush` make `name` durable, whoever put it. Raises FileNotFoundError."""
+        with self._explained(f"cannot look at {name}"):
+            self._backend.settle(name)
 
     def replace(self, name: str, data: Bytes) -> None:
         """Give `name` this content, at once. For chunks that were found rotten, never for manifests."""

@@ -113,7 +113,7 @@ class Writing:
             stored, wanted = content, PLAIN
         chunk = Chunk(digest, len(content), len(stored), wanted)
         name = names.chunk(self._target.job, self._target.base, digest, wanted)
-        if not self._store.put(name, stored):
+        if not self._store.stage(name, stored):
             if self._holds(name, chunk):
                 return chunk
             self._store.replace(name, stored)
@@ -124,9 +124,10 @@ class Writing:
     def _holds(self, name: str, chunk: Chunk) -> bool:
         try:
             read_chunk(self._store, name, chunk, self._target.checkpoint)
-        except CheckpointCorrupt:  # rotten, or deleted since the put that found it
+            self._store.settle(name)
+        except (CheckpointCorrupt, FileNotFoundError):  # rotten, or deleted since it was found
             return False
-        return self._store.size(name) == chunk.stored
+        return True
 
 
 def be_nice() -> None:
