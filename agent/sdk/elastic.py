@@ -16,7 +16,7 @@ import torch.distributed as dist
 from agent.checkpoint.shm import ArenaError
 from agent.sdk import keeping, restore
 from agent.sdk.environment import announce
-from agent.sdk.errors import Interrupted, RestoreError, SessionError
+from agent.sdk.errors import Interrupted, RestoreError, SessionError, StateError
 from agent.sdk.formation import Resume
 from agent.sdk.groups import carrier, gather_numbers, is_broken_collective
 
@@ -243,7 +243,7 @@ class _Loop:
         session, resume = self._session, formation.resume
         try:
             ports = restore.restore(session, resume, port)
-        except (RestoreError, ArenaError) as error:
+        except (RestoreError, StateError, ArenaError) as error:
             self._gate.say(
                 {"op": "restore_failed", "generation": formation.number, "reason": str(error)[:2000]}
             )
@@ -283,6 +283,7 @@ class _Loop:
                 session._record(before)
         session._completed = session._held if session._held >= 0 else session._completed
         session._first_of_generation = None
+        session._asking.end()
         if session._late:
             self._stow()
         log.info("left generation %d at step %d: %s", session._generation, session._completed, error)
@@ -303,7 +304,7 @@ class _Loop:
         session = self._session
         try:
             return session._snapshots.keep(session._held)
-        except Exception as error:  # the user's state_dict: what it hides is held no more
+        except StateError as error:  # what the user's state_dict hides is held no more
             log.warning("the state of step %d is given up: %r", session._held, error)
             session._held = -1
             return None

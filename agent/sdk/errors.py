@@ -7,6 +7,10 @@ class SessionError(RuntimeError):
     """The session was used in a way that cannot be, or its state cannot be kept. Names the mend."""
 
 
+class StateError(SessionError):
+    """A tracked object does not give its state, or one that cannot be kept."""
+
+
 class RestoreError(SessionError):
     """State of another rank or of a snapshot does not fit what this rank tracks."""
 

@@ -50,6 +50,7 @@ class Resume:
     storage: str = ""
     job: str = ""
     checkpoint: str = ""
+    born: int = 0  # the generation that computed it, 0 when not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ def _resume(body: dict[str, Any], world_size: int) -> Resume:
         _text(body, "storage", ""),
         _text(body, "job", ""),
         _text(body, "checkpoint", ""),
+        _integer(body, "born") if "born" in body else 0,
     )
 
 

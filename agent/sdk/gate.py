@@ -61,6 +61,7 @@ class Gate:
         self._path, self._greet, self._beat, self._sever = path, greet, beat, sever
         self._changed = threading.Condition()
         self._kept: dict[str, Message] = {}
+        self._asked: dict[str, Callable[[Message], None]] = {}
         self._outbox: deque[Message] = deque()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._socket: socket.socket | None = None
@@ -80,7 +81,7 @@ class Gate:
             return
         with self._changed:
             if keep:
-                self._kept[message["op"]] = message
+                self._kept[_key(message)] = message
             self._outbox.append(message)
         os.eventfd_write(self._wake, 1)
 
@@ -88,6 +89,20 @@ class Gate:
         """A kept message is no longer true."""
         with self._changed:
             self._kept.pop(op, None)
+
+    def ask(self, message: Message, answered: Callable[[Message], None]) -> None:
+        """Say something that is answered by its request's name, again after every reconnect until it is.
+        `answered` runs in the gate's thread."""
+        with self._changed:
+            self._asked[message["request"]] = answered
+        self.say(message, keep=True)
+
+    def give_up(self, request: str) -> None:
+        """No answer to this request is wanted any more."""
+        with self._changed:
+            self._asked.pop(request, None)
+            self._kept.pop(f"checkpoint {request}", None)
+            self._changed.notify_all()
 
     def wait(self, ready: Callable[[Orders], Any], timeout_s: float | None = None) -> Any:
         """Block until `ready(orders)` is true or the time is over; its last value."""
@@ -186,7 +201,7 @@ class Gate:
     def _repeat(self) -> None:
         """A new connection: what was kept is said again, instead of what waits of the same kind."""
         with self._changed:
-            waiting = [message for message in self._outbox if message["op"] not in self._kept]
+            waiting = [message for message in self._outbox if _key(message) not in self._kept]
             self._outbox = deque([*self._kept.values(), *waiting])
 
     def _fill(self, unsent: bytearray, next_beat: float) -> float:
@@ -269,8 +284,21 @@ class Gate:
         self.orders.released_step = max(self.orders.released_step, _step(message, "step"))
         self.orders.void_step = max(self.orders.void_step, _step({"void": -1} | message, "void"))
 
+    def _hear_told(self, message: Message) -> None:
+        request = str(message.get("request"))
+        answered = self._asked.pop(request, None)
+        self._kept.pop(f"checkpoint {request}", None)
+        if answered is not None:
+            answered(message)
+
     def _hear_complete(self, message: Message) -> None:
         self.orders.complete = message
+
+
+def _key(message: Message) -> str:
+    """Of one kind only the newest is kept; of what has a request, each."""
+    request = message.get("request")
+    return f"{message['op']} {request}" if request else str(message["op"])
 
 
 def _step(message: Message, key: str) -> int:
@@ -289,4 +317,5 @@ _HANDLERS: dict[str, Callable[[Gate, Message], None]] = {
     "form": Gate._hear_form,
     "release": Gate._hear_release,
     "complete": Gate._hear_complete,
+    "checkpoint_told": Gate._hear_told,
 }

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from typing import TYPE_CHECKING
 
 from agent.checkpoint.shm import ArenaError
+from agent.sdk.errors import StateError
 
 if TYPE_CHECKING:
     from agent.sdk.gate import Gate
     from agent.sdk.session import Session
+
+_POLL_S = 0.05
+log = logging.getLogger("holdfast.sdk")
 
 
 def after_step(session: Session, gate: Gate, now_ns: int) -> None:
@@ -18,7 +24,11 @@ def after_step(session: Session, gate: Gate, now_ns: int) -> None:
         session._first_of_generation = None
         _started(session, gate, first, now_ns)
     every = session._environment.snapshot_every
-    if every and session._completed % every == 0 and session._tracked.objects:
+    if session._asking.due:
+        session._show("snapshot")
+        session._asking.step_ended()
+        session._show("between")
+    elif every and session._completed % every == 0 and session._tracked.objects:
         session._show("snapshot")
         reason = snapshot(session, gate)
         if reason:
@@ -44,17 +54,37 @@ def _started(session: Session, gate: Gate, first: tuple[float, float, float], no
     ask_for_room(session, gate)
 
 
-def ask_for_room(session: Session, gate: Gate) -> None:
-    """Say how large a snapshot is, and of which shard, once the optimizer has its state."""
+def ask_for_room(session: Session, gate: Gate, *, forced: bool = False) -> None:
+    """Say how large a snapshot is, and of which shard, once the optimizer has its state. `forced`: even when
+    no snapshots are taken by themselves."""
     known = session._snapshots.path and session._said_shard == session._shard
-    if session._environment.snapshot_every and session._tracked.objects and not known:
+    wanted = forced or session._environment.snapshot_every
+    if wanted and session._tracked.objects and not known:
         _say_tracked(session, gate)
 
 
 def _say_tracked(session: Session, gate: Gate) -> None:
+    try:
+        needs = session._snapshots.needs()
+    except StateError as error:
+        log.warning("no room is asked for snapshots: %s", error)
+        return
     session._said_shard = session._shard
-    needs = session._snapshots.needs()
     gate.say({"op": "tracked", "bytes": needs, "shard": session._shard}, keep=True)
+
+
+def insist(session: Session, gate: Gate, reason: str, wait_s: float) -> str:
+    """Try for a snapshot again while it is only the room that is missing: "" or why there is none."""
+    deadline = time.monotonic() + wait_s
+    while reason and time.monotonic() < deadline and not gate.interrupted(session._generation):
+        if not any(word in reason for word in _PASSING):
+            break
+        gate.wait(lambda orders: orders.interrupted >= session._generation, _POLL_S)
+        reason = snapshot(session, gate)
+    return reason
+
+
+_PASSING = ("no shared memory yet", "not ready on all ranks", "still being read", "outgrown")
 
 
 def last(session: Session, gate: Gate) -> str:
@@ -70,13 +100,14 @@ def snapshot(session: Session, gate: Gate) -> str:
     reason = _attach(session, gate)
     if reason:
         return reason
-    orders = gate.orders
+    orders, begun = gate.orders, time.perf_counter()
     try:
         outcome = session._snapshots.write(
             session._completed, session._generation, orders.released_step, orders.void_step
         )
-    except ArenaError as error:
+    except (ArenaError, StateError) as error:
         return str(error)
+    stall_s = time.perf_counter() - begun
     if isinstance(outcome, str):
         if "outgrown" in outcome:
             _say_tracked(session, gate)
@@ -88,6 +119,7 @@ def snapshot(session: Session, gate: Gate) -> str:
             "generation": session._generation,
             "step": session._completed,
             "slot": outcome,
+            "stall_s": stall_s,
         },
         keep=True,
     )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from agent.sdk.formation import Resume, Source
     from agent.sdk.session import Session
 
+_LIVING = ("fresh", "donor")
 _NEEDS, _WORD, _PORT, _HEADER = range(4)
 
 
@@ -36,6 +37,7 @@ class _Source:
     shares: int
     rank: int
     arena: str = ""
+    living: bool = True  # it comes from a living rank (or the script), not from an arena
 
     @property
     def key(self) -> tuple[int, int]:
@@ -49,58 +51,60 @@ def restore(session: Session, resume: Resume, port: int) -> set[int]:
     Raises RestoreError or ArenaError, on every rank when a shard has no source."""
     tracked = session._tracked
     session._shard = shards.word(tracked) if tracked.objects else shards.WHOLE
-    if resume.reshard and session._held != resume.step:
-        _reshard(session, resume)
-    _own(session, resume)
+    has = _reshard(session, resume) if resume.reshard else _own(session, resume)
     if session._world_size == 1:
-        _check_alone(session, resume)
+        _check_alone(session, resume, has)
         return set()
-    return _Exchange(session, resume, port).run()
+    return _Exchange(session, resume, port, has).run()
 
 
-def _own(session: Session, resume: Resume) -> None:
-    """What this rank has without the others: the state it held, or all of its shard in an arena."""
-    kept = session._kept
-    if kept is not None and session._held == resume.step:
-        kept.adopt(session._tracked)
+def _own(session: Session, resume: Resume) -> bool:
+    """What this rank has without the others: the state it held, or all of its shard in an arena.
+
+    Where an arena is the source of a shard, no living rank holds that very state: one of the same step that
+    a rank may hold is another generation's."""
     own = shards.number(session._shard)
-    for source in _named(session, resume):
-        if source.rank != session._rank or session._held == resume.step or source.shares > 1:
-            continue
-        if source.arena and source.word == own:
+    mine = [source for source in _named(session, resume) if source.word == own]
+    if session._held == resume.step and (not mine or any(source.living for source in mine)):
+        if session._kept is not None:
+            session._kept.adopt(session._tracked)
+        return True
+    for source in mine:
+        if source.rank == session._rank and source.arena and source.shares == 1:
             session._held = -1
-            snapshot.load(source.arena, resume.step, session._tracked)
+            snapshot.load(source.arena, resume.step, session._tracked, resume.born)
             session._held = resume.step
+            return True
+    return False
 
 
 def _named(session: Session, resume: Resume) -> tuple[_Source, ...]:
     """The sources as the agent named them; the one rank gives what this rank holds."""
     if not resume.sources:
-        return (_Source(shards.number(session._shard), 0, 1, resume.rank, resume.arena),)
-    return tuple(
-        sorted(
-            _Source(shards.number(s.shard), s.share, s.shares, s.rank, s.arena or _read_there(s, resume))
-            for s in resume.sources
-        )
-    )
+        living = resume.tier in _LIVING
+        return (_Source(shards.number(session._shard), 0, 1, resume.rank, resume.arena, living),)
+    return tuple(sorted(_source(source, resume) for source in resume.sources))
 
 
-def _read_there(source: Source, resume: Resume) -> str:
-    return "" if source.tier in ("donor", "fresh") else resume.arena
+def _source(source: Source, resume: Resume) -> _Source:
+    living = source.tier in _LIVING
+    arena = source.arena or ("" if living else resume.arena)
+    word = shards.number(source.shard)
+    return _Source(word, source.share, source.shares, source.rank, arena, living)
 
 
-def _check_alone(session: Session, resume: Resume) -> None:
-    alone = resume.tier in ("fresh", "donor") or session._held == resume.step or not session._tracked.objects
-    if not alone:
+def _check_alone(session: Session, resume: Resume, has: bool) -> None:
+    if not (has or resume.tier in _LIVING or not session._tracked.objects):
         raise RestoreError(f"no state of step {resume.step} for shard {session._shard!r} was named")
 
 
-def _reshard(session: Session, resume: Resume) -> None:
+def _reshard(session: Session, resume: Resume) -> bool:
     from agent.sdk import resharding
 
     session._held = -1
     resharding.load(session._tracked, resume)
     session._held = resume.step
+    return True
 
 
 @dataclass(slots=True)
@@ -116,8 +120,8 @@ class _Gift:
 class _Exchange:
     """One restore through the group."""
 
-    def __init__(self, session: Session, resume: Resume, port: int) -> None:
-        self._session, self._resume, self._port = session, resume, port
+    def __init__(self, session: Session, resume: Resume, port: int, has: bool) -> None:
+        self._session, self._resume, self._port, self._has = session, resume, port, has
         self._device = carrier(session._backend, session.device)
         self._gifts: dict[tuple[int, int], _Gift] = {}  # by word and share
         self._pieces: dict[int, _Assembly] = {}
@@ -161,7 +165,7 @@ class _Exchange:
         sizes = [len(self._gifts[source.key].header) for source in mine]
         first = not resume.sources and session._rank == resume.rank
         tracked = session._tracked.objects
-        needs = 0 if first or session._held == resume.step or not tracked else 1
+        needs = 0 if first or self._has or not tracked else 1
         row = [needs, self._word, self._port, *sizes, *[0] * (columns - len(mine))]
         return gather_numbers(row, self._device, session._world_size)
 
@@ -172,7 +176,7 @@ class _Exchange:
             return _Gift(header, tensors)
         arena = Arena.open(source.arena)
         slot = arena.find_partial(resume.step) if source.shares > 1 else None
-        slot = slot or arena.find(resume.step)
+        slot = slot or snapshot.find(arena, resume.step, resume.born)
         if slot is None:
             path = arena.path
             arena.close()

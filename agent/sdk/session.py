@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from agent.board import PHASES, Board
 from agent.sdk import ddp, elastic, groups, keeping, randomness, sampling
+from agent.sdk.asking import Asking, CheckpointHandle
 from agent.sdk.environment import Environment
 from agent.sdk.errors import Interrupted, SessionError
 from agent.sdk.gate import VERSION, Gate
@@ -54,6 +55,7 @@ class Session:
         self._rank, self._world_size = max(environment.rank, 0), environment.world_size
         self._generation, self._completed, self._phase = 0, 0, "starting"
         self._held = -1
+        self._asking = Asking(self)
         self._made = (-1, 0)  # step and generation of the newest snapshot
         self._inside = False  # in the elastic function
         self._late = False  # what is tracked is made in the elastic function, anew in each generation
@@ -155,6 +157,12 @@ class Session:
             self._complete()
         self._check_interrupted()
 
+    def checkpoint(self) -> CheckpointHandle:
+        """Have the state made durable, whatever the intervals say: as it is when the current step is
+        complete, or now when none runs. All ranks call it in the same step. The handle tells what became of
+        it: nothing is skipped silently."""
+        return self._asking.ask(now=not self._guard.left_half)
+
     def ddp(self, module: torch.nn.Module, **options: Any) -> torch.nn.Module:
         """The module wrapped in DistributedDataParallel whose order of summation never changes, so that a
         disturbed run ends bit-identical to an undisturbed one. `options` are DDP's. The module itself when
@@ -194,6 +202,7 @@ class Session:
 
     def close(self) -> None:
         """Let go of everything. A session that is not closed ends with its process."""
+        self._asking.end("the session was closed")
         self._groups.dissolve()
         if self._gate is not None:
             self._gate.close()

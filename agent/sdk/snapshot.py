@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from agent.checkpoint import layout
-from agent.checkpoint.arena import HEADER_ALIGN_BYTES, Arena, SkipReason, SlotView, SlotWriter
+from agent.checkpoint.arena import HEADER_ALIGN_BYTES, Arena, SkipReason, SlotState, SlotView, SlotWriter
 from agent.checkpoint.shm import align
 from agent.sdk import plan, shards
-from agent.sdk.errors import RestoreError
+from agent.sdk.errors import RestoreError, SessionError, StateError
 from agent.sdk.state import dtype_of
 
 if TYPE_CHECKING:
@@ -82,8 +82,13 @@ class Snapshots:
         return layout.room(self._plan.data_bytes, len(self._header))
 
     def look(self) -> tuple[list[torch.Tensor], bytes]:
-        """The live tensors of the state as it is now, and its header."""
-        self._plan, self._header = plan.current(self._plan, self._tracked)
+        """The live tensors of the state as it is now, and its header. Raises StateError."""
+        try:
+            self._plan, self._header = plan.current(self._plan, self._tracked)
+        except Exception as error:  # whatever a state_dict of the user's raises
+            self._plan = None
+            known = isinstance(error, SessionError)
+            raise StateError(str(error) if known else f"the state cannot be had: {error!r}") from error
         return self._plan.tensors, self._header
 
     def keep(self, step: int) -> Kept:
@@ -143,13 +148,19 @@ class Snapshots:
             torch.cuda.synchronize()
 
 
-def load(path: str, step: int, tracked: Tracked) -> None:
+def find(arena: Arena, step: int, born: int) -> SlotView | None:
+    """The READY slot of `step`: that of generation `born` if there is one, else the newest."""
+    slots = [slot for slot in arena.slots if slot.state == SlotState.READY and slot.step == step]
+    return next((slot for slot in slots if slot.generation == born), arena.find(step))
+
+
+def load(path: str, step: int, tracked: Tracked, born: int = 0) -> None:
     """Put the snapshot of `step` in this arena file in place. Raises RestoreError or ArenaError.
 
     Whoever owns the arena waits at the barrier, so the slot is not pinned: the pin of a reader that is
     killed would be left behind. That it held still is checked afterwards."""
     with Arena.open(path) as arena:
-        slot = arena.find(step)
+        slot = find(arena, step, born)
         if slot is None:
             raise RestoreError(f"{path} holds no snapshot of step {step}")
         _adopt(slot, tracked)

@@ -1,4 +1,4 @@
-"""Sharded state under failures: every rank's shard comes back, and the run ends as the undisturbed one does."""
+"""Sharded state under failures: every shard comes back, and the run ends as the undisturbed one does."""
 
 from __future__ import annotations
 
