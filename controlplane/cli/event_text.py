@@ -101,10 +101,14 @@ def _checkpoint(body: Body) -> Sentence:
     record, outcome = body["record"], body["outcome"]
     extent = f", {record['kind']}, {size(record['bytes_written'])} written" if record else ""
     reason = f": {body['reason']}" if body["reason"] else ""
-    level = Level.DECISION if outcome == "started" else Level.HEADLINE
+    level = Level.DECISION if outcome in _QUIET else Level.HEADLINE
     return Sentence(
         level, f"checkpoint {body['checkpoint']} {outcome}{extent if outcome == 'committed' else ''}{reason}"
     )
+
+
+_QUIET = ("started", "mirrored", "collected")
+"""Outcomes of a checkpoint that are as they should be, and not what one waits for."""
 
 
 def _report(body: Body) -> Sentence | None:
@@ -157,6 +161,19 @@ _WORDS: dict[str, Callable[[Body], Sentence | None]] = {
     "OrderFailed": _order_failed,
     "PersistFailed": _phrase(Level.DECISION, "checkpoint {checkpoint} could not be made durable: {reason}"),
     "Loaded": _loaded,
+    "Mirrored": _troubled("checkpoint {checkpoint} is not on the second storage: {reason}"),
+    "Collected": _troubled("old checkpoints of {job} are still on storage: {reason}"),
+    "Scrubbed": _troubled("checkpoint {checkpoint} was read again: {reason}"),
+    "CheckpointAsked": _phrase(Level.DECISION, "{member} asks for a checkpoint of step {step}"),
+    "CheckpointTold": _phrase(
+        Level.DECISION, "{member} is told: checkpoint {checkpoint} {outcome}: {reason}"
+    ),
+    "Collect": lambda body: Sentence(
+        Level.DECISION, f"{body['node']}: delete checkpoints {', '.join(body['remove'])} from storage"
+    ),
+    "Scrub": lambda body: Sentence(
+        Level.DECISION, f"{body['node']}: read checkpoint {body['record']['id']} again"
+    ),
     "Published": _troubled("checkpoint {checkpoint} could not be published: {reason}"),
     "StoreFailed": _phrase(Level.DECISION, "etcd did not take it: {reason}"),
     "JobStopRequested": _phrase(Level.HEADLINE, "job {job} shall stop: {reason}"),

@@ -176,6 +176,10 @@ class Cluster:
         """The tickets of what etcd does not hold yet of this job's spec, state and generation."""
         return tuple(pending.effect.ticket for pending in self.machine.lanes.get(f"job/{job}", ()))
 
+    def unrecorded(self, job: str) -> tuple[int, ...]:
+        """The tickets of what etcd does not hold yet of the checkpoints of the job of this name."""
+        return tuple(pending.effect.ticket for pending in self.machine.lanes.get(sealing.lane_of(job), ()))
+
     def next_deadline(self) -> float:
         """When (s, the clock of `now`) a Tick is due at the latest; infinity when none is."""
         return self.machine.deadlines.next()

@@ -277,7 +277,8 @@ class CheckpointChanged:
 
     job: str
     checkpoint: str
-    outcome: str  # started, committed, failed, skipped, bad
+    outcome: str  # started, provisional, committed, failed, skipped, bad; mirrored, unmirrored;
+    # repaired, collected; adopted, refused
     reason: str
     record: CheckpointRecord | None = None
 

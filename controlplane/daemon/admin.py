@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from controlplane.core import view
-from controlplane.core.events import JobStopRequested, JobSubmitted
+from controlplane.core.events import CheckpointsFound, JobStopRequested, JobSubmitted
+from controlplane.core.model import CheckpointRecord
 from controlplane.settings import SettingsError, check_name
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
@@ -36,7 +37,14 @@ _SMALLEST = {
     "snapshot_every": 1,
     "checkpoint_every": 1,
     "full_every": 1,
+    "keep_last": 0,
+    "keep_every": 0,
+    "replicas": 0,
+    "checkpoint_every_s": 0,
+    "scrub_every_s": 0,
 }
+_WORDS = {"codec": ("", "none", "zstd", "auto"), "commit_when": ("", "both", "first")}
+_ADOPTED_MAX = 10_000
 _LARGEST = 1_000_000
 _SPEC_BYTES_MAX = 128 * 1024
 """As etcd keeps it; a value there has twice as much at most."""
@@ -77,6 +85,26 @@ class Admin(AdminServicer):
         """Everything that `status` and `get` show."""
         reign = await self._leading(context)
         return reign.status(self._front.address)
+
+    async def Adopt(self, request: pb.AdoptRequest, context: Any) -> pb.AdoptReply:
+        """Take up checkpoints that someone found whole on a storage; answered once etcd holds them."""
+        reign = await self._leading(context)
+        try:
+            check_name("job", request.job)
+            if len(request.records) > _ADOPTED_MAX:
+                raise SettingsError(f"{len(request.records)} records at once: give {_ADOPTED_MAX} at most")
+            records = tuple(codec.row_from(CheckpointRecord, each) for each in request.records)
+        except (WireError, SettingsError) as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        refused, reason = await reign.adopt(CheckpointsFound(request.job, records))
+        if reason:
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE, f"etcd does not hold them yet, they may still come: {reason}"
+            )
+        return pb.AdoptReply(
+            adopted=[record.id for record in records if record.id not in refused],
+            refused=[f"{name}: {why}" for name, why in refused.items()],
+        )
 
     async def Events(self, request: pb.EventsRequest, context: Any) -> AsyncIterator[pb.EventLine]:
         """The journal's lines behind `after`; with `follow` without end. A standby shows its own."""
@@ -123,10 +151,24 @@ def check_spec(spec: JobSpec) -> None:
         )
     if spec.nnodes_min > spec.nnodes_max:
         raise SettingsError(f"nnodes {spec.nnodes_min}:{spec.nnodes_max}: the minimum is over the maximum")
+    _check_storage(spec)
     if spec.checkpoint_every % spec.snapshot_every:
         raise SettingsError(
             f"checkpoint_every {spec.checkpoint_every} is no multiple of snapshot_every {spec.snapshot_every}"
         )
+
+
+def _check_storage(spec: JobSpec) -> None:
+    for name, words in _WORDS.items():
+        if getattr(spec, name) not in words:
+            known = ", ".join(word for word in words if word)
+            raise SettingsError(f"{name} {getattr(spec, name)!r} is none of {known}")
+    if spec.mirror and not spec.storage:
+        raise SettingsError(f"mirror {spec.mirror} without a storage: name the first with --storage")
+    if spec.mirror and spec.mirror == spec.storage:
+        raise SettingsError(f"mirror {spec.mirror} is the storage itself: name another place")
+    if spec.mirror and not spec.commit_when:
+        raise SettingsError("with a mirror, commit_when must be both or first")
 
 
 def _phase(reign: Reign, job: str) -> str:

@@ -21,7 +21,7 @@ DROPPED = (
     "malformed", "oversized", "slow_agent", "no_stream", "wrong_version", "wrong_cluster", "bad_name",
     "stale_leader", "not_leader", "refused", "stale",
 )  # fmt: skip
-CHECKPOINT_FAILURES = ("failed", "skipped", "bad")
+CHECKPOINT_FAILURES = ("failed", "skipped", "bad", "unmirrored", "refused")
 NODE_STATES = ("expected", "up", "suspect", "lost")
 ETCD_OPERATIONS = ("commit", "load")
 
@@ -67,6 +67,23 @@ class Metrics:
         )
         self.checkpoint_failures_total = make.counter(
             "checkpoint_failures_total", "Checkpoints that were not committed, or found bad.", "reason"
+        )
+        self.checkpoint_fallbacks_total = make.counter(
+            "checkpoint_fallbacks_total",
+            "Checkpoints found bad: an older one took their place.",
+            "training_job",
+        )
+        self.checkpoint_repairs_total = make.counter(
+            "checkpoint_repairs_total", "Background readings that mended what had rotted.", "training_job"
+        )
+        self.checkpoint_collected_total = make.counter(
+            "checkpoint_collected_total", "Checkpoints that retention removed.", "training_job"
+        )
+        self.checkpoint_written_bytes_total = make.counter(
+            "checkpoint_written_bytes_total", "Bytes written for committed checkpoints.", "training_job"
+        )
+        self.checkpoint_size_bytes = make.gauge(
+            "checkpoint_size_bytes", "Size of the newest committed checkpoint's state.", "training_job"
         )
         self.agent_connections = make.gauge("agent_connections", "Streams of admitted agents.")
         self.event_loop_lag_seconds = make.gauge(

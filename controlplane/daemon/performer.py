@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.core import effects
 from controlplane.core.model import JobPhase
+from controlplane.daemon.metrics import CHECKPOINT_FAILURES
 from controlplane.wire import codec
 
 if TYPE_CHECKING:
@@ -89,11 +90,20 @@ class Performer:
         self._metrics.show_job_phase(effect.state.job, JobPhase(effect.state.phase))
 
     def _checkpoint(self, effect: effects.CheckpointChanged) -> None:
-        if effect.outcome == "committed":
-            series = self._metrics.checkpoint_last_success_timestamp_seconds.labels(effect.job)
-            series.set(time.time())
-        elif effect.outcome != "started":
-            self._metrics.checkpoint_failures_total.labels(effect.outcome).inc()
+        metrics, outcome = self._metrics, effect.outcome
+        if outcome in CHECKPOINT_FAILURES:
+            metrics.checkpoint_failures_total.labels(outcome).inc()
+        counted = {
+            "bad": metrics.checkpoint_fallbacks_total,
+            "repaired": metrics.checkpoint_repairs_total,
+            "collected": metrics.checkpoint_collected_total,
+        }
+        if outcome in counted:
+            counted[outcome].labels(effect.job).inc()
+        if outcome == "committed" and effect.record is not None:
+            metrics.checkpoint_last_success_timestamp_seconds.labels(effect.job).set(time.time())
+            metrics.checkpoint_written_bytes_total.labels(effect.job).inc(effect.record.bytes_written)
+            metrics.checkpoint_size_bytes.labels(effect.job).set(effect.record.bytes_total)
 
     def _note(self, effect: effects.Note) -> None:
         """The journal has it; what the core dropped is counted."""

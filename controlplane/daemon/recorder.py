@@ -30,8 +30,8 @@ ANSWERS_KEPT = 256
 OVER = "this coordinator leads no more; ask the leader"
 
 
-Write = tuple[int, dict[str, bytes]]
-"""A ticket, and the keys and values that it stands for."""
+Write = tuple[int, dict[str, bytes | None]]
+"""A ticket, and the keys and values that it stands for; None: the key is deleted."""
 
 
 class Commit(Protocol):
@@ -143,4 +143,4 @@ class Recorder:
 
 
 def _size(write: Write) -> int:
-    return sum(map(len, write[1].values()))
+    return sum(len(value) for value in write[1].values() if value is not None)

@@ -32,9 +32,10 @@ class Records:
     keys: Keyspace
     checkpoints: dict[str, dict[str, CheckpointRecord]] = field(default_factory=dict)
 
-    def puts(self, store: Store) -> dict[str, bytes]:
-        """The keys and values of one Store effect, which change together or not at all."""
-        keys, puts = self.keys, {}
+    def puts(self, store: Store) -> dict[str, bytes | None]:
+        """The keys and values of one Store effect, which change together or not at all; None: deleted."""
+        keys = self.keys
+        puts: dict[str, bytes | None] = {}
         if store.spec is not None:
             puts[keys.spec(store.spec.job)] = pack(store.spec)
         if store.state is not None:
@@ -45,20 +46,33 @@ class Records:
             puts[keys.rdzv(generation.job, generation.number)] = pack(generation)
         if store.checkpoint is not None:
             puts |= self._checkpoint(store.checkpoint)
+        if store.forget:
+            puts |= self._forget(store.job, store.forget)
         if store.node:
             document = {"v": 1, "node": store.node, "state": store.node_state, "reason": store.node_reason}
             puts[keys.node(store.node)] = json.dumps(document).encode()
         return puts
 
-    def _checkpoint(self, record: CheckpointRecord) -> dict[str, bytes]:
-        known = self.checkpoints.setdefault(record.job, {})
-        known[record.id] = record
-        good = [(each.step, each.generation, each.id) for each in known.values() if not each.bad]
-        newest = max(good)[2] if good else ""
+    def _checkpoint(self, record: CheckpointRecord) -> dict[str, bytes | None]:
+        self.checkpoints.setdefault(record.job, {})[record.id] = record
         return {
             self.keys.checkpoint(record.job, record.step, record.generation): pack(record),
-            self.keys.latest(record.job): newest.encode(),
+            self.keys.latest(record.job): self._latest(record.job),
         }
+
+    def _forget(self, job: str, ids: Iterable[str]) -> dict[str, bytes | None]:
+        """Deletes records; one that is not there is gone already."""
+        known = self.checkpoints.setdefault(job, {})
+        gone = [known.pop(name) for name in ids if name in known]
+        puts: dict[str, bytes | None] = {
+            self.keys.checkpoint(job, record.step, record.generation): None for record in gone
+        }
+        return puts | {self.keys.latest(job): self._latest(job)}
+
+    def _latest(self, job: str) -> bytes:
+        known = self.checkpoints.get(job, {})
+        good = [(each.step, each.generation, each.id) for each in known.values() if not each.bad]
+        return max(good)[2].encode() if good else b""
 
     def elected(self, term: int, values: Mapping[str, bytes]) -> Elected:
         """Everything below the cluster's prefix as the event that starts a reign.

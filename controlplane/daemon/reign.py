@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from controlplane.core import view
 from controlplane.core.cluster import Cluster
-from controlplane.core.events import JobSubmitted
+from controlplane.core.effects import CheckpointChanged
+from controlplane.core.events import CheckpointsFound, JobSubmitted
 from controlplane.daemon.links import Links
 from controlplane.daemon.loop import Loop, ReignOver
 from controlplane.daemon.performer import Performer
@@ -78,7 +79,23 @@ class Reign:
         if self.core.fenced:
             return str(ReignOver())
         name = event.spec.job if isinstance(event, JobSubmitted) else event.job
-        for outcome in asyncio.as_completed(map(self.recorder.outcome, self.core.unstored(name))):
+        return await self._stored(self.core.unstored(name))
+
+    async def adopt(self, event: CheckpointsFound) -> tuple[dict[str, str], str]:
+        """Post what was found on a storage. Returns why which were refused, by id, and "" once etcd holds
+        the others, else why it does not."""
+        try:
+            effects = await self.loop.ask(event)
+        except ReignOver as over:
+            return {}, str(over)
+        if self.core.fenced:
+            return {}, str(ReignOver())
+        told = [each for each in effects if isinstance(each, CheckpointChanged) and each.job == event.job]
+        refused = {each.checkpoint: each.reason for each in told if each.outcome == "refused"}
+        return refused, await self._stored(self.core.unrecorded(event.job))
+
+    async def _stored(self, tickets: tuple[int, ...]) -> str:
+        for outcome in asyncio.as_completed(map(self.recorder.outcome, tickets)):
             if reason := await outcome:
                 return reason  # what was queued behind it has not been asked for yet
         return ""

@@ -18,7 +18,7 @@ from controlplane.wire.shape import WireError as WireError  # noqa: PLC0414 - fo
 
 T = TypeVar("T")
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Raised by a change that older peers cannot follow."""
 
 MESSAGE_BYTES_MAX = 4 << 20

@@ -48,7 +48,10 @@ async def test_refused_hellos(make: Callable[..., Coordinator], cluster: str) ->
         (b"\xff\xfe garbage \x00", "no AgentMessage"),
         (pb.AgentMessage(beat=pb.Beat(seq=1)).SerializeToString(), "must be a hello"),
         (b"", "must be a hello"),
-        (pb.AgentMessage(hello=pb.Hello(protocol_version=1)).SerializeToString(), "Hello.node is missing"),
+        (
+            pb.AgentMessage(hello=pb.Hello(protocol_version=codec.PROTOCOL_VERSION)).SerializeToString(),
+            "Hello.node is missing",
+        ),
     ],
 )
 async def test_first_messages_that_are_no_hello(
