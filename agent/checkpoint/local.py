@@ -40,6 +40,7 @@ class LocalBackend:
         self._lock = threading.Lock()
         self._flushing = threading.Lock()
         self._unsynced: set[Path] = set()
+        self._emptied: set[Path] = set()  # of deleted names; such a folder may be gone itself
         self._staged: list[tuple[int, Path]] = []  # files whose content may not be on the disk yet
         self._made: set[Path] = set()
         self._swept = False
@@ -90,9 +91,13 @@ class LocalBackend:
             self._sync_staged()
             with self._lock:
                 folders, self._unsynced = sorted(self._unsynced), set()
+                emptied, self._emptied = sorted(self._emptied.difference(folders)), set()
             try:
                 for folder in folders:
                     _sync_folder(folder)
+                for folder in emptied:
+                    with suppress(FileNotFoundError):
+                        _sync_folder(folder)
             except OSError:
                 self._changed(*folders)
                 raise
@@ -159,7 +164,8 @@ class LocalBackend:
         target = self.root / name
         with suppress(FileNotFoundError):
             target.unlink()
-            self._changed(target.parent)
+            with self._lock:
+                self._emptied.add(target.parent)
 
     def prune(self, folder: str) -> None:
         """Remove the folders below this one, and itself, as far as they are empty."""
