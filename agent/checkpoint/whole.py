@@ -112,17 +112,23 @@ class _Leaf:
 
 
 def _add_objects(whole: Whole, manifest: Manifest, shard: Shard) -> None:
-    """A slot of a session: {"objects": {name: {"state": ..., "rest": ...}}}."""
+    """A slot of a session: {"objects": {name: {"state": ..., "rest": ...}}}. A tensor that no object names
+    keeps the slot's name for it: nothing is left out."""
+    left = dict(enumerate(shard.tensors))
     trees = typed.decode(shard.state["objects"], _Leaf) if shard.state else {}
     for name, tree in trees.items():
-        merged = {**tree["state"], **tree.get("rest", {})} if "state" in tree else tree
+        state = tree.get("state")
+        merged = {**state, **tree.get("rest", {})} if isinstance(state, dict) else tree
         for path, value in _flatten((str(name),), merged):
             key = ".".join(map(str, path))
             whole.paths.setdefault(key, path)
             if isinstance(value, _Leaf):
                 _add(whole, manifest, key, shard.tensors[value.number], shard.pieces[value.number])
+                left.pop(value.number, None)
             else:
                 whole.plain.setdefault(key, value)
+    for number, tensor in left.items():
+        _add(whole, manifest, tensor.name, tensor, shard.pieces[number])
 
 
 _READERS = {DCP: _add_dcp, "objects": _add_objects}
@@ -133,17 +139,17 @@ def _flatten(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _flatten((*path, str(key)), item)
-    elif isinstance(value, list | tuple) and _has_leaf(value):
+    elif _splits(value):
         for index, item in enumerate(value):
             yield from _flatten((*path, index), item)
     else:
         yield path, value
 
 
-def _has_leaf(value: Any) -> bool:
-    if isinstance(value, dict | list | tuple):
-        return isinstance(value, dict) or any(_has_leaf(item) for item in value)
-    return isinstance(value, _Leaf)
+def _splits(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(isinstance(item, dict | _Leaf) or _splits(item) for item in value)
+    return isinstance(value, tuple) and any(isinstance(item, _Leaf) or _splits(item) for item in value)
 
 
 def _add(whole: Whole, manifest: Manifest, name: str, tensor: Tensor, pieces: tuple[Piece, ...]) -> None:

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from safetensors import safe_open
 
 from agent.checkpoint import load
 from controlplane.cli.main import main
@@ -112,6 +113,19 @@ def test_gc_shows_first_and_deletes_when_told(
     assert done["applied"] and done["bytes"] >= told["bytes"] > 2 * 160_000
     assert [found.id for found in load.listing(store, JOB)] == ["40-1"]
     assert asked(capsys, "verify", url)["checkpoints"][0]["valid"]
+
+
+def test_export_writes_what_others_read(
+    url: str, folder: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = asked(capsys, "export", url, "--checkpoint", "10", "--to", f"{folder}/out.safetensors")
+    assert told["bytes"] == (folder / "out.safetensors").stat().st_size
+    with safe_open(folder / "out.safetensors", "np") as file:
+        values = {name: file.get_tensor(name).tobytes() for name in file.keys()}
+    assert values == content(SMALL, 0)
+    assert "is not overwritten" in refused(capsys, "export", url, "--to", f"{folder}/out.safetensors")
+    assert asked(capsys, "export", url, "--to", f"{folder}/dcp", "--format", "dcp")["bytes"] > 160_000
+    assert (folder / "dcp/.metadata").exists()
 
 
 def test_what_cannot_be_is_named(

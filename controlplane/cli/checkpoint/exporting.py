@@ -1,0 +1,70 @@
+"""`holdfast checkpoint export`: one safetensors file, or a folder that torch.distributed.checkpoint loads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.checkpoint import export, load
+from controlplane.cli.checkpoint.place import find, make_parser, one_job, opened
+from controlplane.cli.checkpoint.progress import shown_bar
+from controlplane.cli.errors import OK, CliError
+from controlplane.cli.parser import one_of
+from controlplane.cli.tables import size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agent.checkpoint.store import Store
+
+
+def run(argv: Sequence[str]) -> int:
+    """Write one checkpoint, every byte verified, to a file or folder that does not exist yet."""
+    parser = make_parser(
+        "export", "Write one checkpoint for programs that know nothing of Holdfast.", checkpoint=True
+    )
+    parser.add_argument("--to", required=True, metavar="PATH", help="the file or folder to make")
+    parser.add_argument(
+        "--format",
+        type=one_of(*_WRITERS),
+        default="safetensors",
+        metavar="|".join(_WRITERS),
+        help="one file, or a folder for dcp.load (default: safetensors)",
+    )
+    values = parser.read(argv)
+    target = Path(values.to)
+    with opened(values) as store:
+        job = one_job(store, values.job)
+        chosen = find(store, job, values.checkpoint).id
+        written = _WRITERS[values.format](store, values.url, job, chosen, target)
+    if values.output == "json":
+        told = {
+            "job": job,
+            "checkpoint": chosen,
+            "path": str(target),
+            "bytes": written,
+            "format": values.format,
+        }
+        print(json.dumps(told, indent=2))
+    else:
+        print(f"checkpoint {chosen} of job {job} is at {target}, {size(written)}")
+    return OK
+
+
+def _safetensors(store: Store, url: str, job: str, checkpoint: str, target: Path) -> int:
+    total = load.read_manifest(store, job, checkpoint).bytes_stored
+    with shown_bar("exporting", total) as bar:
+        return export.safetensors(store, job, checkpoint, target, progress=bar.advance)
+
+
+def _dcp(store: Store, url: str, job: str, checkpoint: str, target: Path) -> int:
+    try:
+        from agent.sdk.dcp_export import folder
+    except ImportError as error:
+        raise CliError(f"--format dcp needs torch here: {error} (pip install torch)") from error
+    folder(url, job, checkpoint, target)
+    return sum(path.stat().st_size for path in target.iterdir())
+
+
+_WRITERS = {"safetensors": _safetensors, "dcp": _dcp}
