@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import math
 import os
 import re
 import shutil
@@ -13,6 +12,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from controlplane.cli.checkpoint_flags import add_checkpoint_flags, checkpoint_fields, storage_url
 from controlplane.cli.errors import UsageError, nearest
 from controlplane.cli.parser import whole
 from controlplane.core.model import JobSpec
@@ -26,13 +26,12 @@ if TYPE_CHECKING:
 NOT_OURS = ("rdzv_backend", "rdzv_endpoint", "rdzv_conf", "node_rank", "master_addr", "master_port")
 """torchrun's flags that mean nothing here: nodes find each other through the coordinator."""
 
-_SNAPSHOT_EVERY = 10
-
 
 def add_job_flags(parser: Parser) -> None:
     """torchrun's flags and Holdfast's own."""
     _add_torchrun_flags(parser)
     _add_own_flags(parser)
+    add_checkpoint_flags(parser)
 
 
 def _add_torchrun_flags(parser: Parser) -> None:
@@ -74,30 +73,6 @@ def _add_own_flags(parser: Parser) -> None:
         default=0,
         metavar="N",
         help="warm spare processes per node",
-    )
-    ours.add_argument(
-        "--storage", default="", metavar="URL", help="where checkpoints go: a folder or any fsspec URL"
-    )
-    ours.add_argument(
-        "--snapshot-every",
-        type=whole(1, "a count of steps"),
-        default=None,
-        metavar="STEPS",
-        help="steps between copies into the agent's memory (default: 10)",
-    )
-    ours.add_argument(
-        "--checkpoint-every",
-        type=whole(1, "a count of steps"),
-        default=100,
-        metavar="STEPS",
-        help="steps between durable checkpoints",
-    )
-    ours.add_argument(
-        "--full-every",
-        type=whole(1, "a count of steps"),
-        default=None,
-        metavar="STEPS",
-        help="steps between checkpoints that start a new base (default: 1000)",
     )
 
 
@@ -161,7 +136,6 @@ def said_in_vain(values: argparse.Namespace) -> str:
 
 def read_job(values: argparse.Namespace, command: Sequence[str], job: str) -> JobSpec:
     """The job that flags and command describe. Raises UsageError when it cannot be."""
-    snapshot, full = _cadence(values.snapshot_every, values.checkpoint_every, values.full_every)
     low, high = values.nnodes
     return JobSpec(
         job=job,
@@ -172,38 +146,10 @@ def read_job(values: argparse.Namespace, command: Sequence[str], job: str) -> Jo
         nproc_per_node=values.nproc_per_node,
         spares_per_node=values.spares,
         max_restarts=values.max_restarts,
-        storage=storage_url(values.storage),
-        snapshot_every=snapshot,
-        checkpoint_every=values.checkpoint_every,
-        full_every=full,
         module=values.module,
         no_python=values.no_python,
+        **checkpoint_fields(values),
     )
-
-
-def _cadence(snapshot: int | None, checkpoint: int, full: int | None) -> tuple[int, int]:
-    if snapshot is None:
-        snapshot = max(n for n in range(1, _SNAPSHOT_EVERY + 1) if checkpoint % n == 0)
-    if checkpoint % snapshot:
-        raise UsageError(
-            f"--checkpoint-every {checkpoint} is no multiple of --snapshot-every {snapshot}: a checkpoint "
-            f"is a snapshot made durable; give {math.ceil(checkpoint / snapshot) * snapshot}, say"
-        )
-    if full is None:
-        full = math.ceil(1000 / checkpoint) * checkpoint
-    if full % checkpoint:
-        raise UsageError(
-            f"--full-every {full} is no multiple of --checkpoint-every {checkpoint}; "
-            f"give {math.ceil(full / checkpoint) * checkpoint}, say"
-        )
-    return snapshot, full
-
-
-def storage_url(text: str) -> str:
-    """An fsspec URL; a bare path becomes an absolute file:// URL."""
-    if not text or "://" in text or "::" in text:
-        return text
-    return Path(text).absolute().as_uri()
 
 
 def check_command(values: argparse.Namespace, command: Sequence[str]) -> None:

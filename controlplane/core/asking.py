@@ -126,7 +126,7 @@ def _lacking(m: Machine, job: Job, ask: Ask) -> str:
     absent = [str(mb.rank) for mb in job.seated() if releasing.left_out(job, mb, ask.step)]
     if absent:
         ranks = f"rank{'s' if len(absent) > 1 else ''} {', '.join(absent)}"
-        return f"no snapshot of step {ask.step} is held by {ranks}: every rank has to ask at the same step"
+        return f"{ranks} made no snapshot of step {ask.step}: there was no room, or it did not ask for it"
     if m.now >= ask.at + m.settings.ask_timeout_s:
         return f"not every rank held step {ask.step} within {m.settings.ask_timeout_s:.0f} s"
     return ""

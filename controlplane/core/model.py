@@ -115,7 +115,7 @@ class JobSpec:
     checkpoint_every_s: float = 0.0  # s between durable checkpoints besides the steps; 0: by steps alone
     checkpoint_auto: bool = False  # Young/Daly choose the interval from the observed MTBF and costs
     keep_last: int = 0  # newest checkpoints that are kept; 0: all
-    keep_every: int = 0  # checkpoints at multiples of so many steps are kept for ever; 0: none
+    keep_every: int = 0  # the first checkpoint of every so many steps is kept for ever; 0: none
     codec: str = "auto"  # none, zstd, auto (chosen from the measured upload speed)
     mirror: str = ""  # a second fsspec URL that holds every checkpoint too; "": none
     commit_when: str = "both"  # with a mirror: committed when "both" hold it, or when the "first" does

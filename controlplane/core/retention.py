@@ -34,20 +34,29 @@ class Collecting:
 def removable(
     records: Iterable[CheckpointRecord], keep_last: int, keep_every: int, bases: Iterable[str] = ()
 ) -> tuple[str, ...]:
-    """Ids that retention does not want, oldest first. Kept are: the newest `keep_last` good ones (0: all),
-    those at multiples of `keep_every` steps (0: none), whatever is newer than the newest good one, what is
-    on its way, and every base that a kept one or one of `bases` needs."""
+    """Ids that retention does not want, oldest first. Kept are the newest `keep_last` good ones (0: all), the
+    first at or after each multiple of `keep_every` steps (0: none), whatever is newer than the newest good
+    one, what is on its way, and every base that a kept one or one of `bases` needs."""
     ordered = sorted(records, key=lambda r: (r.step, r.generation))
     good = [r for r in ordered if r.published and not r.bad]
     if keep_last <= 0 or not good:
         return ()
     newest = good[-1]
     kept = {r.id: r for r in good[-keep_last:]}
-    kept |= {r.id: r for r in good if keep_every > 0 and r.step % keep_every == 0}
+    kept |= {r.id: r for r in _milestones(good, keep_every)}
     kept |= {r.id: r for r in ordered if (r.step, r.generation) > (newest.step, newest.generation)}
     kept |= {r.id: r for r in ordered if not r.published and not r.bad}
     needed = {r.base for r in kept.values()} | set(bases)
     return tuple(r.id for r in ordered if r.id not in kept and r.id not in needed)
+
+
+def _milestones(good: list[CheckpointRecord], every: int) -> list[CheckpointRecord]:
+    """The first checkpoint at or after each multiple of `every` steps; `good` is in order."""
+    first: dict[int, CheckpointRecord] = {}
+    for record in good if every > 0 else ():
+        if record.step >= every:
+            first.setdefault(record.step // every, record)
+    return list(first.values())
 
 
 def base_beside(job: Job) -> str:

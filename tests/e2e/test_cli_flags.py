@@ -122,6 +122,26 @@ def test_cadences_that_do_not_fit(script: str, capsys: pytest.CaptureFixture[str
     assert "no multiple" in said and "14" in said
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("--checkpoint-auto --checkpoint-every 50", "drop it, or --checkpoint-every"),
+        ("--checkpoint-auto --checkpoint-every-s 5", "drop it, or --checkpoint-every-s"),
+        ("--keep-every 1000", "give --keep-last N too"),
+        ("--commit-when first", "give --mirror URL"),
+        ("--mirror /b", "name the first with --storage URL"),
+        ("--storage /b --mirror file:///b", "name another place"),
+        ("--checkpoint-every-s nan", "--checkpoint-every-s: nan will not do"),
+        ("--scrub-every-s -1", "0 or more"),
+        ("--codec gzip", "none, zstd, auto"),
+    ],
+)
+def test_checkpoint_flags_that_contradict(
+    flags: str, words: str, script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert words in refused("run", *flags.split(), script, capsys=capsys)
+
+
 def test_script_not_found_names_a_similar_one(
     script: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -183,6 +203,17 @@ def test_the_spec_that_flags_describe() -> None:
     assert (spec.nnodes_min, spec.nnodes_max, spec.spares_per_node) == (2, 4, 1)
     assert (spec.snapshot_every, spec.checkpoint_every, spec.full_every) == (5, 25, 1000)
     assert spec.storage == (Path.cwd() / "ckpt").as_uri() and spec.argv == ("t.py", "-a")
+
+
+def test_what_the_checkpoint_flags_say() -> None:
+    words = "--storage /a --mirror s3://b/c --commit-when first --codec zstd --checkpoint-auto --keep-last 3 "
+    words += "--keep-every 500 --replicas 2 --scrub-every-s 60 t.py"
+    spec = read_job(*make_parser().read_before_script(words.split()), "job")
+    assert (spec.storage, spec.mirror, spec.commit_when) == ("file:///a", "s3://b/c", "first")
+    assert (spec.codec, spec.replicas, spec.scrub_every_s) == ("zstd", 2, 60.0)
+    assert (spec.checkpoint_auto, spec.keep_last, spec.keep_every) == (True, 3, 500)
+    plain = read_job(*make_parser().read_before_script(["--snapshot-every", "7", "t.py"]), "job")
+    assert (plain.snapshot_every, plain.checkpoint_every, plain.full_every) == (7, 70, 1050)
 
 
 def test_the_same_command_gives_the_same_job() -> None:
