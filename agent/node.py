@@ -59,7 +59,14 @@ class Node:
         site = Site(settings, self.incarnation, paths, self.arenas.rooms, Storages(settings))
         self.snapshots = Snapshots(site, self.tell, self._loaded)
         self.peers = Peers(
-            settings, paths, address, incarnation=self.incarnation, tell=self.tell, status=self._status
+            settings,
+            paths,
+            address,
+            incarnation=self.incarnation,
+            tell=self.tell,
+            status=self._status,
+            room=self.arenas.rooms.room,
+            loaded=self._loaded,
         )
         self.outputs = Outputs() if settings.show_output else None
         self.orders = Orders(self)

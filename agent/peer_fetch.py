@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from agent import peer_wire as wire
 from agent.checkpoint import layout
-from agent.checkpoint.arena import Arena, SkipReason
+from agent.checkpoint.arena import SkipReason
 from agent.checkpoint.shm import ArenaError
 from agent.peer_blocks import PeerError, blocks, check, check_member, places
 from agent.peer_filling import Filling, header_of
@@ -19,9 +19,8 @@ from controlplane.wire import peer_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import ThreadPoolExecutor
-    from pathlib import Path
 
-    from agent.checkpoint.arena import SlotWriter
+    from agent.checkpoint.arena import Arena, SlotWriter
     from agent.peer_blocks import Held
     from agent.peer_copies import Copies
 
@@ -31,20 +30,23 @@ log = logging.getLogger("holdfast.agent.peers")
 
 
 class Fetches:
-    """Carries out Fetch orders, each once while it runs; `tell` hears what became of them."""
+    """Carries out Fetch orders, each once while it runs. `room(member, slot_bytes)` opens the member's arena,
+    or makes it; `loaded` hears whose arena has changed, `tell` what became of an order."""
 
     def __init__(
         self,
         *,
         copies: Copies,
-        arena: Callable[[str], Path],
+        room: Callable[[str, int], Arena],
         pool: ThreadPoolExecutor,
         timeout_s: float,
         incarnation: int,
         tell: Callable[[events.Event], None],
+        loaded: Callable[[str], None],
     ) -> None:
-        self._copies, self._arena, self._pool = copies, arena, pool
+        self._copies, self._room, self._pool = copies, room, pool
         self._timeout_s, self._incarnation, self._tell = timeout_s, incarnation, tell
+        self._loaded = loaded
         self._running: dict[effects.Fetch, asyncio.Task[None]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self.address = ""
@@ -69,6 +71,7 @@ class Fetches:
         try:
             async with self._locks.setdefault(order.member, asyncio.Lock()):
                 await self._fetch(order)
+                self._loaded(order.member)
         except Exception as error:  # told to whoever ordered it; one not foreseen is logged whole
             reason = await wire.reason(None, error)
             unforeseen = not isinstance(error, _FAILURES)
@@ -94,8 +97,10 @@ class Fetches:
                 return
             try:
                 await self._receive(calls, order, target)
-            finally:
+            except BaseException:
                 await in_thread(self._pool, target.close)
+                raise
+            self._pool.submit(target.close)  # unmapping takes a while; nobody waits for it
 
     async def _receive(self, calls: wire.Calls, order: effects.Fetch, target: _Target) -> None:
         call = calls.get(pb.GetRequest(member=order.source, step=order.step, generation=order.generation))
@@ -130,10 +135,9 @@ class Fetches:
                 target.close()
 
     def _begin(self, order: effects.Fetch, held: Held) -> _Target | None:
-        """A slot of the member's arena, which is made when there is none yet; None when the snapshot is in
-        it already."""
-        path = self._arena(order.member)
-        arena = Arena.open(path) if path.exists() else Arena.create(path, held.room)
+        """A slot of the member's arena, which is made when there is none that is large enough; None when the
+        snapshot is in it already."""
+        arena = self._room(order.member, held.room)
         try:
             found = arena.find(held.step)
             if found is not None and found.generation == held.generation:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from agent.peer_copies import Copies
@@ -17,6 +18,7 @@ from agent.peer_threads import in_thread, nice_pool
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agent.checkpoint.arena import Arena
     from agent.paths import Paths
     from controlplane.core import effects, events
     from controlplane.core.model import MemberStatus, PeerCopy
@@ -26,7 +28,8 @@ log = logging.getLogger("holdfast.agent.peers")
 
 
 class Peers:
-    """The peer service of one node, and its orders about copies. `status` knows this node's members."""
+    """The peer service of one node, and its orders about copies. `status` knows this node's members; `room`
+    opens or makes a member's arena, and `loaded` hears that something was brought into it."""
 
     def __init__(
         self,
@@ -37,20 +40,23 @@ class Peers:
         incarnation: int,
         tell: Callable[[events.Event], None],
         status: Callable[[str], MemberStatus | None],
+        room: Callable[[str, int], Arena],
+        loaded: Callable[[str], None],
     ) -> None:
         self._settings, self._paths, self._host, self._status = settings, paths, host, status
         timeout_s = settings.peer_timeout_s
-        self._pool, self._fetching = nice_pool(2, "peers"), nice_pool(1, "fetch")
+        self._pool, self._fetching = nice_pool(2, "peers"), ThreadPoolExecutor(1, "fetch")
         self._kept = Copies(paths.copies)
         self._server = PeerServer(self._kept, self._pool, timeout_s, self._count)
         self._pushes = Pushes(self._offer, self._pool, timeout_s, settings.peer_bytes_per_s, self._count)
         self._fetches = Fetches(
             copies=self._kept,
-            arena=paths.arena,
+            room=room,
             pool=self._fetching,
             timeout_s=timeout_s,
             incarnation=incarnation,
             tell=tell,
+            loaded=loaded,
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self.counts: collections.Counter[str] = collections.Counter()

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent.arenas import Rooms
 from agent.checkpoint import layout
 from agent.checkpoint.arena import Arena, SkipReason
 from agent.paths import Paths
@@ -81,6 +82,7 @@ class Side:
         self.paths.memory.mkdir(mode=0o700, exist_ok=True)
         self.settings = AgentSettings(**{"peer_listen": "127.0.0.1:0", "peer_timeout_s": 5.0, **settings})
         self.told: list[events.Event] = []
+        self.loaded: list[str] = []
         self.members: dict[str, MemberStatus] = {}
         self.peers = self._peers()
 
@@ -92,6 +94,8 @@ class Side:
             incarnation=1,
             tell=self.told.append,
             status=self.members.get,
+            room=Rooms(self.paths).room,
+            loaded=self.loaded.append,
         )
 
     async def __aenter__(self) -> Side:
