@@ -34,6 +34,7 @@ _RENEW = "the credentials have expired: renew the secret that they come from"
 _WRONG = "the credentials are not accepted: mend the secret that they come from"
 _DENIED = "permission denied: let these credentials list, read, write and delete there"
 _BUCKET = "there is no such bucket: create it, or name another with --storage"
+_UNSAID = "it does not say why, as with credentials that have expired: renew the secret that they come from"
 _CLOCK = "this machine's clock is off: set it (NTP)"
 _REGION = "the bucket lies in another region: name its endpoint or region"
 _FULL = "it is full: free space, or name another with --storage"
@@ -48,6 +49,7 @@ _CODE_MENDS = {
     "InvalidSecurity": _WRONG,
     "AccessDenied": _DENIED,
     "AllAccessDisabled": _DENIED,
+    "400": _UNSAID,  # all that HEAD can say
     "403": _DENIED,
     "401": _WRONG,
     "NoSuchBucket": _BUCKET,
@@ -105,7 +107,7 @@ _ERRNO_MENDS = {
     errno.EEXIST: "a file stands where a folder is needed: name another with --storage",
     errno.EIO: "the device failed to read or write: look at the kernel's log",
 }
-_ACCESS = (_RENEW, _WRONG, _DENIED)
+_ACCESS = (_RENEW, _WRONG, _DENIED, _UNSAID)
 
 
 def transient(error: BaseException) -> str | None:

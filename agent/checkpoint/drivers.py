@@ -95,12 +95,17 @@ class Calls:
 def renew(calls: Calls, filesystem: Any, limit_s: float) -> None:
     """Read the credentials anew, where the driver keeps them."""
     if "s3" in protocols(filesystem) and awaited(filesystem):
+        before = getattr(filesystem, "_s3creator", None)
         calls.call("connect", limit_s, refresh=True)
+        _leave(filesystem, before)
 
 
 def close(filesystem: Any) -> None:
     """Close its connections. Used again, it connects anew."""
-    creator = getattr(filesystem, "_s3creator", None)
+    _leave(filesystem, getattr(filesystem, "_s3creator", None))
+
+
+def _leave(filesystem: Any, creator: Any) -> None:
     if creator is not None and awaited(filesystem):
         asyncio.run_coroutine_threadsafe(
             _within(_GRACE_S, lambda: creator.__aexit__(None, None, None)), filesystem.loop

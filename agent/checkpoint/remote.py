@@ -108,7 +108,7 @@ class RemoteBackend:
             try:
                 found = self._call("info", limit_s, path)
             except FileNotFoundError as error:
-                if causes.mend(error):
+                if causes.coded(error, "NoSuchBucket"):
                     raise
                 return None
             return int(found["size"]) if found["type"] == "file" else None
@@ -124,7 +124,7 @@ class RemoteBackend:
             try:
                 found = self._call("find", limit_s, path, detail=True)
             except FileNotFoundError as error:
-                if causes.mend(error):
+                if causes.coded(error, "NoSuchBucket"):
                     raise
                 return []
             skip = len(self._files._strip_protocol(path)) + 1
@@ -142,7 +142,7 @@ class RemoteBackend:
             try:
                 found = self._call("ls", limit_s, path, detail=True)
             except FileNotFoundError as error:
-                if causes.mend(error):
+                if causes.coded(error, "NoSuchBucket"):
                     raise
                 return []
             names = (entry["name"].rstrip("/") for entry in found if entry["type"] == kind)
@@ -166,7 +166,7 @@ class RemoteBackend:
             try:
                 self._call("rm_file", limit_s, path)
             except FileNotFoundError as error:
-                if causes.mend(error):
+                if causes.coded(error, "NoSuchBucket"):
                     raise
 
         self._attempts().run(remove)

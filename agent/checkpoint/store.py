@@ -254,7 +254,7 @@ def _check_scheme(url: str, shown: str) -> None:
     if "://" not in url:
         return
     head, rest = url.split("://", 1)
-    known = fsspec.available_protocols()
+    known = [*fsspec.available_protocols(), *fsspec.registry]
     for scheme in head.split("::"):
         if scheme not in known:
             near = difflib.get_close_matches(scheme, known, n=1, cutoff=0.5)
