@@ -189,7 +189,8 @@ def _learn(job: Job, member: Member, status: MemberStatus) -> None:
     job.elastic = job.elastic or status.elastic
     job.barrier = job.barrier or status.phase in (MemberPhase.READY, *IN_GENERATION)
     job.known_step = max(job.known_step, status.held_step, status.snapshot_step)
-    if status.shard and member.rank in range(len(job.seats)) and job.seats[member.rank].member == member.name:
+    seated = member.rank >= 0 and job.seats[member.rank : member.rank + 1]
+    if status.shard and seated and seated[0].member == member.name and status.rank == member.rank:
         job.replan = job.replan or job.shards.get(member.rank) != status.shard
         job.shards[member.rank] = status.shard
     member.done = member.done or status.phase is MemberPhase.FINISHED

@@ -32,8 +32,7 @@ class Shards:
 
 def shards(m: Machine, job: Job) -> Shards:
     """The shard of every seat: as its member says, or as its rank held it in the generation before."""
-    words = [job.members[seat.member].status for seat in job.seats]
-    known = [(status.shard if status else "") or job.shards.get(r, "") for r, status in enumerate(words)]
+    known = [said(job.members[seat.member], seat.rank) or job.shards.get(seat.rank, "") for seat in job.seats]
     if all(word in ("", WHOLE_STATE) for word in known):
         known = [WHOLE_STATE] * len(known)
     elif not all(known):
@@ -45,6 +44,12 @@ def shards(m: Machine, job: Job) -> Shards:
         readers.setdefault(word, seat.rank)
         here.setdefault((seat.node, word), seat.rank)
     return Shards(tuple(known), readers, here)
+
+
+def said(member: Member, rank: int) -> str:
+    """What a member says it holds as this rank; "" when it has been another one so far, or none."""
+    status = member.status
+    return status.shard if status is not None and status.rank == rank else ""
 
 
 def copies(m: Machine, job: Job, need: Shards) -> list[Copy]:

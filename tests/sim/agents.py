@@ -13,11 +13,13 @@ from controlplane.core.model import (
     MemberPhase,
 )
 from tests.sim.ranks import IN_GROUP, Rank
+from tests.sim.restores import RESTORE_ORDERS, Kept, push
 from tests.sim.saves import SAVE_ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from controlplane.core.model import Partner
     from tests.sim.world import World
 
 
@@ -38,6 +40,8 @@ class Agent:
         self.linked = 0  # the term of the leader that it has a stream to, 0: none
         self.ranks: dict[str, Rank] = {}
         self.answers: dict[tuple[Any, ...], ev.Event] = {}  # to orders that are done
+        self.partners: tuple[Partner, ...] = ()
+        self.copies: list[Kept] = []  # of other nodes' snapshots
         world.clock.after(world.rng.uniform(0.0, 0.5), self._beat)
 
     # -------------------------------------------------------------- towards the leader
@@ -55,6 +59,8 @@ class Agent:
             self.slots,
             self.port,
             tuple(rank.status() for rank in self.ranks.values()),
+            peer=f"{self.name}:peer",
+            copies=tuple(kept.told for kept in self.copies),
         )
         self.world.feed(hello)
 
@@ -73,7 +79,8 @@ class Agent:
             return
         self.seq += 1
         statuses = tuple(rank.status() for rank in self.ranks.values())
-        self.send(ev.NodeBeat(self.name, self.incarnation, self.seq, self.port, statuses))
+        copies = tuple(kept.told for kept in self.copies)
+        self.send(ev.NodeBeat(self.name, self.incarnation, self.seq, self.port, statuses, copies))
         for rank in self.ranks.values():
             for request in rank.asks if rank.alive else ():
                 self.ask(rank, request)
@@ -113,7 +120,7 @@ class Agent:
             rank = Rank(order.member, order.spec, self, order.role, elastic=self.world.elastic)
             self.ranks[order.member] = rank
             self._later(0.3, rank, lambda: self._warm(rank))
-        rank.rank = order.rank
+        rank.rank = order.rank if rank.generation == 0 else rank.rank
         if self.world.launch_shows and order.generation is not None:
             rank.launched_under = order.generation.number
         if not order.warm_only and rank.phase is MemberPhase.WARM:
@@ -182,11 +189,13 @@ class Agent:
             self.exit(rank, Failure(Cause.SIGNALED, "killed by signal 9", signal=9))
 
     def complete(self, order: fx.Complete) -> None:
+        self.copies, self.partners = [], ()
         for rank in self.ranks.values():
             if rank.spec.job == order.job and rank.alive:
                 self.exit(rank, Failure(Cause.EXITED, "the job is over", exit_code=0))
 
     def release(self, order: fx.Release) -> None:
+        push(self, order.step)
         for rank in self.ranks.values():
             rank.released = max(rank.released, order.step)
             rank.void = max(rank.void, order.void_step)
@@ -214,26 +223,13 @@ class Agent:
         if rank is not None:
             rank.asks.pop(order.request, None)
 
-    def load(self, order: fx.Load) -> None:
-        name = order.record.id
-        corrupt = name in self.world.storage.rotten
-        reason = "chunk 3 does not match its hash" if corrupt else ""
-        if self.world.faulty("storage"):
-            corrupt, reason = False, "the storage does not answer"
-        delay = self.world.rng.uniform(0.1, 1.0)
-        event = ev.Loaded(
-            self.name, self.incarnation, order.spec.job, name, order.member, reason, corrupt,
-            order.shard, order.share, order.shares,
-        )  # fmt: skip
-        self.world.clock.after(delay, lambda: self.send(event))
-
     # -------------------------------------------------------------- faults
 
     def restart(self) -> None:
         """The agent process is killed and comes back; its ranks do not notice."""
         self.incarnation += 1
         self.seq, self.linked = 0, 0
-        self.answers = {}
+        self.answers, self.partners = {}, ()
 
     def reboot(self) -> None:
         """The whole node goes down and comes back empty."""
@@ -246,7 +242,8 @@ class Agent:
         self.up = False
         for rank in self.ranks.values():
             rank.phase = MemberPhase.EXITED
-        self.ranks = {}
+        self.ranks, self.copies = {}, []
+        self.world.safety.memory_lost = True
 
 
 ORDERS: dict[type[Any], Callable[[Agent, Any], None]] = {
@@ -257,6 +254,6 @@ ORDERS: dict[type[Any], Callable[[Agent, Any], None]] = {
     fx.Complete: Agent.complete,
     fx.Release: Agent.release,
     fx.CheckpointTold: Agent.told,
-    fx.Load: Agent.load,
+    **RESTORE_ORDERS,
     **SAVE_ORDERS,
 }

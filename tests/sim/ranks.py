@@ -15,8 +15,8 @@ from controlplane.core.model import (
     MemberPhase,
     MemberStatus,
     Role,
-    Tier,
 )
+from tests.sim.restores import source_line
 
 if TYPE_CHECKING:
     from tests.sim.agents import Agent
@@ -40,7 +40,8 @@ class Rank:
     held: int = NO_STEP
     line: str = ""
     slots: dict[int, str] = field(default_factory=dict)  # step -> lineage; the arena outlives the process
-    slot_generation: int = 0
+    labels: dict[int, int] = field(default_factory=dict)  # step -> the generation its slot is labelled with
+    partial: tuple[str, int, int] = ("", 0, 0)  # checkpoint, share, shares: read for others too
     ready: set[int] = field(default_factory=set)  # steps of this line of its life that it ever kept
     asks: dict[str, tuple[int, int]] = field(default_factory=dict)  # request -> (step, generation)
     released: int = NO_STEP
@@ -58,11 +59,27 @@ class Rank:
         """The process is there."""
         return self.phase is not MemberPhase.EXITED
 
+    @property
+    def word(self) -> str:
+        """Which shard of the state it holds."""
+        return self.agent.world.word(self.rank)
+
+    def fill(self, step: int, line: str, label: int) -> None:
+        """An agent puts a state into a slot of the arena."""
+        if step not in self.slots and len(self.slots) == 2:
+            del self.slots[min(self.slots)]
+        self.slots[step], self.labels[step] = line, label
+        self.agent.report(self)
+
     def status(self) -> MemberStatus:
         """As its agent reports it."""
         waits = self.phase in (MemberPhase.READY, MemberPhase.FINISHED)
         spoken = self.elastic and self.phase in (MemberPhase.READY, *IN_GROUP)
-        newest = max(self.slots, default=NO_STEP)
+        held = sorted((self.labels[step], step) for step in self.slots)
+        label, newest = held[-1] if held else (0, NO_STEP)
+        before = max((step for at, step in held[:-1] if at == label and step < newest), default=NO_STEP)
+        former, left = next(((at, step) for at, step in held if at < label), (0, NO_STEP))
+        known = self.generation > 0 or (self.agent.world.early_words and spoken)
         return MemberStatus(
             member=self.name,
             job=self.spec.job,
@@ -76,7 +93,11 @@ class Rank:
             pid=1,
             store=f"{self.agent.name}:{self.name}" if spoken else "",
             snapshot_step=newest,
-            snapshot_generation=self.slot_generation if newest > NO_STEP else 0,
+            snapshot_generation=label,
+            snapshot_before=before,
+            former_step=left,
+            former_generation=former,
+            shard=self.word if known else "",
             failure=self.failure,
             state_bytes=self.agent.world.state_bytes,
         )
@@ -96,7 +117,7 @@ class Rank:
         """Copy the state into the slot that may be overwritten; False when neither may."""
         self.ready.add(self.held)
         if self.held in self.slots:
-            self.slot_generation = self.generation
+            self.labels[self.held] = self.generation
             return True
         if len(self.slots) == 2:
             newer = max(self.slots)
@@ -108,7 +129,7 @@ class Rank:
                 self.ready.discard(self.held)
                 return False
         self.slots[self.held] = self.line
-        self.slot_generation = self.generation
+        self.labels[self.held] = self.generation
         return True
 
 
@@ -120,6 +141,7 @@ class Group:
         self.generation = generation
         self.members: dict[int, Rank] = {}
         self.formed = False
+        self.line = ""  # of every state that is computed in it
 
     @property
     def whole(self) -> bool:
@@ -141,7 +163,8 @@ class Group:
         self.world.safety.formed(self)
         self.formed = True
         resume = self.generation.resume
-        line = self._source()
+        line = source_line(self)
+        self.line = f"{line.split(' of ')[0]} of generation {self.generation.number}"
         for rank in self.members.values():
             rank.held, rank.line, rank.phase = resume.step, line, MemberPhase.RUNNING
             rank.slots = {s: ln for s, ln in rank.slots.items() if s <= resume.step}
@@ -150,23 +173,6 @@ class Group:
             if rank.held >= self.world.steps:
                 rank.finish()
         self.world.clock.after(self.world.step_s, self._step)
-
-    def _source(self) -> str:
-        """The lineage that the resume names; what it names must really be there."""
-        resume, world = self.generation.resume, self.world
-        if resume.tier is Tier.FRESH:
-            return world.new_line()
-        if resume.tier is Tier.DONOR:
-            donor = self.members[resume.rank]
-            assert donor.held == resume.step, f"the donor holds {donor.held}, not {resume.step}"
-            return donor.line
-        if resume.tier is Tier.MEMORY:
-            agent = self.members[resume.rank].agent
-            owner = agent.ranks.get(resume.member)
-            assert owner is not None, f"{resume.member} left no snapshot on {agent.name}"
-            assert resume.step in owner.slots, f"{resume.member} has {list(owner.slots)}, not {resume.step}"
-            return owner.slots[resume.step]
-        return world.storage.lines[resume.checkpoint]
 
     def _step(self) -> None:
         """All reduce together; each then finishes its own optimizer a moment later."""
@@ -183,7 +189,7 @@ class Group:
         number = self.generation.number
         if rank.phase is not MemberPhase.RUNNING or rank.generation != number or rank.stopped:
             return
-        rank.held += 1
+        rank.held, rank.line = rank.held + 1, self.line
         self.world.safety.completed(rank)
         if rank.held == self.generation.resume.step + 1:
             rank.agent.started(rank)

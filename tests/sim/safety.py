@@ -28,6 +28,9 @@ class Safety:
         self.forgotten: dict[str, int] = {}  # those whose records etcd was asked to delete
         self.heard: dict[tuple[str, str], None] = {}  # askings that this leader has not answered
         self.forms = 0
+        self.memory_lost = False  # a node's memory is gone, or out of reach for good
+        self.kept = NO_STEP  # newest step that was READY on all ranks: its slots are not overwritten
+        self.tiers: dict[str, int] = {}  # how often state came from where
 
     def effect(self, effect: fx.Effect) -> None:
         """An effect leaves the leader."""
@@ -61,6 +64,7 @@ class Safety:
 
     def release(self, effect: fx.Release) -> None:
         """Older slots may go: then this step must have been READY on all ranks, or all live with it."""
+        self.kept = max(self.kept, effect.step)
         generation = self.world.etcd.generations[effect.job]
         ranks = {name: rank for agent in self.world.agents for name, rank in agent.ranks.items()}
         for seat in generation.seats:
@@ -85,6 +89,10 @@ class Safety:
         for name in left:
             whole = self.world.storage.whole(name)
             assert whole, f"committed checkpoint {name} has lost a chunk, or its manifest"
+
+    def note(self, effect: fx.Note) -> None:
+        """A node that is given up takes its memory with it."""
+        self.memory_lost = self.memory_lost or effect.kind == "node_lost"
 
     def form(self, effect: fx.Form) -> None:
         assert effect.generation in self.world.etcd.written, "a Form names a generation that etcd never saw"
@@ -116,8 +124,12 @@ class Safety:
         self.newest[generation.job] = generation.number
         self.forms += 1
         resume = generation.resume
+        self.tiers[resume.tier] = self.tiers.get(resume.tier, 0) + 1
         best = max(rank.held for rank in group.members.values())
-        assert resume.step >= best, f"resumes at {resume.step}, a living replica holds {best}"
+        if len({rank.word for rank in group.members.values()}) == 1:
+            assert resume.step >= best, f"resumes at {resume.step}, a living replica holds {best}"
+        if not self.memory_lost:
+            assert resume.step >= self.kept, f"resumes at {resume.step}, {self.kept} was whole in memory"
         if resume.tier is not Tier.FRESH:
             return
         reader = group.members[resume.rank]
@@ -161,6 +173,7 @@ class Safety:
 
 CHECKS: dict[type[Any], Callable[[Safety, Any], None]] = {
     fx.Form: Safety.form,
+    fx.Note: Safety.note,
     fx.Launch: Safety.launch,
     fx.CheckpointChanged: Safety.checkpoint,
     fx.CheckpointTold: Safety.told,

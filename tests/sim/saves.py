@@ -69,7 +69,7 @@ def persist(agent: Agent, order: fx.Persist) -> None:
         agent.send(agent.answers[key])
         return
     rank = agent.ranks.get(order.member)
-    line = rank.slots.get(order.step) if rank and rank.slot_generation == order.generation else None
+    line = rank.slots.get(order.step) if rank and rank.labels.get(order.step) == order.generation else None
     later(agent, 3.0, lambda: _write(agent, order, key, line))
 
 
@@ -113,8 +113,8 @@ def _seal(agent: Agent, order: fx.Seal) -> None:
     assert storage.chunks.issuperset(chunks), f"{name} is sealed, but a chunk was collected meanwhile"
     storage.pending[name] = Manifest(parts[0].line, chunks)
     record = CheckpointRecord(
-        job, name, order.step, order.generation, order.kind, order.base, f"digest of {name}", 100, 10,
-        order.versions,
+        job, name, order.step, order.generation, order.kind, order.base, f"digest of {name}",
+        agent.world.state_bytes, 10, order.versions,
     )  # fmt: skip
     agent.send(ev.Persisted(agent.name, agent.incarnation, record))
 

@@ -11,7 +11,7 @@ from controlplane.core import effects as fx
 from controlplane.core import events as ev
 from controlplane.core.cluster import Cluster
 from controlplane.core.job import ENDED
-from controlplane.core.model import JobPhase, JobSpec
+from controlplane.core.model import WHOLE_STATE, JobPhase, JobSpec
 from controlplane.core.timing import CoreSettings
 from tests.sim.agents import ORDERS, Agent
 from tests.sim.clock import Clock
@@ -75,6 +75,8 @@ class World:
         )  # fmt: skip
         self.state_bytes = rng.choice((100, 100 << 20))
         self.ask_steps = {rng.randrange(1, options.steps) for _ in range(rng.choice((0, 1, 3)))}
+        self.shards = rng.choice((1, 1, 2, 1000))  # different ones, ranks permitting
+        self.early_words = rng.random() < 0.5  # what a rank holds is known before its first group
         self.loss = rng.choice((0.0, 0.0, 0.02, 0.1))
         self.dirty_chance = rng.choice((0.0, 0.1))
         self.launch_shows, self.fences = rng.random() < 0.5, rng.random() < 0.7
@@ -240,6 +242,12 @@ class World:
     def faulty(self, what: str) -> bool:
         """Whether this operation of etcd or the storage goes wrong."""
         return self.faults_on and self.loss > 0.0 and self.rng.random() < 0.1 and bool(what)
+
+    def word(self, rank: int) -> str:
+        """Which shard of the state a rank holds."""
+        if self.shards == 1:
+            return WHOLE_STATE
+        return f"shard {rank % self.shards}" if rank >= 0 else ""
 
     def new_line(self) -> str:
         """A script that begins at step 0 begins a new lineage of states."""

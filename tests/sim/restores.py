@@ -1,0 +1,161 @@
+"""What simulated agents do to bring state in place: loads, copies at partners, fetches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from controlplane.core import effects as fx
+from controlplane.core import events as ev
+from controlplane.core.model import MemberPhase, PeerCopy, Source, Tier
+from tests.sim.saves import later
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.sim.agents import Agent
+    from tests.sim.ranks import Group, Rank
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A copy of a snapshot at a partner: what is told of it, and the state itself."""
+
+    told: PeerCopy
+    line: str
+
+
+def at_barrier(rank: Rank | None) -> bool:
+    """Whether its arena may be written to: not once it works in a group, whatever is still on its way."""
+    return rank is not None and rank.phase is MemberPhase.READY
+
+
+def load(agent: Agent, order: fx.Load) -> None:
+    """Read a checkpoint's shard, or a share of it, into the member's arena."""
+    later(agent, 1.0, lambda: _load(agent, order))
+
+
+def _load(agent: Agent, order: fx.Load) -> None:
+    name, rank, storage = order.record.id, agent.ranks.get(order.member), agent.world.storage
+    corrupt = name in storage.rotten or name not in storage.lines
+    reason = "chunk 3 does not match its hash" if corrupt else ""
+    if agent.world.faulty("storage"):
+        corrupt, reason = False, "the storage does not answer"
+    elif not at_barrier(rank):
+        corrupt, reason = False, f"{order.member} is not at the barrier"
+    elif not corrupt and rank is not None and order.shares == 1:
+        rank.fill(order.record.step, storage.lines[name], order.record.generation)
+    elif not corrupt and rank is not None:
+        rank.partial = (name, order.share, order.shares)
+    agent.send(
+        ev.Loaded(
+            agent.name, agent.incarnation, order.spec.job, name, order.member, reason, corrupt,
+            order.shard, order.share, order.shares,
+        )
+    )  # fmt: skip
+
+
+def replicate(agent: Agent, order: fx.Replicate) -> None:
+    """Copy released snapshots of these members to their partners from now on."""
+    agent.partners = order.partners
+
+
+def push(agent: Agent, step: int) -> None:
+    """A step is released: its snapshots go to the partners, sooner or later, most of the time."""
+    for partner in agent.partners:
+        rank = agent.ranks.get(partner.member)
+        if rank is not None and step in rank.slots and agent.world.rng.random() < 0.9:
+            later(agent, 1.5, lambda r=rank, n=partner.node: _push(r, n, step))  # type: ignore[misc]
+
+
+def _push(rank: Rank, node: str, step: int) -> None:
+    world = rank.agent.world
+    keeper = next(agent for agent in world.agents if agent.name == node)
+    if not keeper.up or step not in rank.slots:
+        return
+    told = PeerCopy(rank.name, rank.spec.job, rank.rank, rank.word, step, rank.labels[step])
+    kept = [k for k in keeper.copies if (k.told.rank, k.told.shard) == (told.rank, told.shard)]
+    if any(k.told == told for k in kept):
+        return
+    own = sorted((k for k in kept if k.told.member == rank.name), key=lambda k: k.told.step)[-1:]
+    keeper.copies = [k for k in keeper.copies if k not in kept or k in own] + [Kept(told, rank.slots[step])]
+
+
+def fetch(agent: Agent, order: fx.Fetch) -> None:
+    """Bring a copy from the agent that keeps it into the member's arena."""
+    later(agent, 1.0, lambda: _fetch(agent, order))
+
+
+def _fetch(agent: Agent, order: fx.Fetch) -> None:
+    keeper = next(each for each in agent.world.agents if f"{each.name}:peer" == order.address)
+    wanted = (order.source, order.step, order.generation)
+    found = [k for k in keeper.copies if (k.told.member, k.told.step, k.told.generation) == wanted]
+    rank = agent.ranks.get(order.member)
+    reason = "" if keeper.up and found and not agent.world.faulty("peer") else "connection refused"
+    if not at_barrier(rank):
+        reason = f"{order.member} is not at the barrier"
+    elif not reason and rank is not None:
+        rank.fill(order.step, found[0].line, order.generation)
+    agent.send(
+        ev.Fetched(agent.name, agent.incarnation, order.job, order.member, order.source, order.step, reason)
+    )
+
+
+def source_line(group: Group) -> str:
+    """The lineage that a generation's resume names; what it names must really be there, whole and of one
+    state."""
+    resume, world = group.generation.resume, group.world
+    if resume.reshard:
+        return world.storage.lines[resume.checkpoint]
+    words = list(dict.fromkeys(rank.word for rank in group.members.values()))
+    assert len(words) == 1 or resume.sources or resume.tier is Tier.FRESH, f"one source for shards {words}"
+    sources = resume.sources or (Source(words[0], resume.tier, resume.rank, resume.member),)
+    if len(words) > 1 and resume.sources:
+        given = sorted({source.shard for source in sources})
+        assert given == sorted(words) or resume.step == 0, f"needs {sorted(words)}, is given {given}"
+    lines = [READ[source.tier](group, source) for source in sources]
+    told = sorted({line for line in lines if line})
+    assert len(told) <= 1, f"step {resume.step} is put together from {told}"
+    shares = [source.share for source in sources if source.shares > 1]
+    assert shares == list(range(len(shares))), f"shares {shares} are read"
+    return told[0] if told else world.new_line()
+
+
+def _fresh(group: Group, source: Source) -> str:
+    return ""
+
+
+def _donor(group: Group, source: Source) -> str:
+    donor, step = group.members[source.rank], group.generation.resume.step
+    assert donor.held == step, f"the donor holds {donor.held}, not {step}"
+    assert donor.word == source.shard, f"the donor holds {donor.word}, not {source.shard}"
+    return donor.line if step else ""
+
+
+def _arena(group: Group, source: Source) -> str:
+    reader, step = group.members[source.rank], group.generation.resume.step
+    name = source.member or reader.name
+    owner = reader.agent.ranks.get(name)
+    assert owner is not None, f"{name} left no snapshot on {reader.agent.name}"
+    assert owner.word in (source.shard, ""), f"{name} holds {owner.word}, not {source.shard}"
+    if source.shares > 1:
+        wanted = (group.generation.resume.checkpoint, source.share, source.shares)
+        assert owner.partial == wanted, f"{name} has read {owner.partial}, not {wanted}"
+        return group.world.storage.lines[wanted[0]]
+    assert step in owner.slots, f"{name} has {list(owner.slots)}, not {step}"
+    return owner.slots[step] if step else ""
+
+
+READ: dict[Tier, Callable[[Group, Source], str]] = {
+    Tier.FRESH: _fresh,
+    Tier.DONOR: _donor,
+    Tier.MEMORY: _arena,
+    Tier.PEER: _arena,
+    Tier.CHECKPOINT: _arena,
+}
+
+RESTORE_ORDERS: dict[type[Any], Callable[[Agent, Any], None]] = {
+    fx.Load: load,
+    fx.Replicate: replicate,
+    fx.Fetch: fetch,
+}
