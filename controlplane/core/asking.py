@@ -105,7 +105,7 @@ def _judge(m: Machine, job: Job, ask: Ask) -> None:
     elif reason := _hopeless(m, job, ask):
         ask.outcome, ask.reason = "skipped", reason
     else:
-        m.wake(job, ask.at + m.settings.ask_timeout_s)
+        m.wake(job, min(m.now + m.settings.long_retry_s, ask.at + m.settings.ask_timeout_s))
 
 
 def _hopeless(m: Machine, job: Job, ask: Ask) -> str:

@@ -57,7 +57,7 @@ def pending(m: Machine, job: Job) -> None:
         return
     nodes = gather(m, job, job.spec.nnodes_min, job.spec.nnodes_max)
     if nodes is not None:
-        reason = "the first launch" if job.number == 0 else "launched again after its end"
+        reason = "the first launch" if job.generation is None else "launched again after its end"
         launch_generation(m, job, nodes, reason, restarts=0)
 
 

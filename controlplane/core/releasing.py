@@ -78,7 +78,9 @@ def from_statuses(job: Job) -> None:
     for member in job.seated():
         status = member.status
         if status and not member.dead and status.snapshot_generation == job.generation.number:
-            _have(job, member.rank, status.snapshot_step)
+            for step in (status.snapshot_before, status.snapshot_step):
+                if step > NO_STEP:
+                    _have(job, member.rank, step)
 
 
 def left_out(job: Job, member: Member, step: int) -> bool:

@@ -89,6 +89,7 @@ class Play:
         self.asked: list[fx.Store] = []
         self.last: dict[type[Any], Any] = {}
         self.writing: list[fx.Persist] = []
+        self.publishing: list[fx.Publish] = []
         self.bringing: list[fx.Load | fx.Fetch] = []
         self.lines: list[str] = []
 
@@ -112,6 +113,8 @@ class Play:
                 self.asked.append(effect)
             elif isinstance(effect, fx.Persist) and effect not in self.writing:
                 self.writing.append(effect)
+            elif isinstance(effect, fx.Publish) and effect not in self.publishing:
+                self.publishing.append(effect)
             elif isinstance(effect, fx.Load | fx.Fetch) and effect not in self.bringing:
                 self.bringing.append(effect)
             elif isinstance(effect, fx.Launch):
@@ -274,9 +277,10 @@ class Play:
         self.feed(ev.Persisted(order.node, self.hosts[order.node].incarnation, record))
 
     def published(self, plain: list[str], named: dict[str, str]) -> None:
-        order: fx.Publish = self.last[fx.Publish]
-        node = self.hosts[order.node]
-        self.feed(ev.Published(order.node, node.incarnation, order.spec.job, order.record.id))
+        orders, self.publishing = self.publishing, []
+        for order in orders:
+            node = self.hosts[order.node]
+            self.feed(ev.Published(order.node, node.incarnation, order.spec.job, order.record.id))
 
     def mirrored(self, plain: list[str], named: dict[str, str]) -> None:
         order: fx.Mirror = self.last[fx.Mirror]
