@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
-from torch.distributed.checkpoint.state_dict_loader import load as torch_load
+from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 from torch.distributed.checkpoint.state_dict_saver import save as torch_save
 
 from agent.checkpoint.errors import CheckpointError
@@ -38,6 +38,6 @@ def folder(
     state: dict[str, Any] = {}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-        torch_load(state, storage_reader=reader, planner=planner, no_dist=True)
+        _load_state_dict(state, reader, no_dist=True, planner=planner)
         torch_save(state, storage_writer=FileSystemWriter(path), no_dist=True)
     return reader.manifest

@@ -8,6 +8,7 @@ the kernel takes them back with the last process that holds them, however it end
 from __future__ import annotations
 
 import errno
+import gc
 import mmap
 import os
 import threading
@@ -132,6 +133,8 @@ class HoldfastStager(AsyncStager):
 
     def _take(self, nbytes: int) -> _Arena:
         deadline = time.monotonic() + self._wait_s
+        if len(self._arenas) >= self._most and not any(arena.free.is_set() for arena in self._arenas):
+            gc.collect()  # a save that failed is held by the frames of its exception
         while True:
             free = [arena for arena in self._arenas if arena.free.is_set()]
             fits = next((arena for arena in free if arena.nbytes >= nbytes), None)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed import checkpoint as dcp
+from torch._C._distributed_c10d import FileStore
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
@@ -24,6 +24,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from agent.sdk.dcp import HoldfastReader, HoldfastStager, HoldfastWriter, load
+from tests.sdk.plain_dcp import dcp
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 OUT, URL = Path(os.environ["OUT"]), os.environ["URL"]
@@ -170,7 +171,7 @@ def recover() -> Any:
 
 def main() -> None:
     case = {"save": save, "read": read, "fail": fail, "recover": recover}[os.environ["CASE"]]
-    store = dist.FileStore(str(OUT / "store"), WORLD)
+    store = FileStore(str(OUT / "store"), WORLD)
     dist.init_process_group("gloo", store=store, rank=RANK, world_size=WORLD)
     result = case(**json.loads(os.environ["OPTIONS"]))  # type: ignore[operator]
     (OUT / f"{RANK}.json").write_text(json.dumps(result))

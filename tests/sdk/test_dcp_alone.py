@@ -1,0 +1,416 @@
+"""What one process shows of agent.sdk.dcp: types, corruption, ids, staging, increments, agents' saves."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.staging import AsyncStager
+
+from agent.checkpoint import layout, names, save
+from agent.checkpoint.arena import Arena, SlotWriter
+from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
+from agent.checkpoint.load import listing, read_manifest
+from agent.checkpoint.store import Store
+from agent.sdk import transfer
+from agent.sdk.dcp import HoldfastReader, HoldfastStager, HoldfastWriter, load, load_into
+from agent.sdk.errors import RestoreError, SessionError
+from agent.sdk.snapshot import Snapshots
+from agent.sdk.state import Tracked
+from tests.checkpoint import states
+from tests.sdk.plain_dcp import dcp
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+JOB = "job"
+StateDict = dict[str, Any]
+
+
+def zoo() -> StateDict:
+    """One tensor of each awkward kind, and the plain data that goes with a training."""
+    torch.manual_seed(3)
+    tied = torch.randn(9, 9)
+    floats = torch.randn(300, 7)
+    return {
+        "bf16": floats.bfloat16(),
+        "fp8": floats.to(torch.float8_e4m3fn),
+        "fp8_other": floats.to(torch.float8_e5m2),
+        "complex": torch.view_as_complex(torch.randn(11, 2)),
+        "conjugate": torch.view_as_complex(torch.randn(11, 2)).conj(),
+        "bool": floats > 0,
+        "int": torch.arange(-5, 5, dtype=torch.int8),
+        "empty": torch.zeros(0, 4),
+        "scalar": torch.tensor(2.5, dtype=torch.float64),
+        "transposed": torch.randn(50, 40).T,
+        "strided": torch.randn(1000)[::3],
+        "large": torch.randn(3_000_000),
+        "tied": tied,
+        "tied_again": tied,
+        "nested": {"list": [torch.ones(2), {"deep": torch.zeros(3)}], "plain": [1, 2, "x"]},
+        "plain": {"none": None, "tuple": (1, 2.5, b"\0"), "big": 1 << 100, "nan": float("inf")},
+    }
+
+
+def blank(state: Any) -> Any:
+    """The same shapes, other values."""
+    if isinstance(state, torch.Tensor):
+        return torch.zeros_like(state) if state.dtype != torch.bool else torch.zeros_like(state).logical_not()
+    if isinstance(state, dict):
+        return {key: blank(value) for key, value in state.items()}
+    if isinstance(state, list) and any(isinstance(value, torch.Tensor) for value in state):
+        return [blank(value) for value in state]
+    return None
+
+
+def same(left: Any, right: Any) -> bool:
+    if isinstance(left, torch.Tensor):
+        one, other = left.resolve_conj().contiguous(), right.resolve_conj().contiguous()
+        equal = one.flatten().view(torch.uint8).equal(other.flatten().view(torch.uint8))
+        return bool(equal and left.dtype == right.dtype and left.shape == right.shape)
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right and type(left) is type(right))
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/storage"
+
+
+def chunk_files(tmp_path: Path) -> list[Path]:
+    files = (tmp_path / "storage").glob("jobs/job/bases/*/chunks/*/*")
+    return sorted(files, key=lambda path: (path.stat().st_size, path))
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_every_kind_of_tensor_and_of_plain_data_comes_back(url: str, codec: str) -> None:
+    dcp.save(zoo(), storage_writer=HoldfastWriter(url, job=JOB, step=3, codec=codec))
+    state = blank(zoo())
+    dcp.load(state, storage_reader=HoldfastReader(url, job=JOB))
+    assert same(state, zoo())
+
+
+def test_equal_bytes_are_stored_once(url: str, tmp_path: Path) -> None:
+    values = torch.randn(100_000)
+    dcp.save({"a": values, "b": values.clone()}, storage_writer=HoldfastWriter(url, job=JOB, step=3))
+    assert [path.stat().st_size for path in chunk_files(tmp_path)] == [values.nbytes]
+
+
+def test_what_cannot_be_kept_is_refused_by_name(url: str) -> None:
+    state = {"model": {"weight": torch.ones(3)}, "optimizer": {"hook": {"f": print}}}
+    with pytest.raises(CheckpointException, match=r"optimizer\.hook\.f.*cannot be kept"):
+        dcp.save(state, storage_writer=HoldfastWriter(url, job=JOB, step=3))
+    assert listing(Store.open(url), JOB) == []
+
+
+def test_an_id_is_never_overwritten(url: str) -> None:
+    writer = HoldfastWriter(url, job=JOB)
+    dcp.save({"a": torch.ones(3)}, storage_writer=writer, checkpoint_id="3")
+    with pytest.raises(CheckpointException, match=r"3-0 of job job exists .* another step or generation"):
+        dcp.save({"a": torch.zeros(3)}, storage_writer=writer, checkpoint_id="3")
+    state = {"a": torch.zeros(3)}
+    dcp.load(state, storage_reader=HoldfastReader(url, job=JOB))
+    assert state["a"].tolist() == [1, 1, 1]
+
+
+def test_of_saves_of_one_id_at_once_one_wins(url: str) -> None:
+    def attempt(value: float) -> str:
+        try:
+            state = {"a": torch.full((50_000,), value)}
+            dcp.save(state, storage_writer=HoldfastWriter(url, job=JOB, step=3), no_dist=True)
+        except CheckpointException as error:
+            assert "3-0 of job job exists" in str(error)
+            return ""
+        return str(value)
+
+    outcomes: list[str] = []
+    threads = [threading.Thread(target=lambda v=v: outcomes.append(attempt(v))) for v in (1.0, 2.0, 3.0)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (winner,) = [outcome for outcome in outcomes if outcome]
+    state = {"a": torch.zeros(50_000)}
+    dcp.load(state, storage_reader=HoldfastReader(url, job=JOB))
+    assert set(state["a"].tolist()) == {float(winner)}
+
+
+def two_checkpoints(url: str) -> None:
+    for step in (1, 2):
+        state = {"weight": torch.full((400_000,), float(step)) + torch.arange(400_000) % 7}
+        dcp.save(state, storage_writer=HoldfastWriter(url, job=JOB, step=step))
+
+
+def spoil_newest(tmp_path: Path, how: str) -> str:
+    (path,) = (tmp_path / "storage").glob("jobs/job/bases/2-0/chunks/*/*")
+    content = bytearray(path.read_bytes())
+    content[1234] ^= 8
+    if how == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(content if how == "flipped" else content[:-1])
+    return path.name
+
+
+@pytest.mark.parametrize("how", ["flipped", "short", "missing"])
+def test_a_spoilt_chunk_is_named_and_reaches_no_tensor(url: str, tmp_path: Path, how: str) -> None:
+    two_checkpoints(url)
+    name = spoil_newest(tmp_path, how)
+    state = {"weight": torch.zeros(400_000)}
+    with pytest.raises(CheckpointException, match=f"checkpoint 2-0: chunk {name}") as raised:
+        dcp.load(state, storage_reader=HoldfastReader(url, job=JOB))
+    assert isinstance(raised.value.failures[0][0], CheckpointCorrupt)
+    assert not state["weight"].any()
+    with pytest.raises(CheckpointException, match="2-0"):
+        load(state, url, job=JOB)
+    assert load(state, url, job=JOB, fallback=True) == "1-0"
+    assert state["weight"][0] == 1
+
+
+def test_a_spoilt_manifest_is_passed_over_unless_it_was_named(url: str, tmp_path: Path) -> None:
+    two_checkpoints(url)
+    path = tmp_path / "storage/jobs/job/manifests/2-0.json"
+    path.write_bytes(path.read_bytes().replace(b'"step":2', b'"step":3', 1))
+    state = {"weight": torch.zeros(400_000)}
+    dcp.load(state, storage_reader=HoldfastReader(url, job=JOB))
+    assert state["weight"][0] == 1
+    with pytest.raises(CheckpointException, match="2-0: manifest: its bytes have digest"):
+        dcp.load(state, storage_reader=HoldfastReader(url, job=JOB), checkpoint_id="2-0")
+    with pytest.raises(CheckpointRefused, match="has no checkpoint to load"):
+        load(state, url, job="other")
+
+
+def test_an_increment_writes_what_changed(url: str, tmp_path: Path) -> None:
+    state: StateDict = {"a": torch.randn(200_000), "b": torch.randn(300_000)}
+    dcp.save(state, storage_writer=HoldfastWriter(url, job=JOB, step=1))
+    before = set(chunk_files(tmp_path))
+    state["b"] += 1
+    dcp.save(state, storage_writer=HoldfastWriter(url, job=JOB, step=2, kind="incremental"))
+    assert [path.stat().st_size for path in set(chunk_files(tmp_path)) - before] == [1_200_000]
+    manifest = read_manifest(Store.open(url), JOB, "2-0")
+    assert (manifest.kind, manifest.base) == ("incremental", "1-0")
+    found = {"a": torch.zeros(200_000), "b": torch.zeros(300_000)}
+    dcp.load(found, storage_reader=HoldfastReader(url, job=JOB))
+    assert same(found, state)
+
+
+def test_an_increment_on_nothing_is_refused(url: str) -> None:
+    with pytest.raises(CheckpointException, match="no full one to build on"):
+        dcp.save(
+            {"a": torch.ones(2)}, storage_writer=HoldfastWriter(url, job=JOB, step=1, kind="incremental")
+        )
+
+
+# ---------------------------------------------------------------------- staging
+
+
+def test_staging_reuses_its_memory_once_the_save_is_over(url: str) -> None:
+    stager = HoldfastStager(arenas=1, wait_s=0.0)
+    assert isinstance(stager, AsyncStager)
+    state: StateDict = {"w": torch.randn(100_000), "n": {"step": 1}}
+    addresses = set()
+    for step in (1, 2, 3):
+        state["w"] += 1
+        staged = stager.stage(state)
+        addresses.add(staged["w"].data_ptr())
+        with pytest.raises(SessionError, match="earlier saves still read their copies"):
+            stager.stage(state)
+        dcp.save(staged, storage_writer=HoldfastWriter(url, job=JOB, step=step))
+        del staged
+    assert len(addresses) == 1
+    found = {"w": torch.zeros(100_000), "n": {"step": 0}}
+    dcp.load(found, storage_reader=HoldfastReader(url, job=JOB))
+    assert same(found, {"w": state["w"], "n": {"step": 1}})
+    stager.close()
+
+
+def test_a_grown_state_gets_more_memory_and_tied_tensors_are_copied_once() -> None:
+    with_stager = HoldfastStager(arenas=1)
+    small = with_stager.stage({"w": torch.ones(10)})
+    assert small["w"].tolist() == [1] * 10
+    del small
+    values = torch.arange(1_000_000.0)
+    staged = with_stager.stage({"w": values, "again": values, "part": values[::2]})
+    assert staged["w"].data_ptr() == staged["again"].data_ptr()
+    assert torch.equal(staged["part"], values[::2])
+    with_stager.close()
+    assert torch.equal(staged["w"], values)  # closed, but still looked at
+
+
+class Slow(HoldfastWriter):
+    """A save that waits before it reads the state."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.go = threading.Event()
+
+    def write_data(self, plan: Any, planner: Any) -> Any:
+        assert self.go.wait(30)
+        return super().write_data(plan, planner)
+
+
+def test_the_writer_stages_too_and_later_steps_do_not_reach_what_it_saves(url: str) -> None:
+    state = {"w": torch.zeros(200_000)}
+    writer = Slow(url, job=JOB)
+    futures = []
+    for step in (1, 2):
+        state["w"].fill_(step)
+        future = dcp.async_save(state, storage_writer=writer, checkpoint_id=str(step), no_dist=True)
+        assert isinstance(future, Future)
+        state["w"].fill_(-1)
+        assert not future.done()
+        writer.go.set()
+        future.result()
+        futures.append(future)
+        writer.go.clear()
+    for step in (1, 2):
+        found = {"w": torch.zeros(200_000)}
+        dcp.load(found, storage_reader=HoldfastReader(url, job=JOB, checkpoint=f"{step}-0"))
+        assert set(found["w"].tolist()) == {step}
+    writer.close()
+
+
+def test_a_failed_save_gives_its_memory_back(url: str) -> None:
+    stager = HoldfastStager(arenas=1, wait_s=10.0)
+    for _ in range(2):
+        future = dcp.async_save(
+            {"w": torch.ones(1000), "f": print},
+            storage_writer=HoldfastWriter(url, job=JOB, step=1),
+            async_stager=stager,
+            no_dist=True,
+        )
+        with pytest.raises(CheckpointException, match="cannot be kept"):
+            future.result()
+        del future
+    stager.close()
+
+
+def test_what_cannot_be_staged_is_named() -> None:
+    with pytest.raises(SessionError, match=r"model\.w of layout torch\.sparse_coo"):
+        HoldfastStager().stage({"model": {"w": torch.eye(3).to_sparse()}})
+
+
+# ---------------------------------------------------------------------- checkpoints of the agents
+
+
+def session_state() -> tuple[torch.nn.Module, torch.optim.Optimizer, Tracked]:
+    torch.manual_seed(11)
+    model = torch.nn.Sequential(torch.nn.Linear(30, 70), torch.nn.BatchNorm1d(70))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.randn(4, 30)).sum().backward()
+    optimizer.step()
+    tracked = Tracked()
+    tracked.add("model", model)
+    tracked.add("optimizer", optimizer)
+    tracked.add("schedule", torch.optim.lr_scheduler.StepLR(optimizer, 5))
+    return model, optimizer, tracked
+
+
+def saved_by_an_agent(tracked: Tracked, url: str, tmp_path: Path) -> None:
+    """What a rank and its agent do of a snapshot."""
+    snapshots = Snapshots(tracked)
+    arena = Arena.create(tmp_path / "arena", snapshots.needs())
+    snapshots.attach(str(tmp_path / "arena"))
+    assert snapshots.write(5, 1, released_step=0) in (0, 1)
+    slot = arena.newest()
+    assert slot is not None
+    states.save(Store.open(url), slot)
+    del slot
+    snapshots.detach()
+    arena.close()
+
+
+def test_an_agents_checkpoint_loads_through_dcp(url: str, tmp_path: Path) -> None:
+    model, optimizer, tracked = session_state()
+    saved_by_an_agent(tracked, url, tmp_path)
+    wanted = {"model": dict(model.state_dict()), "optimizer": optimizer.state_dict()}
+    state = blank(wanted)
+    groups = wanted["optimizer"]["param_groups"]
+    state["optimizer"]["param_groups"] = [dict.fromkeys(group) for group in groups]
+    dcp.load(state, storage_reader=HoldfastReader(url, job=JOB))
+    assert same(state["model"], wanted["model"])
+    assert same(state["optimizer"]["state"], wanted["optimizer"]["state"])
+    assert state["optimizer"]["param_groups"] == groups
+
+
+def test_an_agents_checkpoint_is_read_into_tensors_by_the_names_of_its_slots(
+    url: str, tmp_path: Path
+) -> None:
+    _, _, tracked = session_state()
+    saved_by_an_agent(tracked, url, tmp_path)
+    flat = tracked.flatten()
+    targets = {name: torch.zeros_like(tensor) for name, tensor in zip(flat.names, flat.tensors, strict=True)}
+    header = load_into(targets, url, JOB, "5-1")
+    assert same(targets, dict(zip(flat.names, flat.tensors, strict=True)))
+    entries, _ = transfer.read(header, "the checkpoint")
+    assert [entry.name for entry in entries] == list(flat.names)
+    with pytest.raises(RestoreError, match=r"has no tensor 'model\.other'"):
+        load_into({"model.other": torch.zeros(1)}, url, JOB)
+    with pytest.raises(RestoreError, match="another model"):
+        load_into({flat.names[0]: torch.zeros(3)}, url, JOB)
+
+
+def sharded_by_agents(url: str, tmp_path: Path, rows: torch.Tensor, columns: torch.Tensor) -> None:
+    """Two ranks' slots: one tensor split by rows (unevenly), one by columns, one whole in both."""
+    store, told, slots = Store.open(url), [], []
+    parts = {"left": (slice(0, 3), slice(0, 2)), "right": (slice(3, 8), slice(2, 5))}
+    for rank, (word, (of_rows, of_columns)) in enumerate(parts.items()):
+        mine = {"m.state.rows": rows[of_rows], "m.state.columns": columns[:, of_columns].contiguous()}
+        mine["m.state.bias"] = torch.arange(4.0)
+        wholes = {"m.state.rows": rows, "m.state.columns": columns}
+        offsets = {"m.state.rows": (of_rows.start, 0), "m.state.columns": (0, of_columns.start)}
+        placed, data_bytes = layout.place((n, "float32", t.shape, t.nbytes) for n, t in mine.items())
+        tensors = [
+            layout.Tensor(
+                t.name, t.dtype, t.shape, t.offset, t.nbytes, tuple(wholes[t.name].shape), offsets[t.name]
+            )
+            if t.name in wholes
+            else t
+            for t in placed
+        ]
+        keys = ("rows", "columns", "bias")
+        tree = {"dict": [["state", {"dict": [[key, {"tensor": n}] for n, key in enumerate(keys)]}]]}
+        arena = Arena.create(tmp_path / f"arena{rank}", layout.room(data_bytes, 4096))
+        writer = arena.begin(9, 1, released_step=9)
+        assert isinstance(writer, SlotWriter)
+        for tensor in placed:
+            content = mine[tensor.name].numpy().tobytes()
+            writer.memory[tensor.offset : tensor.offset + tensor.nbytes] = content
+        writer.layout(layout.encode(tensors, {"objects": {"dict": [["m", tree]]}}, word), data_bytes)
+        slot = writer.ready()
+        order = states.Order.of(slot)
+        told.append(states.save_part(store, slot, order, shard=word, rank=rank))
+        slots.append(slot)
+    sealed = save.seal(store, parts=told, **order.words)
+    save.publish(store, JOB, order.checkpoint, sealed.digest)
+    del slot, writer
+    for slot in slots:
+        slot.arena.close()
+
+
+def test_shards_of_the_agents_are_joined(url: str, tmp_path: Path) -> None:
+    rows, columns = torch.randn(8, 6), torch.randn(7, 5)
+    sharded_by_agents(url, tmp_path, rows, columns)
+    state = {"m": {"rows": torch.zeros(8, 6), "columns": torch.zeros(7, 5), "bias": torch.zeros(4)}}
+    dcp.load(state, storage_reader=HoldfastReader(url, job=JOB))
+    assert same(state["m"], {"rows": rows, "columns": columns, "bias": torch.arange(4.0)})
+
+
+def test_a_checkpoint_in_memory(tmp_path: Path) -> None:
+    """Any fsspec URL will do."""
+    url = f"memory://{tmp_path.name}-{os.getpid()}-{time.monotonic_ns()}"
+    dcp.save({"a": torch.arange(5)}, storage_writer=HoldfastWriter(url, job=JOB, step=0))
+    state = {"a": torch.zeros(5, dtype=torch.int64)}
+    dcp.load(state, storage_reader=HoldfastReader(url, job=JOB))
+    assert state["a"].tolist() == [0, 1, 2, 3, 4]
+    assert names.manifest(JOB, "0-0")
