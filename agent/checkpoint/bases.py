@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 def index(store: Store, job: str, base: str) -> BaseIndex:
     """What is known of this base of a job, checked against what the storage has now."""
     known = store.indexes.get(job)
-    if known is None or known.base != base:
+    if known is None:
         known = store.indexes[job] = BaseIndex(base, _published(store, job, base))
+    elif known.base != base:
+        durable = _published(store, job, base)
+        known = store.indexes[job] = BaseIndex(base, durable, dense=known.dense, meter=known.meter)
     if known.durable:
         there = listed(store, job, base)
         known.durable = {

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import blake3
 import xxhash
 
+from agent.checkpoint.choosing import Meter
 from agent.checkpoint.names import PLAIN, Bytes
 
 ALGORITHM = "blake3"
@@ -50,10 +51,12 @@ Place = tuple[str, tuple[tuple[str, int, int], ...]]
 
 
 class Seen(NamedTuple):
-    """What a place held at the last save: its fingerprint, and where those bytes lie now."""
+    """What a place held at the last save: its fingerprint, where those bytes lie now, and the fingerprints of
+    its rows (rows.py), b"" when they are not looked at."""
 
     mark: bytes
     refs: tuple[Ref, ...]
+    rows: bytes = b""
 
 
 @dataclass(slots=True)
@@ -63,6 +66,9 @@ class BaseIndex:
     base: str
     durable: dict[str, Chunk] = field(default_factory=dict)
     places: dict[Place, Seen] = field(default_factory=dict)
+    dense: set[Place] = field(default_factory=set)
+    """Places where most rows change from save to save: theirs are not looked at."""
+    meter: Meter = field(default_factory=Meter)
 
 
 class Claims:

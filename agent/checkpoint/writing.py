@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.checkpoint import chunks, codec, names
+from agent.checkpoint import chunks, codec, names, rows
 from agent.checkpoint.chunks import BaseIndex, Chunk, Claims, Place, Ref, Seen
 from agent.checkpoint.errors import CheckpointCorrupt, CheckpointError
 from agent.checkpoint.names import PLAIN
 from agent.checkpoint.reading import read_chunk
 
 if TYPE_CHECKING:
-    from agent.checkpoint.cutting import Cut
+    from agent.checkpoint.cutting import Cut, Span
     from agent.checkpoint.layout import Tensor
     from agent.checkpoint.names import Bytes
     from agent.checkpoint.store import Store
@@ -55,7 +56,9 @@ class Writing:
         """All of the cuts put; where the bytes of each are. The first failure stops the rest."""
         with ThreadPoolExecutor(WORKERS, "persist", initializer=be_nice) as pool:
             try:
-                return list(pool.map(self._one, cuts))
+                found = list(pool.map(self._one, cuts))
+                list(pool.map(self._pack, rows.packs(one for one in found if isinstance(one, rows.Delta))))
+                return [one.refs for one in found]
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
@@ -66,25 +69,65 @@ class Writing:
             self._index.durable.update((ref.chunk.blake3, ref.chunk) for ref in seen.refs)
         self._index.places.update(self._seen)
 
-    def _one(self, cut: Cut) -> tuple[Ref, ...]:
-        if self.stop.is_set():
-            raise CheckpointError(f"checkpoint {self._target.checkpoint}: told to stop while it was saved")
+    def _one(self, cut: Cut) -> Seen | rows.Delta:
+        self._check_stop()
         content = cut.content(self._memory)
         spans = tuple((self._tensors[span.tensor].name, span.start, span.nbytes) for span in cut.spans)
         place, mark = (self._target.shard, spans), chunks.fingerprint(content)
         before = self._index.places.get(place)
-        if before is not None and before.mark == mark and self._durable(before.refs):
-            refs = before.refs
-        else:
-            refs = (Ref(self._chunk(cut, content), 0, cut.nbytes),)
+        if before is not None and not self._durable(before.refs):
+            before = None
+        if before is not None and before.mark == mark:
+            return self._see(place, before)
+        marks = self._rows(cut, place, content)
+        runs = self._runs(cut, place, before, marks)
+        if before is not None and runs is not None:
+            span = cut.spans[0]
+            return rows.Delta(place, mark, marks, cut.nbytes, span.offset, span.tensor, runs, before.refs)
+        chunk = self._chunk(content, self._tensors[max(cut.spans, key=_nbytes).tensor])
+        return self._see(place, Seen(mark, (Ref(chunk, 0, cut.nbytes),), marks))
+
+    def _rows(self, cut: Cut, place: Place, content: Bytes) -> bytes:
+        span = cut.spans[0]
+        size = rows.grain(self._tensors[span.tensor])
+        if len(cut.spans) > 1 or not size or place in self._index.dense:
+            return b""
+        return rows.marks(content, span.start, size)
+
+    def _runs(self, cut: Cut, place: Place, before: Seen | None, marks: bytes) -> list[rows.Run] | None:
+        """What is to be written of a place whose rows are known; None: all of it."""
+        if before is None or not before.rows or not marks:
+            return None
+        span = cut.spans[0]
+        size = rows.grain(self._tensors[span.tensor])
+        runs = rows.changed(before.rows, marks, cut.nbytes, span.start, size)
+        if runs is None:
+            self._index.dense.add(place)
+        return runs if runs is not None and rows.pays(before.refs, runs) else None
+
+    def _pack(self, deltas: list[rows.Delta]) -> None:
+        self._check_stop()
+        content = b"".join(part for delta in deltas for part in delta.content(self._memory))
+        chunk, at = self._chunk(content, self._tensors[deltas[0].tensor]), 0
+        for delta in deltas:
+            delta.place_in(Ref(chunk, at, delta.changed))
+            at += delta.changed
+            self._see(delta.place, Seen(delta.mark, delta.refs, delta.rows))
+
+    def _see(self, place: Place, seen: Seen) -> Seen:
         with self._lock:
-            self._seen[place] = Seen(mark, refs)
-        return refs
+            self._seen[place] = seen
+        return seen
+
+    def _check_stop(self) -> None:
+        if self.stop.is_set():
+            raise CheckpointError(f"checkpoint {self._target.checkpoint}: told to stop while it was saved")
 
     def _durable(self, refs: tuple[Ref, ...]) -> bool:
         return all(self._index.durable.get(ref.chunk.blake3) == ref.chunk for ref in refs)
 
-    def _chunk(self, cut: Cut, content: Bytes) -> Chunk:
+    def _chunk(self, content: Bytes, tensor: Tensor) -> Chunk:
+        """The chunk with this content, which is durable or staged when it returns."""
         digest = chunks.name(content)
         known = self._index.durable.get(digest)
         if known is not None:
@@ -96,30 +139,34 @@ class Writing:
             return given
         chunk: Chunk | None = None
         try:
-            chunk = self._write(digest, content, self._codec(cut))
+            chunk = self._write(digest, content, codec.for_dtype(tensor.dtype))
         finally:
             self._claims.give(digest, chunk)
         return chunk
 
-    def _codec(self, cut: Cut) -> str:
-        if self._target.codec != codec.ZSTD:
-            return PLAIN
-        largest = max(cut.spans, key=lambda span: span.nbytes)
-        return codec.for_dtype(self._tensors[largest.tensor].dtype)
-
     def _write(self, digest: str, content: Bytes, wanted: str) -> Chunk:
-        stored = codec.encode(content, wanted)
-        if stored is None:
-            stored, wanted = content, PLAIN
-        chunk = Chunk(digest, len(content), len(stored), wanted)
-        name = names.chunk(self._target.job, self._target.base, digest, wanted)
+        stored, used = self._encoded(content, wanted)
+        chunk = Chunk(digest, len(content), len(stored), used)
+        name = names.chunk(self._target.job, self._target.base, digest, used)
+        begun_s = time.perf_counter()
         if not self._store.stage(name, stored):
             if self._holds(name, chunk):
                 return chunk
             self._store.replace(name, stored)
+        self._index.meter.uploaded(len(stored), time.perf_counter() - begun_s)
         with self._lock:
             self.written += len(stored)
         return chunk
+
+    def _encoded(self, content: Bytes, wanted: str) -> tuple[Bytes, str]:
+        meter, setting = self._index.meter, self._target.codec
+        if setting == PLAIN or (setting == codec.AUTO and not meter.choose()):
+            return content, PLAIN
+        begun_s = time.perf_counter()
+        stored = codec.encode(content, wanted)
+        size = len(content) if stored is None else len(stored)
+        meter.encoded(len(content), size, time.perf_counter() - begun_s)
+        return (content, PLAIN) if stored is None else (stored, wanted)
 
     def _holds(self, name: str, chunk: Chunk) -> bool:
         try:
@@ -128,6 +175,10 @@ class Writing:
         except (CheckpointCorrupt, FileNotFoundError):  # rotten, or deleted since it was found
             return False
         return True
+
+
+def _nbytes(span: Span) -> int:
+    return span.nbytes
 
 
 def be_nice() -> None:
