@@ -116,7 +116,9 @@ class Storages:
         return store
 
     def close(self) -> None:
-        """Close connections: what still waits for a storage fails at once."""
+        """Close connections: what still waits for a storage fails soon."""
+        for pace in (pacing.uploads, pacing.scrubs):
+            pace.set(0)
         with self._lock:
             opened = [store for (_, mirror), store in self._stores.items() if not mirror]
         for store in opened:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from agent.checkpoint import layout, names
 from agent.checkpoint.arena import SkipReason
-from agent.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused, NameRefused
+from agent.checkpoint.errors import (
+    CheckpointCorrupt,
+    CheckpointError,
+    CheckpointRefused,
+    NameRefused,
+    StorageError,
+)
 from agent.checkpoint.manifest import MANIFEST_BYTES_MAX, Manifest, Shard, unseal
 from agent.checkpoint.reading import read_chunk, read_chunk_into
 
@@ -20,6 +27,7 @@ if TYPE_CHECKING:
     from agent.checkpoint.chunks import Chunk
     from agent.checkpoint.store import Store
 
+T = TypeVar("T")
 WORKERS = 4
 """Chunks in flight. Each holds two chunks' bytes at most, none when it goes straight into the slot."""
 _ANY_STEP = 1 << 62
@@ -58,6 +66,10 @@ def listing(store: Store, job: str) -> list[Found]:
 def read_manifest(store: Store, job: str, checkpoint: str, digest: str = "") -> Manifest:
     """The verified manifest of a checkpoint. With `digest` (from the commit record) it is also found when
     it is committed but not published yet. Raises CheckpointCorrupt, CheckpointRefused, StorageError."""
+    return _either(store, lambda place: _manifest_of(place, job, checkpoint, digest))
+
+
+def _manifest_of(store: Store, job: str, checkpoint: str, digest: str) -> Manifest:
     places = [names.manifest(job, checkpoint)]
     if digest:
         places.append(names.pending(job, checkpoint, digest))
@@ -68,6 +80,18 @@ def read_manifest(store: Store, job: str, checkpoint: str, digest: str = "") -> 
             continue
         return unseal(content, job, checkpoint, digest)
     raise CheckpointCorrupt(checkpoint, "manifest", f"is not at {store.url}")
+
+
+def _either(store: Store, read: Callable[[Store], T]) -> T:
+    """What this storage gives, or else the one that mirrors it; the first one's error when neither does."""
+    try:
+        return read(store)
+    except (CheckpointCorrupt, StorageError):
+        if store.second is None:
+            raise
+        with contextlib.suppress(CheckpointCorrupt, StorageError):
+            return read(store.second)
+        raise
 
 
 def load(
@@ -148,9 +172,10 @@ def _fetch(
         first, rest = wanted[0], wanted[1:]
         if first.nbytes == chunk.nbytes:
             content = memory[first.offset : first.offset + first.nbytes]
-            read_chunk_into(store, name, chunk, manifest.id, content)
+            _either(store, lambda place: read_chunk_into(place, name, chunk, manifest.id, content))
         else:
-            content, rest = memoryview(read_chunk(store, name, chunk, manifest.id)), wanted
+            whole = _either(store, lambda place: read_chunk(place, name, chunk, manifest.id))
+            content, rest = memoryview(whole), wanted
         for at, offset, nbytes in rest:
             memory[offset : offset + nbytes] = content[at : at + nbytes]
 
