@@ -6,6 +6,7 @@ that usually moves has moved. A run's very first step keeps a whole copy: there 
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from agent.sdk.state import Tracked
 
 DIRTY = -1
+log = logging.getLogger("holdfast.sdk")
 
 
 class Guard:
@@ -26,7 +28,8 @@ class Guard:
         self._tracked = tracked
         self._hooks: list[Any] = []
         self._buffers = Buffers()
-        self._small: dict[str, Any] = {}
+        self._small: dict[str, Any] | None = {}  # None: an object did not give its state
+        self._complained = False
         self._groups: list[list[dict[str, Any]]] = []
         self._random: randomness.Kept | None = None
         self._whole: tuple[list[torch.Tensor], list[torch.Tensor], list[dict[Any, Any]]] | None = None
@@ -58,15 +61,13 @@ class Guard:
     def begin(self, *, keep_random: bool, whole: bool = False) -> None:
         """A step begins. `whole`: keep a copy of everything, until it is complete."""
         self._buffers.keep()
-        self._small = {
-            name: state.copy_plain(state.capture(thing)) for name, thing in self._tracked.small.items()
-        }
+        self._small = self._copy_small()
         optimizers = self._tracked.optimizers
         self._groups = [_options(optimizer) for optimizer in optimizers]
         self._random = randomness.Kept() if keep_random else None
         for index in range(len(optimizers)):
             self._begun[index] = self._ended[index] = 0
-        if whole:
+        if whole and self._small is not None:
             self._keep_whole()
         self._inside = True
 
@@ -92,6 +93,8 @@ class Guard:
         if not self._inside:
             return step
         self._inside = False
+        if self._small is None:
+            return DIRTY
         if not any(self._begun):
             self._rewind()
             return step
@@ -116,6 +119,17 @@ class Guard:
 
         return hook
 
+    def _copy_small(self) -> dict[str, Any] | None:
+        """Copies of the small objects' state. One that raises costs a step's retry, not the training."""
+        small = self._tracked.small
+        try:
+            return {name: state.copy_plain(state.capture(thing)) for name, thing in small.items()}
+        except Exception as error:  # whatever a state_dict of the user's raises
+            if not self._complained:
+                log.warning("a tracked object does not give its state, so no step can be retried: %r", error)
+            self._complained = True
+            return None
+
     def _keep_whole(self) -> None:
         tensors = list(self._tracked.flatten().tensors)
         copies = [tensor.cpu().clone() for tensor in tensors]
@@ -124,6 +138,7 @@ class Guard:
     @torch.no_grad()
     def _rewind(self) -> None:
         self._buffers.rewind()
+        assert self._small is not None
         for name, thing in self._tracked.small.items():
             state.apply(thing, state.copy_plain(self._small[name]))
         for optimizer, options in zip(self._tracked.optimizers, self._groups, strict=True):
@@ -164,9 +179,11 @@ class Guard:
             if mine and not mine & covered:
                 return False
         self._drop_gradients()
-        return not any(
-            state.same(state.capture(thing), self._small[name]) for name, thing in self._tracked.small.items()
-        )
+        assert self._small is not None
+        after = self._copy_small()
+        if after is None:
+            return False
+        return not any(state.same(after[name], kept) for name, kept in self._small.items())
 
 
 def _options(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import functools
 import random
 import sys
@@ -47,3 +48,43 @@ class Kept:
         random.setstate(self._random)
         if self._numpy is not None:
             sys.modules["numpy"].random.set_state(self._numpy)
+
+
+def capture(rank: int) -> dict[str, Any]:
+    """The generators' states as plain data, for a snapshot of this rank's: torch (and its GPU), random, and
+    numpy if it is loaded."""
+    version, internal, gauss = random.getstate()
+    found: dict[str, Any] = {
+        "rank": rank,
+        "torch": _bytes(torch.default_generator.get_state()),
+        "python": (version, array.array("I", internal).tobytes(), gauss),
+    }
+    if _has_cuda():
+        found["cuda"] = _bytes(torch.cuda.get_rng_state())
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None:
+        name, keys, *rest = numpy.random.get_state()
+        found["numpy"] = (str(name), keys.tobytes(), int(rest[0]), int(rest[1]), float(rest[2]))
+    return found
+
+
+def apply(found: dict[str, Any]) -> None:
+    """Put captured states back, as far as they are there. Raises LookupError, TypeError, ValueError or
+    RuntimeError when they are none."""
+    torch.default_generator.set_state(_tensor(found["torch"]))
+    version, internal, gauss = found["python"]
+    random.setstate((version, tuple(array.array("I", internal)), gauss))
+    if "cuda" in found and _has_cuda():
+        torch.cuda.set_rng_state(_tensor(found["cuda"]))
+    numpy: Any = sys.modules.get("numpy")
+    if "numpy" in found and numpy is not None:
+        name, keys, *rest = found["numpy"]
+        numpy.random.set_state((name, numpy.frombuffer(keys, numpy.uint32), *rest))
+
+
+def _bytes(state: torch.Tensor) -> bytes:
+    return bytes(state.tolist())
+
+
+def _tensor(state: bytes) -> torch.Tensor:
+    return torch.tensor(list(state), dtype=torch.uint8)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from agent.checkpoint import layout
+from agent.checkpoint import layout, typed
 from agent.checkpoint.arena import Arena
-from agent.sdk import shards, snapshot, transfer
+from agent.sdk import randomness, shards, snapshot, transfer
 from agent.sdk.errors import RestoreError
 from agent.sdk.groups import carrier, gather_numbers
 
@@ -51,11 +51,30 @@ def restore(session: Session, resume: Resume, port: int) -> set[int]:
     Raises RestoreError or ArenaError, on every rank when a shard has no source."""
     tracked = session._tracked
     session._shard = shards.word(tracked) if tracked.objects else shards.WHOLE
+    tracked.random = None
+    ports = _restore(session, resume, port)
+    _restore_random(session)
+    return ports
+
+
+def _restore(session: Session, resume: Resume, port: int) -> set[int]:
     has = _reshard(session, resume) if resume.reshard else _own(session, resume)
     if session._world_size == 1:
         _check_alone(session, resume, has)
         return set()
     return _Exchange(session, resume, port, has).run()
+
+
+def _restore_random(session: Session) -> None:
+    """A session that does not seed goes on with the random numbers of its own snapshot, if it has one."""
+    if session._seed is not None or session._tracked.random is None:
+        return
+    try:
+        found = typed.decode(session._tracked.random)
+        if found["rank"] == session._rank:
+            randomness.apply(found)
+    except (typed.TypedDataError, LookupError, TypeError, ValueError, RuntimeError) as error:
+        raise RestoreError(f"the state's random generators cannot be restored: {error!r}") from error
 
 
 def _own(session: Session, resume: Resume) -> bool:

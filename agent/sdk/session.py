@@ -40,7 +40,8 @@ class Session:
 
     Without an agent in the environment the same script trains alone, or under torchrun. `seed`: every step
     begins with torch, random and numpy seeded from (seed, step, rank), so that its randomness survives the
-    loss of a rank; None leaves them alone (then a replaced rank goes on with random numbers of its own).
+    loss of a rank; None leaves them alone: then the generators' states go into each snapshot, and a rank that
+    goes on from its own snapshot has them again, but one that takes another rank's state has not.
     `backend`: of torch.distributed; by default nccl beside a GPU, else gloo. Raises SessionError."""
 
     def __init__(self, *, seed: int | None = 0, backend: str | None = None) -> None:
@@ -51,6 +52,8 @@ class Session:
         self._guard.on_optimizer = lambda _: self._show("optimizer")
         self._guard.on_tail = lambda _: self._show("tail")
         self._snapshots = Snapshots(self._tracked)
+        if seed is None:
+            self._snapshots.random = self._random_state
         self._backend = groups.choose_backend(backend)
         self._rank, self._world_size = max(environment.rank, 0), environment.world_size
         self._generation, self._completed, self._phase = 0, 0, "starting"
@@ -289,6 +292,9 @@ class Session:
         numbers = {name: number for name, value in values.items() if (number := _number(value)) is not None}
         if numbers and self._gate is not None:
             self._gate.say({"op": "report", "step": self._completed, "values": numbers})
+
+    def _random_state(self) -> dict[str, Any]:
+        return randomness.capture(self._rank)
 
     def _own_sockets(self) -> set[int]:
         return self._gate.inodes() if self._gate is not None else set()

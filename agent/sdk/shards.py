@@ -30,12 +30,12 @@ def is_dtensor(value: Any) -> bool:
     return kind is not None and isinstance(value, kind)
 
 
-@torch.no_grad()
 def local(tensor: torch.Tensor) -> torch.Tensor:
     """The live memory of this rank's part; the tensor itself when it is no DTensor."""
     if not is_dtensor(tensor):
         return tensor
-    part: torch.Tensor = tensor.to_local()  # type: ignore[attr-defined]
+    with torch.no_grad():  # else it would be a view that autograd knows of
+        part: torch.Tensor = tensor.to_local()  # type: ignore[attr-defined]
     return part
 
 

@@ -5,22 +5,26 @@ are there; then a snapshot is one pass of copies at the speed of memory, and a s
 
 from __future__ import annotations
 
+import ctypes
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from agent.checkpoint import layout
 from agent.checkpoint.arena import HEADER_ALIGN_BYTES, Arena, SkipReason, SlotState, SlotView, SlotWriter
 from agent.checkpoint.shm import align
-from agent.sdk import plan, shards
+from agent.sdk import gpu, plan, shards
 from agent.sdk.errors import RestoreError, SessionError, StateError
 from agent.sdk.state import dtype_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from agent.sdk.state import Tracked
 
+_RUN_BYTES = 16 * 1024
 _Places = tuple[layout.Tensor, ...]
 
 
@@ -65,9 +69,11 @@ class Snapshots:
 
     def __init__(self, tracked: Tracked) -> None:
         self._tracked = tracked
+        self.random: Callable[[], Any] | None = None  # gives the generators' states, when they are kept
         self._arena: Arena | None = None
         self._plan: plan.Plan | None = None
         self._header = b""
+        self._lane = gpu.Lane()
         self._views: dict[int, tuple[_Places, list[torch.Tensor]]] = {}
 
     @property
@@ -84,7 +90,8 @@ class Snapshots:
     def look(self) -> tuple[list[torch.Tensor], bytes]:
         """The live tensors of the state as it is now, and its header. Raises StateError."""
         try:
-            self._plan, self._header = plan.current(self._plan, self._tracked)
+            random = self.random() if self.random is not None else None
+            self._plan, self._header = plan.current(self._plan, self._tracked, random)
         except Exception as error:  # whatever a state_dict of the user's raises
             self._plan = None
             known = isinstance(error, SessionError)
@@ -112,6 +119,7 @@ class Snapshots:
     def detach(self) -> None:
         """Let go of the arena; the file stays."""
         self._views.clear()
+        self._lane.release()
         if self._arena is not None:
             self._arena.close()
             self._arena = None
@@ -141,11 +149,28 @@ class Snapshots:
         if known is None or known[0] is not placed:
             known = (placed, [view(writer.memory, entry) for entry in placed])
             self._views[writer.index] = known
-        cuda = any(tensor.is_cuda for tensor in tensors)
-        for target, source in zip(known[1], tensors, strict=True):
-            target.copy_(source, non_blocking=cuda)
-        if cuda:
-            torch.cuda.synchronize()
+        pairs = list(zip(known[1], tensors, strict=True))
+        copy_here([pair for pair in pairs if not pair[1].is_cuda])
+        away = [pair for pair in pairs if pair[1].is_cuda]
+        if away:
+            self._lane.pin(torch.frombuffer(writer.memory, dtype=torch.uint8))
+            self._lane.copy([target for target, _ in away], [source for _, source in away])
+
+
+def copy_here(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Copy (target, source) in the host's memory. What is one run of bytes goes by memmove: torch would split
+    it between its threads, and wait for each of them at each tensor; on busy cores that takes many times as
+    long, and on quiet ones no less."""
+    rest = []
+    for target, source in pairs:
+        plain = source.is_contiguous() and not source.is_conj() and not source.is_neg()
+        if plain and source.nbytes >= _RUN_BYTES:
+            ctypes.memmove(target.data_ptr(), source.data_ptr(), source.nbytes)
+        else:
+            rest.append((target, source))
+    if rest:
+        targets, sources = zip(*rest, strict=True)
+        torch._foreach_copy_(list(targets), list(sources))
 
 
 def find(arena: Arena, step: int, born: int) -> SlotView | None:

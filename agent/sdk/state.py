@@ -31,6 +31,7 @@ class Tracked:
 
     def __init__(self) -> None:
         self.objects: dict[str, Any] = {}
+        self.random: Any = None  # the generators' states that came with the newest state, as typed data
 
     def add(self, name: str, thing: Any) -> None:
         """Track an object. Raises SessionError when its state cannot be had."""
@@ -43,6 +44,7 @@ class Tracked:
                 f"track({name}=...): {type(thing).__name__} has no state_dict and load_state_dict; "
                 "give it both or track what holds its state"
             )
+        _check_keepable(name, thing)
         self.objects[name] = thing
 
     @property
@@ -91,6 +93,7 @@ class Tracked:
         filling.copy()
         for name, thing in self.objects.items():
             apply(thing, trees[name], filling.parts, name)
+        self.random = plain.get("random")
 
     def adopt_plain(self, names: list[str], plain: Any, tensors: dict[str, torch.Tensor]) -> None:
         """Take over what is no tensor of a state whose tensors have been filled already; `names`: what its
@@ -115,6 +118,18 @@ class Tracked:
             raise RestoreError(
                 f"the state holds {theirs}, this script tracks {sorted(self.objects)}: track the same objects"
             )
+
+
+def _check_keepable(name: str, thing: Any) -> None:
+    """Raise SessionError when an object does not give its state, or one that cannot be kept."""
+    try:
+        tree = capture(thing)
+        walk(tree, name, [], [])
+        typed.encode(tree, lambda value: 0 if isinstance(value, torch.Tensor) else None, name)
+    except SessionError:
+        raise
+    except Exception as error:  # whatever a state_dict of the user's raises
+        raise SessionError(f"track({name}=...): its state cannot be kept: {error!r}") from error
 
 
 class _Filling:

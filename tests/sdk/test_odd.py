@@ -1,0 +1,157 @@
+"""What a state may hold besides plain tensors of plain models: all of it goes through an arena and back."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from agent.checkpoint.arena import Arena
+from agent.sdk import SessionError, randomness, snapshot
+from agent.sdk.state import Tracked
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ODD: dict[str, torch.Tensor] = {
+    "empty": torch.empty(0, 3),
+    "scalar": torch.tensor(2.5),
+    "turned": torch.arange(6.0).view(2, 3).t(),
+    "strided": torch.arange(40.0)[::3],
+    "bool": torch.tensor([True, False, True]),
+    "bf16": torch.arange(7.0).bfloat16(),
+    "fp8": torch.arange(8.0).to(torch.float8_e4m3fn),
+    "half": torch.arange(3.0).half(),
+    "complex": torch.complex(torch.arange(3.0), torch.arange(3.0) + 1),
+    "conjugate": torch.complex(torch.arange(3.0), torch.arange(3.0) + 1).conj(),
+    "long": torch.arange(5),
+    "large": torch.arange(100_000.0),
+    "large and turned": torch.arange(90_000.0).view(300, 300).t(),
+}
+
+
+class Own:
+    """A user's object: it gives out what it holds."""
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        self.state = state
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.state = state
+
+
+class Tied(torch.nn.Module):
+    def __init__(self, *, tie: bool = True) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(300, 300)
+        self.second = torch.nn.Linear(300, 300)
+        if tie:
+            self.second.weight = self.first.weight
+
+
+def through(folder: Path, source: Tracked, target: Tracked) -> int:
+    """One state into an arena and out of it into other objects; the bytes of data it took."""
+    own = snapshot.Snapshots(source)
+    with Arena.create(folder / "a.arena", own.needs()) as arena:
+        own.attach(str(arena.path))
+        assert own.write(3, 1, released_step=-1) == 0
+        snapshot.load(str(arena.path), 3, target)
+        own.detach()
+        found = arena.find(3)
+        assert found is not None
+        return found.data_bytes
+
+
+def tracked(**objects: Any) -> Tracked:
+    made = Tracked()
+    for name, thing in objects.items():
+        made.add(name, thing)
+    return made
+
+
+def equal(left: torch.Tensor, right: torch.Tensor) -> bool:
+    if left.dtype != right.dtype or left.shape != right.shape:
+        return False
+    if left.is_complex():
+        return torch.equal(left.resolve_conj(), right.resolve_conj())
+    return torch.equal(left.float(), right.float())
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("there", [True, False])
+def test_odd_tensors(tmp_path: Path, name: str, there: bool) -> None:
+    """Put in place where a tensor of that form is there, else made anew."""
+    value = ODD[name]
+    target = Own({"it": torch.zeros_like(value)} if there else {})
+    through(tmp_path, tracked(own=Own({"it": value})), tracked(own=target))
+    assert equal(target.state["it"], value)
+
+
+def test_tied_weights_are_written_once_and_tied_again(tmp_path: Path) -> None:
+    source, target, free = Tied(), Tied(), Tied(tie=False)
+    one = source.first.weight.nbytes
+    assert through(tmp_path, tracked(model=source), tracked(model=target)) < 2 * one
+    assert target.second.weight is target.first.weight
+    assert torch.equal(target.first.weight, source.first.weight)
+    through(tmp_path, tracked(model=source), tracked(model=free))
+    assert torch.equal(free.second.weight, source.first.weight)
+    assert torch.equal(free.first.weight, source.first.weight)
+
+
+def test_views_of_one_storage(tmp_path: Path) -> None:
+    block = torch.arange(12.0)
+    target = Own({})
+    through(tmp_path, tracked(own=Own({"left": block[:8], "right": block[4:]})), tracked(own=target))
+    assert torch.equal(target.state["left"], block[:8]) and torch.equal(target.state["right"], block[4:])
+
+
+def test_a_state_that_changes_shape_between_snapshots(tmp_path: Path) -> None:
+    own = Own({"it": torch.arange(3.0)})
+    source, target = tracked(own=own), Own({})
+    snapshots = snapshot.Snapshots(source)
+    with Arena.create(tmp_path / "a.arena", snapshots.needs()) as arena:
+        snapshots.attach(str(arena.path))
+        assert snapshots.write(1, 1, released_step=-1) == 0
+        own.state = {"it": torch.arange(5.0), "more": torch.ones(2, dtype=torch.bool)}
+        assert snapshots.write(2, 1, released_step=1) == 1
+        snapshot.load(str(arena.path), 2, tracked(own=target))
+        assert torch.equal(target.state["it"], torch.arange(5.0)) and target.state["more"].all()
+        own.state = {"it": torch.zeros(1 << 20)}
+        assert "outgrown" in str(snapshots.write(3, 1, released_step=2))
+        snapshots.detach()
+
+
+def test_another_model_is_refused_before_anything_has_changed(tmp_path: Path) -> None:
+    source, target = torch.nn.Linear(3, 2), torch.nn.Linear(4, 2)
+    before = target.weight.detach().clone()
+    with pytest.raises(SessionError, match=r"no model\.state\.weight of \(2, 4\)"):
+        through(tmp_path, tracked(model=source), tracked(model=target))
+    assert torch.equal(target.weight, before)
+
+
+class Refusing(Own):
+    def state_dict(self) -> dict[str, Any]:
+        raise ValueError("not now")
+
+
+def test_a_state_that_cannot_be_kept_is_refused_when_it_is_tracked() -> None:
+    with pytest.raises(SessionError, match=r"track\(own=\.\.\.\): .*not now"):
+        tracked(own=Refusing({}))
+    with pytest.raises(SessionError, match=r"own.*a builtins\.set cannot be kept"):
+        tracked(own=Own({"x": {1, 2}}))
+    sparse = torch.eye(3).to_sparse()
+    with pytest.raises(SessionError, match=r"layout torch\.sparse_coo cannot be kept"):
+        tracked(own=Own({"x": sparse}))
+
+
+def test_random_generators_go_on_where_they_were() -> None:
+    found = randomness.capture(0)
+    drawn = [float(torch.rand(())), random.random(), float(np.random.rand())]
+    randomness.apply(found)
+    assert [float(torch.rand(())), random.random(), float(np.random.rand())] == drawn
