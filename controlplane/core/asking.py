@@ -142,6 +142,9 @@ def settle(job: Job, name: str, outcome: str, reason: str) -> None:
 def close(m: Machine, job: Job) -> None:
     """The job is over: nobody waits any longer."""
     for ask in job.asks.values():
-        if not ask.outcome and ask.checkpoint not in job.savings:
-            ask.outcome, ask.reason = "skipped", "the job has ended"
+        if ask.outcome:
+            continue
+        begun = ask.checkpoint in job.savings
+        ask.outcome = "failed" if begun else "skipped"
+        ask.reason = "the job has ended" + (" before it was committed" if begun else "")
     tend(m, job)

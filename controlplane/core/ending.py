@@ -78,20 +78,17 @@ def finishing(m: Machine, job: Job) -> None:
 
 def _final_saved(m: Machine, job: Job, final: int) -> bool:
     """True when there is nothing (more) to wait for."""
-    good = commit.newest_good(job.checkpoints.values())
-    if not (job.spec.storage and job.elastic and final > 0) or (good is not None and good.step >= final):
-        return True
-    if releasing.no_room(job):
+    in_flight = any(each.stage is not Stage.COPY for each in job.savings.values())
+    needed = _final_needed(job, final)
+    if not (in_flight or needed):
         return True
     if job.final_by is None:
         job.final_by = m.now + m.settings.final_checkpoint_timeout_s
     m.wake(job, job.final_by)
     if m.now >= job.final_by:
         return True
-    if any(each.stage is not Stage.COPY for each in job.savings.values()):
-        return False
-    if job.final_tried:
-        return True
+    if in_flight or job.final_tried:
+        return not in_flight
     late = [mb for mb in job.seated() if not mb.status or mb.status.snapshot_step < final]
     for node in dict.fromkeys(mb.node for mb in late):
         # All ranks live with this state: a slot of an older one may make room for it.
@@ -100,6 +97,14 @@ def _final_saved(m: Machine, job: Job, final: int) -> bool:
         job.final_tried = True
         saving.begin(m, job, final, final=True)
     return False
+
+
+def _final_needed(job: Job, final: int) -> bool:
+    """Whether the final state is one to be saved, can be, and is not yet."""
+    if not (job.spec.storage and job.elastic and final > 0) or releasing.no_room(job):
+        return False
+    good = commit.newest_good(job.checkpoints.values())
+    return good is None or good.step < final
 
 
 def all_done(job: Job) -> bool:
