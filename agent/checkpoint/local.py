@@ -11,6 +11,7 @@ import stat
 import threading
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _DRAFTS = "tmp"
 _STAGED_MAX = 128
+_SYNCERS = 4
 DRAFT_AGE_S = 3600.0
 """A draft older than this is a killed writer's: a living one needs seconds."""
 
@@ -93,8 +95,7 @@ class LocalBackend:
                 folders, self._unsynced = sorted(self._unsynced), set()
                 emptied, self._emptied = sorted(self._emptied.difference(folders)), set()
             try:
-                for folder in folders:
-                    _sync_folder(folder)
+                _sync_folders(folders)
                 for folder in emptied:
                     with suppress(FileNotFoundError):
                         _sync_folder(folder)
@@ -280,6 +281,16 @@ def _remove_older(draft: os.DirEntry[str], born_before: float) -> bool:
     except FileNotFoundError:  # its writer lives, and was done with it just now
         return False
     return True
+
+
+def _sync_folders(folders: list[Path]) -> None:
+    """All at once: a file system commits what it is asked for together in one go. One by one, 50 folders take
+    half as long again as writing their 400 MB."""
+    if len(folders) == 1:
+        _sync_folder(folders[0])
+    elif folders:
+        with ThreadPoolExecutor(_SYNCERS, "flush") as pool:
+            list(pool.map(_sync_folder, folders))
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Faults below a storage: what passes is tried again, the rest is told with its mend; nothing is half there."""
+"""Faults below a storage: what passes is made again, the rest told with its mend; nothing is half there."""
 
 from __future__ import annotations
 
