@@ -23,11 +23,11 @@ SCRIPT = Path(__file__).with_name("small.py")
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def alone(zygote: Zygote, folder: Path, **env: str) -> tuple[int, dict[str, Any], str]:
+def alone(zygote: Zygote, folder: Path, script: Path = SCRIPT, **env: str) -> tuple[int, dict[str, Any], str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
     log = folder / "log"
     log.touch()
-    pid = zygote.spawn(SCRIPT, {**clean, "PYTHONPATH": str(ROOT), "OUT": str(folder), **env}, log)
+    pid = zygote.spawn(script, {**clean, "PYTHONPATH": str(ROOT), "OUT": str(folder), **env}, log)
     deadline = time.monotonic() + 60
     while (code := zygote.poll(pid)) is None:
         assert time.monotonic() < deadline, log.read_text()
