@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 STREAMS_MAX = 8
 """Streams of each direction at a time; one more is asked to come again."""
 _WORKING_S = 1.0
+_ENDED = "another stream took its place, or nobody wants this copy any more"
 T = TypeVar("T")
 log = logging.getLogger("holdfast.agent.peers")
 
@@ -49,7 +50,7 @@ _CODES: dict[type[Exception], grpc.StatusCode] = {
 
 
 class PeerServer:
-    """Serves `copies` at an address. `counts` hears "peer_received_bytes" and "peer_calls_refused"."""
+    """Serves `copies` at an address. `counts` hears bytes received and given, and calls refused."""
 
     def __init__(
         self, copies: Copies, pool: ThreadPoolExecutor, timeout_s: float, count: Callable[[str, int], None]
@@ -86,7 +87,7 @@ class PeerServer:
             if member in ("", name) and job in ("", of) and task is not asyncio.current_task()
         ]
         for task in tasks:
-            task.cancel()
+            task.cancel(_ENDED)
         if tasks:
             await asyncio.wait(tasks)
 
@@ -174,6 +175,7 @@ class PeerServer:
             memory = slot.arena.area(slot.index)
             for block in blocks(memory, places(held.data_bytes, held.header_bytes)):
                 await wire.write(context, wire.block(block), self._timeout_s, who)
+                self._count("peer_given_bytes", len(block))
 
     @contextmanager
     def _one_more(self) -> Iterator[None]:
@@ -205,6 +207,10 @@ class PeerServer:
         """Whatever goes wrong with one call is told to the one who called, logged and counted."""
         try:
             yield
+        except asyncio.CancelledError as error:
+            if error.args != (_ENDED,):
+                raise
+            await context.abort(grpc.StatusCode.ABORTED, _ENDED)  # grpc itself would leave the owner waiting
         except tuple(_CODES) as error:
             code = next(code for kind, code in _CODES.items() if isinstance(error, kind))
             said = str(error) or type(error).__name__

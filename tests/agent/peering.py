@@ -13,7 +13,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.arenas import Rooms
 from agent.checkpoint import layout
@@ -24,9 +24,6 @@ from controlplane.core import effects, events
 from controlplane.core.model import MemberPhase, MemberStatus, Partner, PeerCopy
 from controlplane.settings import AgentSettings
 from tests.agent.support import PATIENCE_S, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 JOB = "job"
 CHUNK = 8 << 20
@@ -186,12 +183,6 @@ class Process:
             assert stream is not None
             stream.close()
         self.process.wait(PATIENCE_S)
-
-
-def partially(path: Path) -> Iterator[int]:
-    """The slots of an arena that are being written."""
-    with Arena.open(path) as arena:
-        yield from (slot.index for slot in arena.slots if slot.state.name == "WRITING")
 
 
 async def _main(base: str, name: str, settings: dict[str, Any]) -> None:

@@ -1,0 +1,64 @@
+"""The peer service as a part of a real agent: told of in hello and beats, ordered over the wire."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controlplane.core import effects, events
+from controlplane.core.model import PeerCopy
+from tests.agent.peering import JOB, Side, read, values
+from tests.agent.support import AgentProcess, Leader, folder, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MEMBER, REPLACEMENT = "job.1", "job.7"
+COPY = PeerCopy(MEMBER, JOB, 0, "all", 10, 1)
+
+
+@pytest.fixture
+def base() -> Iterator[Path]:
+    with folder() as path:
+        yield path
+
+
+async def test_an_agent_keeps_tells_and_fetches_copies(base: Path) -> None:
+    async with Leader() as leader, Side(base, "a") as owner:
+        agent = AgentProcess(base, f"127.0.0.1:{leader.port}", address="127.0.0.1", domain="rack1")
+        try:
+            joined = (await leader.hello(1)).joined
+            assert joined.domain == "rack1" and joined.peer.startswith("127.0.0.1:") and joined.copies == ()
+            owner.replicate((MEMBER, joined.peer))
+            owner.snapshot(MEMBER, values(1), 10)
+            await until(
+                lambda: (COPY,) in [beat.copies for beat in leader.of(events.NodeBeat)], "a beat of it"
+            )
+
+            agent.kill()
+            agent = AgentProcess(base, f"127.0.0.1:{leader.port}", address="127.0.0.1")
+            joined = (await leader.hello(2)).joined
+            assert joined.copies == (COPY,)
+
+            await leader.order(effects.Fetch("n0", REPLACEMENT, JOB, MEMBER, 10, 1, joined.peer))
+            await until(lambda: leader.of(events.Fetched), "the answer to a fetch")
+            (answer,) = leader.of(events.Fetched)
+            assert (answer.member, answer.source, answer.step, answer.reason) == (REPLACEMENT, MEMBER, 10, "")
+            assert read(agent.memory / f"{REPLACEMENT}.arena", 10) == read(owner.paths.arena(MEMBER), 10)
+
+            await leader.order(effects.Complete("n0", JOB, True, "done"))
+            await until(lambda: not any((agent.memory / "copies").iterdir()), "the end of the copies")
+            await until(lambda: leader.of(events.NodeBeat)[-1].copies == (), "a beat without them")
+        finally:
+            await agent.end()
+        assert not agent.memory.exists()
+
+
+async def test_an_address_that_cannot_be_listened_on_is_named(base: Path) -> None:
+    async with Leader() as leader:
+        agent = AgentProcess(base, f"127.0.0.1:{leader.port}", peer_listen="192.0.2.1:0")
+        await until(lambda: agent.process.poll() is not None, "the agent's end")
+        assert "--peer-listen 192.0.2.1:0 cannot be listened on" in agent.err()
+        assert not agent.memory.exists()
