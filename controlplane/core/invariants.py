@@ -22,6 +22,7 @@ def check(m: Machine) -> None:
         _phase(m, job)
         _incident(job)
         _saving(m, job)
+        _restoring(job)
     for lane, queue in m.lanes.items():
         assert queue, f"lane {lane} is kept although nothing waits in it"
         asked = [pending.asked for pending in queue]
@@ -101,3 +102,22 @@ def _saving(m: Machine, job: Job) -> None:
             assert saving.record is not None, f"{job.name}: checkpoint {saving.id} has no record"
         elif saving.stage is Stage.SEAL:
             assert not commit.lacking(saving), f"{job.name}: {saving.id} is sealed without all parts"
+
+
+def _restoring(job: Job) -> None:
+    """What brings a state in place belongs to the seats there are, and a resume names each share once."""
+    restoring = job.restoring
+    if restoring is not None and job.ending is None and job.phase not in ENDED:
+        assert job.phase is JobPhase.LOADING, f"{job.name}: {job.phase} while a state is brought in place"
+        seats = {(seat.node, seat.member) for seat in job.seats}
+        for _, node, member, *_ in restoring.waits:
+            assert (node, member) in seats or job.fresh, f"{job.name}: {member} on {node} fills no seat"
+    generation = job.storing or job.generation
+    if generation is None:
+        return
+    sources = generation.resume.sources
+    shares = [(source.shard, source.share) for source in sources]
+    assert len(shares) == len(frozenset(shares)), f"{job.name}: a share has two sources"
+    world = range(generation.world_size)
+    assert all(source.rank in world for source in sources), f"{job.name}: a source has no seat"
+    assert not (sources and generation.resume.reshard), f"{job.name}: reshards, and is given sources"

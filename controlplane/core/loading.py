@@ -217,8 +217,8 @@ def _order(m: Machine, job: Job, restoring: Restoring) -> None:
     if m.now < restoring.again_at and restoring.streams == m.streams:
         return
     restoring.again_at, restoring.streams = m.now + m.settings.long_retry_s, m.streams
-    for key, (effect, _) in restoring.waits.items():
-        m.order(job, key, effect, m.settings.long_retry_s)
+    for key, (effect, answer) in restoring.waits.items():
+        m.order(job, (*key, answer.keeper), effect, m.settings.long_retry_s)
 
 
 def _outdated(m: Machine, job: Job, restoring: Restoring) -> bool:

@@ -97,10 +97,20 @@ def plan(shards: Sequence[Shard], keepers: Sequence[Keeper], replicas: int) -> d
         for former in (by_name[name] for name in home.shard.former if name in by_name):
             if len(home.domains) <= replicas and former.domain not in home.domains:
                 home.add(pool, former)
-    for home in homes:
+    for home in _in_turns(homes):
         while len(home.domains) <= replicas and (keeper := pool.lightest(home.domains)) is not None:
             home.add(pool, keeper)
     return {home.shard.word: tuple(home.nodes) for home in homes}
+
+
+def _in_turns(homes: Sequence[_Home]) -> list[_Home]:
+    """One of each domain after another: the last ones in line could not use their own domain's nodes."""
+    seen: dict[str, int] = {}
+    turns = []
+    for index, home in enumerate(homes):
+        turn = seen[home.domains[0]] = seen.get(home.domains[0], 0) + 1
+        turns.append((turn, index))
+    return [homes[index] for _, index in sorted(turns)]
 
 
 def tend(m: Machine, job: Job) -> None:
