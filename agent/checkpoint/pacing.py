@@ -39,7 +39,8 @@ class Pace:
         return self.bytes_per_s > 0
 
     def take(self, nbytes: int, stop: threading.Event | None = None) -> None:
-        """Returns when `nbytes` may go; sooner when `stop` is set."""
+        """Returns when `nbytes` may go, that is, when the time of what was taken before is over; sooner when
+        `stop` is set."""
         wait_s = self._reserve(nbytes, time.monotonic())
         if wait_s <= 0:
             return
@@ -48,21 +49,14 @@ class Pace:
         else:
             stop.wait(wait_s)
 
-    def spread(self, nbytes: int, stop: threading.Event | None = None) -> None:
-        """As `take`, in pieces: takers of other sizes get their turns in between."""
-        if not self.limited:
-            return
-        for start in range(0, nbytes, PIECE_BYTES):
-            self.take(min(PIECE_BYTES, nbytes - start), stop)
-
     def _reserve(self, nbytes: int, now: float) -> float:
-        """Claim the next free time of the line; how long to wait for it, in seconds."""
+        """Claim the next free time of the line; how long it is until then, in seconds."""
         with self._lock:
             if not self.limited:
                 return 0.0
             start = max(self._free_at, now - _BURST_S)
             self._free_at = start + nbytes / self.bytes_per_s
-            return self._free_at - now
+            return start - now
 
 
 uploads = Pace()

@@ -45,7 +45,7 @@ class RemoteBackend:
     def put(self, name: str, data: Bytes) -> bool:
         """Create `name` with this content; False when it exists."""
         path, content = self._path(name), bytes(data)
-        self._pace.spread(len(content), self._stop)
+        self._pace.take(len(content), self._stop)
         attempts = self._attempts(len(content))
 
         def create(limit_s: float) -> bool:
@@ -74,7 +74,7 @@ class RemoteBackend:
     def replace(self, name: str, data: Bytes) -> None:
         """Give `name` this content, whatever it had."""
         path, content = self._path(name), bytes(data)
-        self._pace.spread(len(content), self._stop)
+        self._pace.take(len(content), self._stop)
 
         def overwrite(limit_s: float) -> None:
             self._parents(path)

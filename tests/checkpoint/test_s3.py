@@ -13,8 +13,9 @@ import pytest
 
 from agent.checkpoint.errors import StorageError
 from agent.checkpoint.load import listing, verify
+from agent.checkpoint.pacing import Pace
 from agent.checkpoint.retrying import Patience
-from agent.checkpoint.store import probe
+from agent.checkpoint.store import Store, probe
 from tests.checkpoint import proxy as faults
 from tests.checkpoint.s3 import HASTY, QUICK
 from tests.checkpoint.states import JOB, SMALL, content, loaded, save, snapshot
@@ -189,6 +190,15 @@ def test_a_slow_connection_is_no_failure(s3: str, proxy: Proxy, opened: Opened) 
     assert store.stats.totals().retries == {}
 
 
+def test_uploads_keep_their_pace(s3: str) -> None:
+    store = Store.open(s3, pace=Pace(4 << 20))
+    began = time.monotonic()
+    for number in range(3):
+        store.put(f"x/{number}", bytes(1 << 20))
+    assert time.monotonic() - began > 0.45
+    store.close()
+
+
 def test_a_create_whose_answer_was_lost_is_ours(s3: str, proxy: Proxy, opened: Opened) -> None:
     store = opened(s3)
     proxy.fail("PUT", faults.lose_answer)
@@ -217,7 +227,7 @@ def test_what_never_passes_ends_at_the_deadline(
 def test_a_server_that_is_not_there(s3: str, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     with pytest.raises(StorageError, match=r"cannot read .*127.0.0.1:1.*gave up after .*connection"):
-        opened(s3, Patience(deadline_s=3.0, pause_max_s=0.2)).read(NAME, 5)
+        opened(s3, Patience(deadline_s=1.5, pause_max_s=0.2)).read(NAME, 5)
 
 
 def test_closing_ends_what_hangs(s3: str, proxy: Proxy, opened: Opened) -> None:

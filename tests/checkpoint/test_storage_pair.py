@@ -94,7 +94,7 @@ def test_a_pace_is_kept_by_all_together(folder: Path) -> None:
     began = time.monotonic()
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda n: stores[n % 2].put(f"x/{n}", bytes(1 << 20)), range(4)))
-    assert time.monotonic() - began > 0.9
+    assert time.monotonic() - began > 0.85
     assert sum(store.stats.totals().bytes_written for store in stores) == 4 << 20
 
 
@@ -115,10 +115,10 @@ def test_a_slowed_storage_is_the_same_storage(folder: Path) -> None:
     store.put("x/1", bytes(1 << 20))
     slow = store.slowed(Pace(4 << 20))
     began = time.monotonic()
-    for _ in range(3):
+    for _ in range(4):
         assert len(slow.read("x/1", 1 << 20)) == 1 << 20
     assert time.monotonic() - began > 0.6
-    assert store.stats.totals().bytes_read == 3 << 20
+    assert store.stats.totals().bytes_read == 4 << 20
     assert slow.indexes is store.indexes
 
 
@@ -141,4 +141,4 @@ def test_the_speed_of_uploads_counts_overlapping_ones_once(folder: Path) -> None
     assert store.stats.totals().write_bytes_per_s == 0
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda n: store.put(f"x/{n}", bytes(1 << 20)), range(4)))
-    assert 0 < store.stats.totals().write_bytes_per_s < 10 << 20
+    assert 0 < store.stats.totals().write_bytes_per_s < 11 << 20
