@@ -14,9 +14,11 @@ from pathlib import Path
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from agent.sdk import Session
+from agent.sdk.state import walk
 
 OUT = Path(os.environ["OUT"])
 KIND = os.environ.get("KIND", "fsdp")
@@ -56,8 +58,16 @@ def build() -> torch.nn.Module:
     return model
 
 
+def whole(thing: torch.nn.Module | torch.optim.Optimizer) -> str:
+    """A digest of the whole tensors, whatever the layout."""
+    names: list[str] = []
+    tensors: list[torch.Tensor] = []
+    walk(thing.state_dict(), "", names, tensors)
+    return digest(tuple(t.full_tensor() if isinstance(t, DTensor) else t for t in tensors))
+
+
 @session.elastic
-def train() -> str:
+def train() -> tuple[str, list[str]]:
     model = build()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3, gamma=0.7)
@@ -74,7 +84,8 @@ def train() -> str:
         maybe_die("optimizer")
         optimizer.step()
         scheduler.step()
-    return digest(session._tracked.flatten().tensors)
+    wholes = [whole(model), whole(optimizer), str(scheduler.state_dict())] if os.environ.get("WHOLE") else []
+    return digest(session._tracked.flatten().tensors), wholes
 
 
 def digest(tensors: tuple[torch.Tensor, ...]) -> str:
@@ -85,7 +96,7 @@ def digest(tensors: tuple[torch.Tensor, ...]) -> str:
 
 
 result = train()
-line = {"rank": session.rank, "digest": result, "shard": session._shard, "pid": os.getpid()}
+line = {"rank": session.rank, "digest": result[0], "whole": result[1], "shard": session._shard}
 (OUT / f"result.{session.rank}.json").write_text(json.dumps(line))
 session.close()
 sys.exit(0)
