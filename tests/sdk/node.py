@@ -16,7 +16,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from agent.board import Board
 from agent.checkpoint.arena import Arena, SlotState
@@ -388,7 +388,7 @@ class Node:
         shutil.rmtree(self.folder)
         shutil.rmtree(self.shm)
 
-    def __enter__(self) -> Node:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
