@@ -1,4 +1,4 @@
-"""Killed at any moment, a writer leaves no manifest or a complete one."""
+"""Killed at any moment, a writer or collector leaves no manifest or a complete one, and loses none."""
 
 from __future__ import annotations
 
@@ -6,26 +6,30 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.checkpoint import collect
 from agent.checkpoint.errors import CheckpointCorrupt
 from agent.checkpoint.load import listing, verify
 from agent.checkpoint.save import publish
 from agent.checkpoint.store import Store
-from tests.checkpoint.states import JOB, SMALL, arena_for, content, loaded, save, snapshot
-from tests.checkpoint.writer import SHAPES
+from tests.checkpoint.states import JOB, SMALL, arena_for, loaded, save, snapshot
+from tests.checkpoint.writer import values
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-KILLS = 12
-LIFE_MAX_S = 0.35
+KILLS = 40
+LIVES_AT_ONCE = 2
+LIFE_MAX_S = 0.5
 
 
-def write_until_killed(store: Store, arena: Path, first: int, life_s: float) -> None:
+def write_until_killed(store: Store, arena: Path, first: int, life_s: float) -> dict[str, str]:
+    """What the writer had committed when it was killed: digest by id."""
     command = [sys.executable, "-m", "tests.checkpoint.writer", store.url, str(arena), str(first)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -34,31 +38,49 @@ def write_until_killed(store: Store, arena: Path, first: int, life_s: float) -> 
             process.wait(life_s)
         except subprocess.TimeoutExpired:
             process.kill()
+        told = process.stdout.read()
+    lines = [line.split() for line in told.splitlines(keepends=True) if line.endswith("\n")]
+    return {checkpoint: digest for _, checkpoint, digest in lines}
 
 
-def test_killed_at_random_moments(store: Store, shm: Path) -> None:
-    source = random.Random(23)
-    steps: list[int] = []
-    for _ in range(KILLS):
-        write_until_killed(store, shm / "a", len(steps) and max(steps) + 1, source.uniform(0, LIFE_MAX_S))
-        found = listing(store, JOB)
-        assert {entry.step for entry in found} >= set(steps)
-        for entry in found:
-            if entry.step not in steps:
-                verify(store, JOB, entry.id)
-        finish_pending(store)  # publishes: those ids are taken for the next writer as well
-        steps = [entry.step for entry in listing(store, JOB)]
-    assert steps
-    for step in steps[:2]:
-        assert loaded(store, shm / f"b{step}", f"{step}-1") == content(SHAPES, step)
+def one_life(folder: Path, shm: Path, lineage: int, lives: int) -> None:
+    """Kill writers of one storage again and again, and look after each what is there."""
+    store, source = Store.open(f"file://{folder}/storage{lineage}"), random.Random(lineage)
+    newest = -1
+    for _ in range(lives):
+        committed = write_until_killed(store, shm / f"a{lineage}", newest + 1, source.uniform(0, LIFE_MAX_S))
+        for checkpoint, digest in list(committed.items())[-1:]:
+            publish(store, JOB, checkpoint, digest)  # as a new leader would: the record is there
+        for entry in listing(store, JOB):
+            verify(store, JOB, entry.id)
+        newest = max((entry.step for entry in listing(store, JOB)), default=-1)
+        assert newest >= max((int(checkpoint.split("-")[0]) for checkpoint in committed), default=-1)
+        if newest >= 0:
+            place = shm / f"b{lineage}"
+            assert loaded(store, place, f"{newest}-1") == values(newest)
+            place.unlink()
+    age_out(store)
+    assert newest >= 0
+    assert loaded(store, shm / f"c{lineage}", f"{newest}-1") == values(newest)
 
 
-def finish_pending(store: Store) -> None:
-    """What waits for its commit is complete as well: it could be published now."""
-    for name in store.list("jobs/job/pending"):
-        checkpoint, digest, _ = name.split(".")
-        verify(store, JOB, checkpoint, digest)
-        publish(store, JOB, checkpoint, digest)
+def age_out(store: Store) -> None:
+    """In the end a collector finds everything that the dead have left, their lease too."""
+    store.delete("jobs/job/leases/collector.json")
+    assert collect.run(store, JOB, [], [], [], now_s=time.time(), grace_s=-60).reason == ""
+    folders = {entry.name.split("/")[0] for entry in store.walk("jobs/job")}
+    assert folders == {"bases", "manifests"}
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments(folder: Path, shm: Path) -> None:
+    with ThreadPoolExecutor(LIVES_AT_ONCE) as pool:
+        lives = [
+            pool.submit(one_life, folder, shm, lineage, KILLS // LIVES_AT_ONCE)
+            for lineage in range(LIVES_AT_ONCE)
+        ]
+        for life in lives:
+            life.result()
 
 
 def test_two_writers_of_one_id_have_one_winner(folder: Path, shm: Path) -> None:

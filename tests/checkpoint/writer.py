@@ -1,17 +1,34 @@
-"""A process that saves and publishes one checkpoint after the other until it is killed.
+"""A process that saves, commits, publishes and collects one checkpoint after the other until it is killed.
 
-`python -m tests.checkpoint.writer URL ARENA FIRST_STEP`"""
+`python -m tests.checkpoint.writer URL ARENA FIRST_STEP`. It prints "committed <id> <digest>" before it
+publishes: from there on the checkpoint exists, as if its record were in etcd."""
 
 from __future__ import annotations
 
+import random
 import sys
+import time
 from pathlib import Path
 
+from agent.checkpoint import collect, names
+from agent.checkpoint.lease import LeaseHeldError
+from agent.checkpoint.load import listing
+from agent.checkpoint.save import publish, seal
 from agent.checkpoint.store import Store
-from tests.checkpoint.states import Shapes, arena_for, save, snapshot
+from tests.checkpoint.states import JOB, Order, Shapes, arena_for, content, save_part, write
 
-SHAPES: Shapes = [("w", "float32", (1 << 19,)), ("v", "uint8", (9 << 20,)), ("b", "float32", (16,))]
-FULL_EVERY = 4
+SHAPES: Shapes = [("w", "float32", (1 << 19,)), ("v", "uint8", (3000, 1024)), ("b", "float32", (16,))]
+FULL_EVERY, KEEP, SHARES = 4, 3, 2
+
+
+def values(step: int) -> dict[str, bytes]:
+    """The state after `step` steps: all of it new with each base, between them some rows of `v`."""
+    opened = step - step % FULL_EVERY
+    state = content(SHAPES, opened)
+    rows = bytearray(state["v"])
+    for at in range(opened, step):
+        rows[at % 3000 * 1024 : at % 3000 * 1024 + 1024] = random.Random(at).randbytes(1024)
+    return state | {"v": bytes(rows)}
 
 
 def main(url: str, arena_path: str, first: int) -> None:
@@ -21,9 +38,31 @@ def main(url: str, arena_path: str, first: int) -> None:
         base = ""
         for step in range(first, first + 10_000):
             full = not base or step % FULL_EVERY == 0
-            slot = snapshot(arena, step, SHAPES, seed=step)
-            save(store, slot, base="" if full else base)
-            base = f"{step}-1" if full else base
+            writer = arena.begin(step, 1, released_step=step)
+            assert not isinstance(writer, str)
+            order = Order.of(write(writer, SHAPES, values(step)), "" if full else base)
+            slot = arena.find(step)
+            assert slot is not None
+            parts = [
+                save_part(store, slot, order, rank=share, share=share, shares=SHARES)
+                for share in range(SHARES)
+            ]
+            result = seal(store, parts=parts, **order.words)
+            print(f"committed {order.checkpoint} {result.digest}", flush=True)
+            publish(store, JOB, order.checkpoint, result.digest)
+            base = order.base
+            tidy(store, base)
+
+
+def tidy(store: Store, base: str) -> None:
+    """Keep the newest few, as retention would."""
+    old = [found.id for found in listing(store, JOB)[KEEP:]]
+    if not old:
+        return
+    try:
+        collect.run(store, JOB, old, [], [base], now_s=time.time(), grace_s=-60)
+    except LeaseHeldError:  # by the one before, who was killed: here ten minutes pass at once
+        store.delete(f"{names.leases(JOB)}/collector.json")
 
 
 if __name__ == "__main__":
