@@ -52,9 +52,10 @@ class Writing:
         self._claims = Claims()
         self._lock = threading.Lock()
 
-    def run(self, cuts: tuple[Cut, ...]) -> list[tuple[Ref, ...]]:
-        """All of the cuts put; where the bytes of each are. The first failure stops the rest."""
-        with ThreadPoolExecutor(WORKERS, "persist", initializer=be_nice) as pool:
+    def run(self, cuts: tuple[Cut, ...], *, nice: bool = True) -> list[tuple[Ref, ...]]:
+        """All of the cuts put; where the bytes of each are. The first failure stops the rest. `nice`: give
+        way to the training, unless that waits for this."""
+        with ThreadPoolExecutor(WORKERS, "persist", initializer=be_nice if nice else None) as pool:
             try:
                 found = list(pool.map(self._one, cuts))
                 list(pool.map(self._pack, rows.packs(one for one in found if isinstance(one, rows.Delta))))

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 StateDict = dict[str, Any]
 ARENAS = 2
 WAIT_S = 600.0
-_POLL_S = 0.005
+_GRACE_S = (
+    0.05  # a save that has just ended lets go of its copies within milliseconds: more memory costs more
+)
+_POLL_S = 0.002
 
 
 class Lease:
@@ -132,13 +135,15 @@ class HoldfastStager(AsyncStager):
         self._arenas.clear()
 
     def _take(self, nbytes: int) -> _Arena:
-        deadline = time.monotonic() + self._wait_s
+        begun = time.monotonic()
         if len(self._arenas) >= self._most and not any(arena.free.is_set() for arena in self._arenas):
             gc.collect()  # a save that failed is held by the frames of its exception
         while True:
             free = [arena for arena in self._arenas if arena.free.is_set()]
             fits = next((arena for arena in free if arena.nbytes >= nbytes), None)
-            if fits is None and (free or len(self._arenas) < self._most):
+            waited = time.monotonic() - begun
+            more = not self._arenas or (len(self._arenas) < self._most and waited > _GRACE_S)
+            if fits is None and (free or more):
                 for small in free:  # the state has grown
                     small.close()
                     self._arenas.remove(small)
@@ -147,7 +152,7 @@ class HoldfastStager(AsyncStager):
             if fits is not None:
                 fits.free.clear()
                 return fits
-            if time.monotonic() > deadline:
+            if waited > self._wait_s and len(self._arenas) >= self._most:
                 raise SessionError(
                     f"stage: {self._most} earlier saves still read their copies after {self._wait_s:.0f} s; "
                     "wait for the result of the one before, and let go of futures that failed"

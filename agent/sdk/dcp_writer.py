@@ -5,6 +5,7 @@ seals and publishes. A checkpoint appears at once and whole, or not at all, and 
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -20,6 +21,7 @@ from agent.checkpoint.writing import Target, Writing
 from agent.sdk import dcp_plan
 from agent.sdk.dcp_memory import Scattered
 from agent.sdk.dcp_stage import HoldfastStager, StateDict
+from agent.sdk.dcp_staged import Staged
 from agent.sdk.errors import SessionError
 from controlplane.core.model import CheckpointPart
 
@@ -236,7 +238,7 @@ class _Write:
         index = bases.index(store, writer.job, self._base)
         writing = Writing(store, target, index, placed, cast("memoryview", memory))
         (cuts,) = cutting.plan(placed, 1)
-        refs = writing.run(cuts)
+        refs = writing.run(cuts, nice=not self._awaited())
         digest = self._keep(shard, placed, data_bytes, save.placed(placed, cuts, refs), state)
         writing.remember()
         return self._told(shard, digest, sum(cut.nbytes for cut in cuts), writing.written)
@@ -284,6 +286,12 @@ class _Write:
             bytes_total=total,
             bytes_written=written,
         )
+
+    def _awaited(self) -> bool:
+        """Whether training waits for this save: the live state is saved, in the thread that trains."""
+        values = getattr(self._planner, "state_dict", {}).values()
+        staged = any(isinstance(value, Staged) for value in values)
+        return not staged and threading.current_thread() is threading.main_thread()
 
     def _plain(self) -> Any:
         """What is no tensor, as typed JSON. Raises SessionError, naming the entry that cannot be kept."""
