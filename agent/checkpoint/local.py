@@ -48,16 +48,17 @@ class LocalBackend:
         self._swept = False
 
     def put(self, name: str, data: Bytes) -> bool:
-        """Create `name` with this content; False when it exists. Durable after the next `flush`."""
+        """Create `name` with this content; False when it exists. Durable after the next `flush`, also a name
+        that another process has only just made."""
         draft, target = self._draft(data), self._target(name)
         try:
             os.link(draft, target)
+            return True
         except FileExistsError:
             return False
         finally:
             os.unlink(draft)
-        self._changed(target.parent)
-        return True
+            self._changed(target.parent)
 
     def stage(self, name: str, data: Bytes) -> bool:
         """Like `put`, but the content too is durable after the next `flush` only."""
