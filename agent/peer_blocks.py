@@ -25,7 +25,6 @@ CHUNK_BYTES = 8 << 20
 BLOCK_BYTES = 1 << 20
 DIGEST_BYTES = 16
 HEADER_BYTES_MAX = 1 << 30
-_SHARD_MAX = 200
 _MEMBER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _JOB = NAME
 
@@ -102,8 +101,12 @@ def check(held: Held) -> None:
     check_member(held.member)
     if not _JOB.fullmatch(held.job):
         raise PeerError(f"job name {held.job!r:.120} will not do")
-    if len(held.shard) > _SHARD_MAX or held.rank < 0 or held.step < 0 or held.generation < 0:
-        raise PeerError(f"{held}: rank, step, generation or shard cannot be")
+    if held.rank < 0 or held.step < 0 or held.generation < 0:
+        raise PeerError(f"{held}: rank, step or generation cannot be")
+    try:
+        layout.check_shard(held.shard)
+    except layout.LayoutError as error:
+        raise PeerError(f"{held}: {error}") from error
     if not (0 <= held.data_bytes < 1 << 62 and 0 < held.header_bytes <= HEADER_BYTES_MAX):
         raise PeerError(f"{held}: {held.data_bytes} bytes and a header of {held.header_bytes} cannot be")
     chunks = -(-held.data_bytes // CHUNK_BYTES) + -(-held.header_bytes // CHUNK_BYTES)

@@ -19,6 +19,7 @@ from agent.checkpoint.arena import SLOTS, Arena, SkipReason, SlotState
 from agent.checkpoint.shm import PAGE_BYTES, ArenaError
 from agent.peer_blocks import Held, PeerError, check, check_member
 from agent.peer_filling import Kept, Receiving, fill_in, header_of
+from agent.peer_room import check_memory
 from controlplane.core.model import PeerCopy
 
 if TYPE_CHECKING:
@@ -157,9 +158,9 @@ class Copies:
                 kept.hold()
                 if copy is not None:
                     copy.kept.release()
-            self._all[held.member] = _Copy(kept, [*known, held])
+            copy = self._all[held.member] = _Copy(kept, [*known, held])
             receiving.close(whole=True)
-            for older in self._superseded(held):
+            for older in self._superseded(held, copy):
                 self.drop(older)
 
     def drop(self, member: str) -> bool:
@@ -208,20 +209,23 @@ class Copies:
     def _larger(self, held: Held) -> Arena:
         """A new arena, beside an old one that is too small: the old one goes when the new one is whole."""
         target = self._next(held.member)
-        _check_memory(target, SLOTS * held.room + PAGE_BYTES)
+        check_memory(target, SLOTS * held.room + PAGE_BYTES)
         return Arena.create(target, held.room)
 
-    def _superseded(self, held: Held) -> list[str]:
-        """Members that held the same state in an older generation: their copies are of no use."""
-        return [
-            name
-            for name, copy in self._all.items()
-            if name != held.member
-            and all(
-                (h.job, h.shard) == (held.job, held.shard) and h.generation < held.generation
-                for h in copy.known
-            )
-        ]
+    def _superseded(self, held: Held, copy: _Copy) -> list[str]:
+        """Members of the job whose copies are of no use any more, by what just came.
+
+        The same state in an older generation is one. And a state older than all that is kept of this member:
+        this member's part of it is gone, here and at its owner, so that nobody can go on from the others."""
+        whole = [have.generation for _, have in copy.whole()]
+        oldest = min(whole) if len(whole) == SLOTS else -1
+
+        def useless(other: Held) -> bool:
+            same = other.shard == held.shard and other.generation < held.generation
+            return other.job == held.job and (same or other.generation < oldest)
+
+        others = [(name, other.known) for name, other in self._all.items() if name != held.member]
+        return [name for name, known in others if all(useless(have) for have in known)]
 
     def _write(self, member: str, known: list[Held]) -> None:
         path = self._record(member)
@@ -258,14 +262,3 @@ def _read(record: Path) -> list[Held]:
     if content["v"] != _VERSION:
         raise PeerError(f"it is of version {content['v']!r}, this Holdfast reads {_VERSION}")
     return [Held(**{**entry, "digests": bytes.fromhex(entry["digests"])}) for entry in content["copies"]]
-
-
-def _check_memory(target: Path, needed: int) -> None:
-    """Raise ArenaError when the machine has not this much memory: a file system may promise more."""
-    with open("/proc/meminfo", encoding="ascii") as meminfo:
-        available = next((int(line.split()[1]) << 10 for line in meminfo if "MemAvailable" in line), needed)
-    if available < needed:
-        raise ArenaError(
-            f"no arena of {needed} bytes at {target}: {available} bytes of memory are available; give this "
-            "node more memory, or copy less to it (fewer --replicas)"
-        )

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 _BACKOFF_S = (0.25, 30.0)
 _DROP_TRIES = 5
+LINGER_S = 300.0
+"""A node that owns nothing of a job any more leaves its copies where they are for so long: whoever owns that
+state now may not have copied it yet."""
 log = logging.getLogger("holdfast.agent.peers")
 
 
@@ -53,9 +56,12 @@ class Pushes:
         timeout_s: float,
         bytes_per_s: float,
         count: Callable[[str, int], None],
+        *,
+        linger_s: float = LINGER_S,
     ) -> None:
         self._offer, self._pool, self._timeout_s, self._count = offer, pool, timeout_s, count
-        self._pace = Pace(bytes_per_s)
+        self._pace, self._linger_s = Pace(bytes_per_s), linger_s
+        self._lingering: dict[str, asyncio.TimerHandle] = {}
         self._wanted: dict[str, dict[tuple[str, str], None]] = {}  # job: (member, address)
         self._left: dict[str, dict[tuple[str, str], None]] = {}  # job: what is to be dropped later
         self._released: dict[str, int] = {}
@@ -63,7 +69,8 @@ class Pushes:
         self._lines: dict[str, _Line] = {}
 
     def replicate(self, job: str, partners: tuple[Partner, ...]) -> None:
-        """Copy these members from now on, and no others of the job."""
+        """Copy these members from now on, no others of the job. Without any, what is there stays a while."""
+        self._stop_lingering(job)
         wanted = dict.fromkeys((partner.member, partner.address) for partner in partners)
         before, left = self._wanted.get(job, {}), self._left.setdefault(job, {})
         left.update(dict.fromkeys(pair for pair in before if pair not in wanted))
@@ -72,7 +79,11 @@ class Pushes:
             left.pop(pair, None)
             self._stored.pop(pair, None)  # said again, so it is not seen there: the partner is asked
             self._due(job, *pair)
-        self._settle(job)
+        if wanted:
+            self._settle(job)
+        elif left:
+            loop = asyncio.get_running_loop()
+            self._lingering[job] = loop.call_later(self._linger_s, self._settle, job)
 
     def release(self, job: str, step: int) -> None:
         """Snapshots up to `step` are whole on all ranks: the newest of them is what partners shall have."""
@@ -82,6 +93,7 @@ class Pushes:
 
     def complete(self, job: str) -> None:
         """The job is over: no more copies, and those that are there may go."""
+        self._stop_lingering(job)
         pairs = {**self._wanted.pop(job, {}), **self._left.pop(job, {})}
         self._released.pop(job, None)
         for member, address in pairs:
@@ -89,6 +101,8 @@ class Pushes:
 
     async def stop(self) -> None:
         """End all streams."""
+        for job in list(self._lingering):
+            self._stop_lingering(job)
         tasks = [line.task for line in self._lines.values() if line.task is not None]
         for task in tasks:
             task.cancel()
@@ -110,6 +124,11 @@ class Pushes:
         line.due.pop(member, None)
         line.drops[member] = _DROP_TRIES
         self._stored.pop((member, address), None)
+
+    def _stop_lingering(self, job: str) -> None:
+        timer = self._lingering.pop(job, None)
+        if timer is not None:
+            timer.cancel()
 
     def _settle(self, job: str) -> None:
         """Have former partners drop what is whole elsewhere by now. Until then they keep it: a member that

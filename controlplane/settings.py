@@ -13,6 +13,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 """What names of clusters, nodes and jobs look like."""
 
 _PORT_MAX = 65535
+_PEER_RATE_MIN = 1 << 20  # a block per second
 
 
 class SettingsError(ValueError):
@@ -143,7 +144,10 @@ class AgentSettings:
         "empty: the node's address, a free port",
     )
     peer_bytes_per_s: int = setting(
-        0, "most that this node sends of its snapshots to other nodes; 0: unlimited", unit="bytes/s", minimum=0
+        0,
+        "most that this node sends of its snapshots to other nodes; 0: unlimited",
+        unit="bytes/s",
+        minimum=0,
     )
     peer_timeout_s: float = setting(
         10.0, "an agent that is silent for so long in the midst of a copy ends it", unit="s", minimum=1
@@ -169,6 +173,11 @@ def check_agent(settings: AgentSettings) -> None:
         check_name("failure domain", settings.domain)
     if settings.peer_listen:
         _check_listen("--peer-listen", settings.peer_listen)
+    if 0 < settings.peer_bytes_per_s < _PEER_RATE_MIN:
+        raise SettingsError(
+            f"--peer-bytes-per-s {settings.peer_bytes_per_s} would look like silence to a partner: "
+            f"give {_PEER_RATE_MIN} or more, or 0 for no limit"
+        )
     _ordered(settings, "beat_interval_s", "process_timeout_s")
 
 

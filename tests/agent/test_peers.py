@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.peer_offer import Offer, newest
+from agent.peer_push import Pushes
+from agent.peer_threads import nice_pool
 from controlplane.core import effects
-from controlplane.core.model import PeerCopy
+from controlplane.core.model import Partner, PeerCopy
 from tests.agent.peering import CHUNK, JOB, LARGE, Side, header, read, values
 from tests.agent.support import folder, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
 MEMBER = "job.1"
@@ -22,6 +26,19 @@ MEMBER = "job.1"
 def base() -> Iterator[Path]:
     with folder() as path:
         yield path
+
+
+@contextlib.asynccontextmanager
+async def pushing(owner: Side, *, linger_s: float) -> AsyncIterator[Pushes]:
+    """The pushes of this side's members, with another patience."""
+
+    def offer(member: str, _job: str, step: int) -> Offer | None:
+        return newest(owner.paths.arena(member), owner.members[member], step)
+
+    with nice_pool(1, "test") as pool:
+        pushes = Pushes(offer, pool, 5.0, 0, lambda _kind, _number: None, linger_s=linger_s)
+        yield pushes
+        await pushes.stop()
 
 
 async def test_a_released_snapshot_is_copied_whole(base: Path) -> None:
@@ -37,7 +54,7 @@ async def test_a_released_snapshot_is_copied_whole(base: Path) -> None:
 async def test_only_changed_chunks_travel(base: Path) -> None:
     async with Side(base, "a") as owner, Side(base, "b") as partner:
         owner.replicate((MEMBER, partner.peers.address))
-        sent = []
+        sent: list[int] = []
         for step, seed in ((10, 1), (20, 2), (30, 2)):
             owner.snapshot(MEMBER, values(seed), step)
             await partner.keeps(MEMBER, step)
@@ -124,6 +141,33 @@ async def test_a_replaced_member_is_kept_until_its_successor_is_there(base: Path
         await until(lambda: not partner.steps(MEMBER), "the drop of the replaced member's copy")
 
 
+async def test_an_owner_without_partners_leaves_its_copies_a_while(base: Path) -> None:
+    async with Side(base, "a") as owner, Side(base, "b") as partner, pushing(owner, linger_s=0.3) as pushes:
+        pushes.replicate(JOB, (Partner(MEMBER, "b", partner.peers.address),))
+        owner.snapshot(MEMBER, values(1), 10)
+        pushes.release(JOB, 10)
+        await partner.keeps(MEMBER, 10)
+        pushes.replicate(JOB, ())
+        assert partner.steps(MEMBER) == [10]
+        await until(lambda: not partner.peers.copies(), "the drop, later")
+
+
+async def test_what_a_whole_generation_left_behind_goes(base: Path) -> None:
+    """A dead node's copy of another shard: nobody tells its keeper to drop it."""
+    async with Side(base, "a") as owner, Side(base, "d") as dead, Side(base, "b") as partner:
+        dead.replicate(("job.9", partner.peers.address))
+        dead.snapshot("job.9", values(9), 10, rank=1, shard="s2")
+        await partner.keeps("job.9", 10)
+        owner.replicate((MEMBER, partner.peers.address))
+        for step, generation in ((10, 1), (20, 2)):
+            owner.snapshot(MEMBER, values(1), step, generation=generation, shard="s1")
+            await partner.keeps(MEMBER, step, generation)
+            assert partner.steps("job.9") == [10]  # `s1` of step 10 is still here: they go together
+        owner.snapshot(MEMBER, values(1), 30, generation=2, shard="s1")
+        await partner.keeps(MEMBER, 30, 2)
+        await until(lambda: not partner.steps("job.9"), "the end of what is of no use")
+
+
 async def test_the_end_of_a_job_ends_its_copies(base: Path) -> None:
     async with Side(base, "a") as owner, Side(base, "b") as told, Side(base, "c") as untold:
         owner.replicate((MEMBER, told.peers.address), (MEMBER, untold.peers.address))
@@ -146,6 +190,7 @@ async def test_a_state_that_grows_gets_a_larger_arena(base: Path) -> None:
         owner.snapshot(MEMBER, values(1, nbytes=2 * LARGE), 20)
         await partner.keeps(MEMBER, 20)
         assert partner.copy(MEMBER, 20) == read(owner.paths.arena(MEMBER), 20)
+        await until(lambda: owner.peers.counts["peer_copies_sent"] == 2, "the owner to hear of it")
         await partner.restart()
         assert partner.steps(MEMBER) == [20]
         assert owner.peers.counts["peer_copies_failed"] == 0

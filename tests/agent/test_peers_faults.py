@@ -12,7 +12,9 @@ import pytest
 
 from agent import peer_wire as wire
 from agent.checkpoint.arena import Arena, SlotState
+from agent.checkpoint.shm import ArenaError
 from agent.peer_blocks import BLOCK_BYTES, Held, digest
+from agent.peer_room import available_bytes, check_memory
 from agent.peer_server import STREAMS_MAX
 from controlplane.wire import peer_pb2 as pb
 from tests.agent.peering import CHUNK, JOB, Process, Side, header, read, values
@@ -108,6 +110,18 @@ async def test_no_room_is_told_to_the_owner(base: Path) -> None:
         assert list(partner.paths.copies.iterdir()) == []
 
 
+def test_a_container_limit_counts_without_what_its_files_take(base: Path) -> None:
+    machine = available_bytes(base / "none")
+    (base / "memory.max").write_text("max\n")
+    assert abs(available_bytes(base) - machine) < 1 << 30
+    (base / "memory.max").write_text(f"{10 << 20}\n")
+    (base / "memory.current").write_text(f"{9 << 20}\n")
+    (base / "memory.stat").write_text(f"anon 5\nactive_file {2 << 20}\ninactive_file {1 << 20}\n")
+    assert available_bytes(base) == 4 << 20
+    with pytest.raises(ArenaError, match="4194304 bytes of memory are available; give this node more"):
+        check_memory(base / "x", 5 << 20, base)
+
+
 # ---------------------------------------------------------------- a peer that says what cannot be
 
 
@@ -168,6 +182,7 @@ IMPOSSIBLE: dict[str, tuple[str, list[Any]]] = {
     "a job's name that is a path": ("will not do", [but(job="a/b")]),
     "a negative step": ("cannot be", [but(step=-1)]),
     "a negative rank": ("cannot be", [but(rank=-1)]),
+    "a shard that is no word": ("names no shard", [but(shard="a shard")]),
     "a negative size": ("cannot be", [but(data_bytes=-1)]),
     "no header": ("cannot be", [but(header_bytes=0)]),
     "a header of 2 GiB": ("cannot be", [but(header_bytes=2 << 30)]),
