@@ -25,7 +25,6 @@ from controlplane.core.model import CheckpointPart
 if TYPE_CHECKING:
     import threading
     from collections.abc import Sequence
-    from typing import Any
 
     from agent.checkpoint.arena import SlotView
     from agent.checkpoint.chunks import Ref
@@ -162,13 +161,6 @@ def seal(
     store.flush()
     shards = tuple(shard.shard for shard in manifest.shards)
     return PersistResult(content, digest, manifest.bytes_total, written, shards)
-
-
-def persist(slot: SlotView, *, versions: Sequence[tuple[int, int]], **order: Any) -> PersistResult:
-    """One writer's part and its seal at once."""
-    part = persist_part(slot, versions=versions, **order)
-    keys = ("job", "checkpoint", "step", "generation", "kind", "base")
-    return seal(order["store"], versions=versions, parts=[part], **{key: order[key] for key in keys})
 
 
 def publish(store: Store, job: str, checkpoint: str, digest: str) -> None:

@@ -6,6 +6,7 @@ import random
 import struct
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import zstandard
 
