@@ -24,7 +24,7 @@ from controlplane.wire.control_pb2_grpc import ControlStub
 from controlplane.wire.shape import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from controlplane.core.model import MemberStatus, PeerCopy
 
@@ -80,6 +80,7 @@ class Peer:
     port: Callable[[], int]
     order: Callable[[codec.Order], None]
     drop: Callable[[str, str], None]
+    open: Callable[[], Iterable[events.Event]] = tuple  # what no leader has answered yet
 
 
 class Link:
@@ -191,7 +192,8 @@ class Link:
         kept = list(self._kept)
         self._said.clear()
         self._kept.clear()
-        for event in (*again, *kept):
+        told = [*again, *kept]
+        for event in (*told, *(event for event in self._peer.open() if event not in told)):
             self._say(event)
 
     def _down(self) -> None:

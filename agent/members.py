@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from agent.checkpoint.arena import SlotView
     from agent.paths import Paths
+    from controlplane.core import events
     from controlplane.core.effects import Launch
     from controlplane.core.model import Generation
 
@@ -44,6 +45,7 @@ class Member:
     complete: dict[str, Any] | None = None  # the frame that ends it
     kill_reason: str = ""
     reported: dict[str, float] = field(default_factory=dict)
+    asks: dict[str, events.CheckpointAsked] = field(default_factory=dict)  # not answered yet, by request
     told: dict[str, dict[str, Any]] = field(default_factory=dict)  # frames, by the request they answer
 
     @property
@@ -93,6 +95,10 @@ class Members:
     def statuses(self) -> tuple[MemberStatus, ...]:
         """All statuses as they are now."""
         return tuple(_current(member) for member in self._all.values())
+
+    def asks(self) -> list[events.CheckpointAsked]:
+        """Checkpoints that living members' scripts ask for and no leader has told of."""
+        return [asked for member in self._all.values() if member.alive for asked in member.asks.values()]
 
     def status(self, member: Member) -> MemberStatus:
         """One status as it is now."""

@@ -86,6 +86,7 @@ class Node:
             port=lambda: self.port.number,
             order=self.orders.carry_out,
             drop=self.drop,
+            open=self.members.asks,
         )
 
     def joined_event(self) -> events.NodeJoined:

@@ -189,6 +189,7 @@ class Orders:
             "reason": order.reason,
             "checkpoint": order.checkpoint,
         }
+        member.asks.pop(order.request, None)
         member.told[order.request] = frame
         while len(member.told) > _TOLD_MAX:
             del member.told[next(iter(member.told))]

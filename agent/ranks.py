@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _REPORTED_MAX = 32
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_ASKS_MAX = 64
 _REQUEST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,119}")
 _TEXT_MAX = 64_000
 """Characters of a traceback that travel on to the coordinator."""
@@ -169,11 +170,13 @@ class Ranks:
         if request in member.told:
             node.gate.push(member.name, member.told[request])
             return
-        node.tell(
-            events.CheckpointAsked(
-                node.name, node.incarnation, member.status.job, member.name, generation, step, request
-            )
+        asked = events.CheckpointAsked(
+            node.name, node.incarnation, member.status.job, member.name, generation, step, request
         )
+        member.asks[request] = asked
+        while len(member.asks) > _ASKS_MAX:
+            del member.asks[next(iter(member.asks))]
+        node.tell(asked)
 
     def _snapshot_skipped(self, member: Member, message: Message) -> None:
         self._node.count("snapshots_skipped")

@@ -23,15 +23,18 @@ class Node:
     def __init__(self, *coordinators: str) -> None:
         self.orders: list[codec.Order] = []
         self.dropped: list[tuple[str, str]] = []
+        self.asked: list[events.CheckpointAsked] = []
         peer = Peer(
             cluster="test",
             node="n0",
             incarnation=5,
             joined=lambda: events.NodeJoined("n0", 5, "launcher", "127.0.0.1", 2, 7000, (STATUS,)),
             statuses=lambda: (STATUS,),
+            copies=tuple,
             port=lambda: 7000,
             order=self.orders.append,
             drop=lambda kind, reason: self.dropped.append((kind, reason)),
+            open=lambda: self.asked,
         )
         self.link = Link(coordinators, 0.2, peer)
 
@@ -77,6 +80,22 @@ async def test_what_is_said_once_arrives_though_the_leader_is_away() -> None:
             numbers = [beat.seq for beat in leader.of(events.NodeBeat)]
             assert numbers == sorted(set(numbers))
             assert len(leader.reports("job.1")) == reports
+
+
+async def test_what_no_leader_has_answered_is_asked_of_the_next_one() -> None:
+    async with Leader() as leader:
+        node = Node(f"127.0.0.1:{leader.port}")
+        asked = [events.CheckpointAsked("n0", 5, "job", "job.1", 1, step, f"r{step}") for step in (7, 9)]
+        node.asked.append(asked[0])
+        async with running(node):
+            await until(lambda: leader.of(events.CheckpointAsked) == asked[:1], "the asking")
+            leader.leave()
+            await until(lambda: not node.link.up, "the break")
+            node.asked.append(asked[1])
+            node.link.tell(asked[1])
+            leader.lead(2)
+            await until(lambda: len(leader.of(events.CheckpointAsked)) >= 3, "both askings again")
+            assert sorted(event.step for event in leader.of(events.CheckpointAsked)) == [7, 7, 9]
 
 
 async def test_an_old_leader_is_not_obeyed() -> None:
