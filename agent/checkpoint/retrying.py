@@ -61,6 +61,7 @@ class Attempts:
         self.failed = 0
         self._patience, self._stats, self._stop, self._source = patience, stats, stop, source
         self._kinds: dict[str, int] = {}
+        self._why = "no answer in time"
         self._began = time.monotonic()
 
     def run(self, attempt: Callable[[float], T], *, whole: bool = False) -> T:
@@ -75,14 +76,17 @@ class Attempts:
                 kind = causes.transient(error)
                 if kind is None:
                     raise
-                self._note(kind)
+                self._note(kind, error)
                 if not self._pause():
                     self._stats.surrendered(kind)
-                    raise GaveUpError(self._tried(), causes.words(error)) from error
+                    raise GaveUpError(self._tried(), self._why) from error
                 self._stats.retried(kind)
 
-    def _note(self, kind: str) -> None:
+    def _note(self, kind: str, error: Exception) -> None:
+        """What is told in the end: the last error with words of its own. (The last attempt is often cut short
+        by the deadline, which says nothing about the cause.)"""
         self.failed += 1
+        self._why = causes.words(error) if str(error) else self._why
         self._kinds[kind] = self._kinds.get(kind, 0) + 1
 
     def _pause(self) -> bool:
