@@ -196,6 +196,7 @@ class Job:
     watched_at: float = 0.0  # since when (s) this leader has seen it run
     incidents_before: int = 0  # those before that
     collecting: Collecting | None = None
+    full_owed: bool = False  # a full checkpoint gives way to a collection: no further one before it
     uncollected: tuple[str, ...] = ()  # gone from etcd, and perhaps not from the storage
     scrubbing: tuple[str, str] | None = None  # (checkpoint, node)
     scrubbed_at: float = -1.0

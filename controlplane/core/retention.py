@@ -78,7 +78,9 @@ def tend(m: Machine, job: Job) -> None:
         _drive(m, job, job.collecting)
         return
     spec = job.spec
-    if not spec.storage or spec.keep_last <= 0 or job.phase not in QUIET or job.incident is not None:
+    if not spec.storage or spec.keep_last <= 0 or job.full_owed:
+        return
+    if job.phase not in QUIET or job.incident is not None:
         return
     ids = removable(job.checkpoints.values(), spec.keep_last, spec.keep_every, _busy(job))
     if not ids:

@@ -95,7 +95,8 @@ def begin(m: Machine, job: Job, step: int, final: bool = False) -> None:
     if name in job.checkpoints or name in job.savings:
         return
     kind, base = commit.base_for(job.checkpoints.values(), step, job.spec.full_every)
-    if kind == commit.FULL and job.collecting is not None:
+    job.full_owed = kind == commit.FULL and job.collecting is not None
+    if job.full_owed:
         # A base that a collection does not know of must not grow beside it.
         kind, base = commit.INCREMENTAL, retention.base_beside(job)
         if not base:
