@@ -20,7 +20,7 @@ _ROOM_WAIT_S = 10.0
 
 class CheckpointHandle:
     """What became of a checkpoint that was asked for. `outcome`: "" while that is open, then committed,
-    skipped or failed; `reason` says why it is not committed, `checkpoint` is the id of one that is."""
+    skipped or failed; `reason` says why, or what was made; `checkpoint` is the id of a committed one."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

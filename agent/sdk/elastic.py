@@ -144,6 +144,7 @@ class _Loop:
         if self._finished and gate.orders.complete is None and not gate.orders.refused:
             self._finished = False  # a peer was lost before the job's end: it may need this state
             gate.forget("finished")
+            session._asking.end()
             session._held = session._completed
             if session._late:
                 self._stow()
@@ -165,6 +166,7 @@ class _Loop:
 
     def _end(self, message: Message) -> None:
         """The job is over. Who has no result to give (a spare, or a job that failed) ends here."""
+        self._session._asking.end("the job has ended, and nothing was said of the checkpoint")
         self._session._groups.dissolve()
         self._session._phase = "finished"
         if not message.get("ok", True):

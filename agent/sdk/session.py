@@ -163,7 +163,10 @@ class Session:
     def checkpoint(self) -> CheckpointHandle:
         """Have the state made durable, whatever the intervals say: as it is when the current step is
         complete, or now when none runs. All ranks call it in the same step. The handle tells what became of
-        it: nothing is skipped silently."""
+        it: nothing is skipped silently. Raises SessionError outside of the elastic function."""
+        if not self._inside:
+            raise SessionError("checkpoint: call it in the function under @session.elastic")
+        self.restore()
         return self._asking.ask(now=not self._guard.left_half)
 
     def ddp(self, module: torch.nn.Module, **options: Any) -> torch.nn.Module:

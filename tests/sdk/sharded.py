@@ -69,6 +69,7 @@ def whole(thing: torch.nn.Module | torch.optim.Optimizer) -> str:
 @session.elastic
 def train() -> tuple[str, list[str]]:
     model = build()
+    maybe_die("build")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3, gamma=0.7)
     session.track(model=model, optimizer=optimizer, scheduler=scheduler)

@@ -46,3 +46,13 @@ def test_a_replica_of_the_shard_gives_it(zygote: Zygote) -> None:
     assert found == whole
     assert resumes[1]["step"] == 7
     assert {source["tier"] for source in resumes[1]["sources"]} == {"donor"}
+
+
+def test_killed_while_the_model_is_built_anew(zygote: Zygote) -> None:
+    """The survivor's state outlives the model that held it, and the generation that never began."""
+    whole, _, _ = outcome(zygote, 4, "hsdp")
+    kills = [{"rank": 2, "step": 7, "phase": "forward"}, {"rank": 3, "step": 7, "phase": "build"}]
+    found, _, resumes = outcome(zygote, 4, "hsdp", *kills)
+    assert found == whole
+    assert [resume["step"] for resume in resumes] == [0, 7, 7]
+    assert {source["tier"] for source in resumes[2]["sources"]} == {"donor"}
