@@ -189,13 +189,22 @@ def _learn(job: Job, member: Member, status: MemberStatus) -> None:
     job.elastic = job.elastic or status.elastic
     job.barrier = job.barrier or status.phase in (MemberPhase.READY, *IN_GENERATION)
     job.known_step = max(job.known_step, status.held_step, status.snapshot_step)
-    seated = member.rank >= 0 and job.seats[member.rank : member.rank + 1]
-    if status.shard and seated and seated[0].member == member.name and status.rank == member.rank:
-        job.replan = job.replan or job.shards.get(member.rank) != status.shard
-        job.shards[member.rank] = status.shard
+    _learn_shard(job, member, status)
     member.done = member.done or status.phase is MemberPhase.FINISHED
     if status.phase is MemberPhase.READY:
         member.done = False
+
+
+def _learn_shard(job: Job, member: Member, status: MemberStatus) -> None:
+    """What a rank has held in a group. "all" never takes the place of a shard: a script says so, too, while
+    it has built nothing yet."""
+    seat = job.seats[member.rank : member.rank + 1] if member.rank >= 0 else []
+    if not seat or seat[0].member != member.name or status.rank != member.rank or member.generation == 0:
+        return
+    old = job.shards.get(member.rank, "")
+    if status.shard and status.shard != old and (not old or status.shard != WHOLE_STATE):
+        job.shards[member.rank] = status.shard
+        job.replan = True
 
 
 def _judge_end(m: Machine, job: Job, member: Member, status: MemberStatus) -> None:

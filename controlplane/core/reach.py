@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from controlplane.core.model import CheckpointRecord, MemberStatus
 
 
+WHOLE_OR_SILENT = ("", WHOLE_STATE)
+
+
 @dataclass(frozen=True, slots=True)
 class Shards:
     """Which shard each rank of the coming generation needs."""
@@ -32,12 +35,12 @@ class Shards:
 
 def shards(m: Machine, job: Job) -> Shards:
     """The shard of every seat: as its member says, or as its rank held it in the generation before."""
-    known = [said(job.members[seat.member], seat.rank) or job.shards.get(seat.rank, "") for seat in job.seats]
-    if all(word in ("", WHOLE_STATE) for word in known):
+    known = [_word(job, job.members[seat.member], seat.rank) for seat in job.seats]
+    if all(word in WHOLE_OR_SILENT for word in known):
         known = [WHOLE_STATE] * len(known)
-    elif not all(known):
-        kept = {copy.rank: copy.shard for node in m.nodes.values() for copy in node.copies_of(job.name)}
-        known = [word or kept.get(rank, "") or f"?{rank}" for rank, word in enumerate(known)]
+    elif any(word in WHOLE_OR_SILENT for word in known):
+        left = _left(m, job)
+        known = [left.get(r, f"?{r}") if word in WHOLE_OR_SILENT else word for r, word in enumerate(known)]
     readers: dict[str, int] = {}
     here: dict[tuple[str, str], int] = {}
     for seat, word in zip(job.seats, known, strict=True):
@@ -46,10 +49,24 @@ def shards(m: Machine, job: Job) -> Shards:
     return Shards(tuple(known), readers, here)
 
 
-def said(member: Member, rank: int) -> str:
-    """What a member says it holds as this rank; "" when it has been another one so far, or none."""
+def _left(m: Machine, job: Job) -> dict[int, str]:
+    """What ranks held as far as copies at peers, and members that are gone, tell."""
+    left = {copy.rank: copy.shard for node in m.nodes.values() for copy in node.copies_of(job.name)}
+    for member in job.members.values():
+        status = member.status
+        if status is not None and status.shard not in WHOLE_OR_SILENT and member.generation > 0:
+            left[status.rank] = status.shard
+    return left
+
+
+def _word(job: Job, member: Member, rank: int) -> str:
+    """The shard that a rank needs, as far as it is known. A script that has built none of its state yet
+    says "all", whatever its rank held before: where others hold shards, that says nothing."""
     status = member.status
-    return status.shard if status is not None and status.rank == rank else ""
+    told = status.shard if status is not None and status.rank == rank else ""
+    if told not in WHOLE_OR_SILENT and member.generation > 0:
+        return told
+    return job.shards.get(rank, "") or told
 
 
 def copies(m: Machine, job: Job, need: Shards) -> list[Copy]:
@@ -89,7 +106,7 @@ def _arenas(m: Machine, job: Job, need: Shards) -> Iterator[Copy]:
     for member in job.members.values():
         if member.status is None or not m.up(member.node):
             continue
-        word = member.status.shard or job.shards.get(member.rank, "") or need.only
+        word = _word(job, member, member.status.rank) or need.only
         rank = seats.get(member.name, need.here.get((member.node, word)))
         if rank is None or need.words[rank] != word:
             continue

@@ -132,3 +132,30 @@ def test_after_a_failed_fetch_everything_begins_again_when_nothing_is_left_at_al
     play.do("report j.1000003 ready held=-1")
     assert (resume(play).tier, resume(play).step) == (Tier.FRESH, 0)
     assert [source.shard for source in resume(play).sources] == ["left", "right"]
+
+
+def test_a_new_process_that_has_built_no_state_yet_says_nothing_of_what_its_rank_holds() -> None:
+    play = Play()
+    broken(play)
+    play.do("report j.1000001 exited cause=signaled")
+    play.do("report j.1000000 ready held=22 gen=1")
+    play.do("report j.1000002 starting")
+    play.do("report j.1000002 ready held=-1 shard=all")
+    assert (resume(play).tier, resume(play).step) == (Tier.MEMORY, 20)
+    assert [source.shard for source in resume(play).sources] == ["left", "right"]
+
+
+def test_one_that_formed_and_had_not_built_its_state_says_nothing_either() -> None:
+    play = Play()
+    broken(play)
+    play.do("report j.1000001 exited cause=signaled")
+    play.do("report j.1000000 ready held=22 gen=1")
+    play.do("report j.1000002 ready held=-1 shard=all")
+    play.do("stored")
+    play.do("report j.1000000 forming gen=2")
+    play.do("report j.1000002 forming gen=2")
+    play.do("report j.1000002 exited cause=signaled")
+    play.do("report j.1000000 ready held=20 gen=2")
+    play.do("report j.1000003 ready held=-1 shard=all")
+    assert (resume(play).tier, resume(play).step) == (Tier.MEMORY, 20)
+    assert [source.member for source in resume(play).sources] == ["", "j.1000001"]

@@ -41,6 +41,7 @@ class Rank:
     line: str = ""
     slots: dict[int, str] = field(default_factory=dict)  # step -> lineage; the arena outlives the process
     labels: dict[int, int] = field(default_factory=dict)  # step -> the generation its slot is labelled with
+    built: bool = False  # it has been in a group, and so knows what it holds
     partial: tuple[str, int, int] = ("", 0, 0)  # checkpoint, share, shares: read for others too
     ready: set[int] = field(default_factory=set)  # steps of this line of its life that it ever kept
     asks: dict[str, tuple[int, int]] = field(default_factory=dict)  # request -> (step, generation)
@@ -79,7 +80,8 @@ class Rank:
         label, newest = held[-1] if held else (0, NO_STEP)
         before = max((step for at, step in held[:-1] if at == label and step < newest), default=NO_STEP)
         former, left = next(((at, step) for at, step in held if at < label), (0, NO_STEP))
-        known = self.generation > 0 or (self.agent.world.early_words and spoken)
+        known = self.built or (self.agent.world.early_words and spoken)
+        silent = self.agent.world.silent_word if spoken else ""
         return MemberStatus(
             member=self.name,
             job=self.spec.job,
@@ -97,7 +99,7 @@ class Rank:
             snapshot_before=before,
             former_step=left,
             former_generation=former,
-            shard=self.word if known else "",
+            shard=self.word if known else silent,
             failure=self.failure,
             state_bytes=self.agent.world.state_bytes,
         )
@@ -167,6 +169,7 @@ class Group:
         self.line = f"{line.split(' of ')[0]} of generation {self.generation.number}"
         for rank in self.members.values():
             rank.held, rank.line, rank.phase = resume.step, line, MemberPhase.RUNNING
+            rank.built = True
             rank.slots = {s: ln for s, ln in rank.slots.items() if s <= resume.step}
             rank.ready = {s for s in rank.ready if s <= resume.step}
             rank.agent.report(rank)

@@ -76,6 +76,7 @@ class World:
         self.state_bytes = rng.choice((100, 100 << 20))
         self.ask_steps = {rng.randrange(1, options.steps) for _ in range(rng.choice((0, 1, 3)))}
         self.shards = rng.choice((1, 1, 2, 1000))  # different ones, ranks permitting
+        self.silent_word = rng.choice(("", WHOLE_STATE))  # what a rank says of it before that
         self.early_words = rng.random() < 0.5  # what a rank holds is known before its first group
         self.loss = rng.choice((0.0, 0.0, 0.02, 0.1))
         self.dirty_chance = rng.choice((0.0, 0.1))
