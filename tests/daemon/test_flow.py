@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from controlplane.core import effects
-from controlplane.core.model import JobSpec, Tier
+from controlplane.core.model import CheckpointRecord, JobSpec, Tier
 from controlplane.daemon.etcd.client import Etcd
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.etcd.rows import Put, absent
@@ -228,6 +228,51 @@ async def test_jobs_that_cannot_be(
             await tool.submit(dataclasses.replace(SPEC, **changes))
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert said in (caught.value.details() or "")
+
+
+def _found(step: int, generation: int, **changes: Any) -> pb.CheckpointRecord:
+    name = f"{step}-{generation}"
+    record = CheckpointRecord(
+        "lost", name, step, generation, "full", name, "d" * 64, 10, 10, ((0, step),), True
+    )
+    message: pb.CheckpointRecord = codec.row_message(dataclasses.replace(record, **changes))
+    return message
+
+
+async def test_after_a_disaster_checkpoints_found_on_storage_are_adopted_and_kept(
+    make: Callable[..., Coordinator], cluster: str, own_server: PrivateEtcd
+) -> None:
+    one = await make(etcd=own_server.endpoint).start()
+    await one.leads()
+    request = pb.AdoptRequest(job="lost", records=[_found(100, 3), _found(200, 7), _found(50, 1, bad="rot")])
+    async with Tool(one.listen) as tool:
+        for _ in range(2):
+            reply = await tool.stub.Adopt(request)
+            assert list(reply.adopted) == ["100-3", "200-7"]
+            assert list(reply.refused) == ["50-1: it is marked bad: rot"]
+        other = await tool.stub.Adopt(
+            pb.AdoptRequest(job="lost", records=[_found(200, 7, manifest_digest="e")])
+        )
+        assert list(other.refused) == [f"200-7: etcd holds another 200-7: digest {'d' * 64}, not e"]
+        with pytest.raises(grpc.aio.AioRpcError, match="job") as caught:
+            await tool.stub.Adopt(pb.AdoptRequest(job="../etc", records=[]))
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    async with Etcd(own_server.target) as etcd:
+        keys = Keyspace(cluster)
+        rows = {row.key: row.value for row in (await etcd.list(keys.prefix)).rows}
+    assert rows[keys.latest("lost")] == b"200-7"
+    one.kill()
+    two = await make(etcd=own_server.endpoint).start()
+    await two.leads()
+    async with Tool(two.listen) as tool, Hand(two.listen) as agent:
+        await agent.work(cluster)
+        await tool.submit(dataclasses.replace(SPEC, job="lost", storage="file:///c"))
+        status = await tool.status()
+        assert [record.id for record in status.checkpoints] == ["100-3", "200-7"]
+        await until(lambda: any(isinstance(order, effects.Load) for _, order in agent.orders))
+        load = next(order for _, order in agent.orders if isinstance(order, effects.Load))
+        assert load.record.id == "200-7"
+        assert (await tool.status()).jobs[0].generation > 7
 
 
 async def test_stopping_what_is_not_there(shared_coordinator: Coordinator) -> None:

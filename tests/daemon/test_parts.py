@@ -234,16 +234,19 @@ def test_records_survive_etcd() -> None:
     old, new = (
         CheckpointRecord("j", f"{step}-1", step, 1, "full", "", "d", 1, 1, ((0, step),)) for step in (5, 9)
     )
-    records, values = Records(keys), dict[str, bytes]()
+    records, values = Records(keys), dict[str, bytes | None]()
     values |= records.puts(Store(1, 1, job="j", spec=spec, state=state, generation=generation))
     for record in (new, old):
         values |= records.puts(Store(1, 1, job="j", checkpoint=record))
     assert values[keys.latest("j")] == b"9-1"
     values |= records.puts(Store(1, 1, job="j", checkpoint=replace(new, bad="rotten")))
     assert values[keys.latest("j")] == b"5-1"
+    forgotten = records.puts(Store(1, 1, job="j", forget=("5-1", "7-7")))
+    assert forgotten == {keys.checkpoint("j", 5, 1): None, keys.latest("j"): b""}
+    assert records.puts(Store(1, 1, job="j", checkpoint=old))[keys.latest("j")] == b"5-1"
     values |= records.puts(Store(1, 1, node="n1", node_state="up"))
     values |= records.puts(Store(1, 1, node="n2", node_state="lost", node_reason="silent"))
-    elected = Records(keys).elected(4, values)
+    elected = Records(keys).elected(4, {key: value for key, value in values.items() if value is not None})
     assert elected == events.Elected(
         4, ("n1",), (spec,), (state,), (generation,), (old, replace(new, bad="rotten"))
     )
