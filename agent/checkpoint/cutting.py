@@ -24,6 +24,7 @@ PACK_BYTES = 1 << 20
 """A pack is written again when any tensor in it changed: smaller than a chunk."""
 CHUNKS_PER_SHARE = 16
 _PLANS_KEPT = 64
+_Place = tuple[int, int]  # offset and size of a tensor in the slot
 
 
 class Span(NamedTuple):
@@ -47,14 +48,21 @@ class Cut(NamedTuple):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-@lru_cache(_PLANS_KEPT)
 def plan(tensors: tuple[Tensor, ...], shares: int = 1) -> tuple[tuple[Cut, ...], ...]:
     """Every share's cuts: together all of the tensors' bytes, each exactly once. The same layout is not
     planned twice."""
-    total = sum(tensor.nbytes for tensor in tensors)
+    return _plan(tuple([(tensor.offset, tensor.nbytes) for tensor in tensors]), shares)
+
+
+@lru_cache(_PLANS_KEPT)
+def _plan(places: tuple[_Place, ...], shares: int) -> tuple[tuple[Cut, ...], ...]:
+    total = sum([nbytes for _, nbytes in places])
+    cuts = _cuts(places, chunk_bytes(total, shares))
+    if shares == 1:
+        return (tuple(cuts),)
     planned: list[list[Cut]] = [[] for _ in range(shares)]
     done = 0
-    for cut in _cuts(tensors, chunk_bytes(total, shares)):
+    for cut in cuts:
         planned[(2 * done + cut.nbytes) * shares // (2 * total)].append(cut)
         done += cut.nbytes
     return tuple(tuple(cuts) for cuts in planned)
@@ -68,19 +76,21 @@ def chunk_bytes(total: int, shares: int) -> int:
     return size
 
 
-def _cuts(tensors: tuple[Tensor, ...], size: int) -> Iterator[Cut]:
+def _cuts(places: tuple[_Place, ...], size: int) -> list[Cut]:
     """All cuts in the tensors' order; the packs come last."""
-    small = []
-    for index, tensor in enumerate(tensors):
-        nbytes, offset = tensor.nbytes, tensor.offset
+    small, cuts = [], []
+    for index, (offset, nbytes) in enumerate(places):
         if nbytes <= SMALL_BYTES:
             if nbytes:
                 small.append(Span(index, 0, offset, nbytes))
-            continue
-        for start in range(0, nbytes, size):
-            length = min(size, nbytes - start)
-            yield Cut((Span(index, start, offset + start, length),), length)
-    yield from _packs(small, min(PACK_BYTES, size))
+        elif nbytes <= size:
+            cuts.append(Cut((Span(index, 0, offset, nbytes),), nbytes))
+        else:
+            for start in range(0, nbytes, size):
+                length = min(size, nbytes - start)
+                cuts.append(Cut((Span(index, start, offset + start, length),), length))
+    cuts += _packs(small, min(PACK_BYTES, size))
+    return cuts
 
 
 def _packs(spans: list[Span], most: int) -> Iterator[Cut]:
