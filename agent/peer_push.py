@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _BACKOFF_S = (0.25, 30.0)
 _DROP_TRIES = 5
+_FAILURES = (*wire.BROKEN, ArenaError, ValueError)
 LINGER_S = 300.0
 """A node that owns nothing of a job any more leaves its copies where they are for so long: whoever owns that
 state now may not have copied it yet."""
@@ -154,8 +155,10 @@ class Pushes:
             try:
                 await self._one(line)
                 pause_s = _BACKOFF_S[0]
-            except (*wire.BROKEN, ArenaError, ValueError) as error:
-                log.warning("the partner at %s: %s", line.address, error)
+            except Exception as error:  # tried again, whatever it is; one not foreseen is logged whole
+                unforeseen = not isinstance(error, _FAILURES)
+                reason = await wire.reason(None, error)
+                log.warning("the partner at %s: %s", line.address, reason, exc_info=unforeseen)
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
                 pause_s = min(pause_s * 2, _BACKOFF_S[1])
         if self._lines.get(line.address) is line:
