@@ -90,7 +90,7 @@ def run(argv: Sequence[str]) -> int:
         print(f"holdfast: {vain}", file=sys.stderr)
     spec = read_job(values, command, name)
     _check_folders(values)
-    _probe(spec.storage)
+    _probe(spec.storage, spec.mirror)
     from controlplane.cli.local.layout import make_layout
     from controlplane.cli.local.run import run_locally
 
@@ -138,15 +138,15 @@ def _check_folders(values: argparse.Namespace) -> None:
             raise UsageError(f"{flag} {folder} cannot be written: let this user write there, or give another")
 
 
-def _probe(url: str) -> None:
-    """Raise UsageError when the storage will not do, before anything is started."""
+def _probe(url: str, mirror: str) -> None:
+    """Raise UsageError when a storage will not do, before anything is started."""
     if not url:
         return
     from agent.checkpoint.errors import CheckpointError
     from agent.checkpoint.store import probe
 
     try:
-        found = probe(url)
+        found = probe(url, mirror)
     except CheckpointError as error:
         raise UsageError(str(error)) from error
     for limit in found.limits:
