@@ -57,9 +57,8 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What one rank writes, and the base that it writes to."""
+    """What one rank writes. Planners that cache plans give it again for later saves."""
 
-    base: str
     portions: tuple[Portion, ...]
 
 
@@ -68,7 +67,7 @@ def held(plan: SavePlan) -> tuple[Key, ...]:
     return tuple(key_of(item.index) for item in plan.items)
 
 
-def assign(plans: Sequence[SavePlan], base: str) -> list[Assignment]:
+def assign(plans: Sequence[SavePlan]) -> list[Assignment]:
     """Each rank's portions. The plans are the planner's, `storage_data` is what `held` said of each."""
     holders: dict[Key, list[int]] = {}
     for rank, plan in enumerate(plans):
@@ -87,7 +86,7 @@ def assign(plans: Sequence[SavePlan], base: str) -> list[Assignment]:
                 shared.setdefault(owners, []).append(item)
     for owners in sorted(shared, key=lambda ranks: (len(ranks), ranks)):
         _spread(shared[owners], owners, loads, portions)
-    return [Assignment(base, tuple(own)) for own in portions]
+    return [Assignment(tuple(own)) for own in portions]
 
 
 def whole(item: WriteItem) -> Portion:

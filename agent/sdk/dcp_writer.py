@@ -20,6 +20,7 @@ from agent.checkpoint.store import Store
 from agent.checkpoint.writing import Target, Writing
 from agent.sdk import dcp_plan
 from agent.sdk.dcp_memory import Scattered
+from agent.sdk.dcp_plan import Assignment
 from agent.sdk.dcp_stage import HoldfastStager, StateDict
 from agent.sdk.dcp_staged import Staged
 from agent.sdk.errors import SessionError
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from torch.distributed.checkpoint.planner import SavePlanner
 
     from agent.checkpoint.layout import Tensor
-    from agent.sdk.dcp_plan import Assignment, Portion
+    from agent.sdk.dcp_plan import Portion
 
 KINDS = ("full", "incremental")
 _PART = MetadataIndex("holdfast.part")
@@ -71,7 +72,7 @@ class HoldfastWriter(StorageWriter):
         self._stager = stager
         self._store: Store | None = None
         self._rank = 0
-        self._base = ""  # of the save that runs, on the coordinator
+        self._base = ""  # of the save that runs
 
     # ------------------------------------------------------------------ of StorageWriter
 
@@ -98,6 +99,7 @@ class HoldfastWriter(StorageWriter):
             raise SessionError("no step: give HoldfastWriter(step=...) or dcp.save(checkpoint_id='<step>')")
         self._rank = kwargs.get("rank", 0)
         self._store = self._store or Store.open(self.url)
+        self._base = self._choose_base()  # parts of different bases do not make a checkpoint
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         """Note what this rank holds before the planner takes from it what others write."""
@@ -106,7 +108,6 @@ class HoldfastWriter(StorageWriter):
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """On the coordinator: the id must be free; then what several hold alike is shared between them."""
         self._check_free()
-        self._base = self._choose_base()
         fresh = [plan.usable for plan in plans]
         if not any(fresh):
             return plans
@@ -115,13 +116,12 @@ class HoldfastWriter(StorageWriter):
                 "the state has changed on some ranks while enable_plan_caching holds the plans of the "
                 "others: make the planner without it"
             )
-        assigned = dcp_plan.assign(plans, self._base)
+        assigned = dcp_plan.assign(plans)
         return [_replace(plan, own) for plan, own in zip(plans, assigned, strict=True)]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Make this rank's chunks and its part durable. Every failure is raised, so that torch tells all."""
-        assignment: Assignment = plan.storage_data
-        part = _Write(self, assignment, plan, planner).run()
+        part = _Write(self, self._base, plan, planner).run()
         done: Future[list[WriteResult]] = Future()
         done.set_result([WriteResult(_PART, part.bytes_written, part)])
         return done
@@ -219,11 +219,11 @@ class HoldfastWriter(StorageWriter):
 class _Write:
     """One rank's part of one save."""
 
-    def __init__(
-        self, writer: HoldfastWriter, assignment: Assignment, plan: SavePlan, planner: SavePlanner
-    ) -> None:
-        self._writer, self._planner = writer, planner
-        self._portions, self._base = assignment.portions, assignment.base
+    def __init__(self, writer: HoldfastWriter, base: str, plan: SavePlan, planner: SavePlanner) -> None:
+        self._writer, self._base, self._planner = writer, base, planner
+        assigned = plan.storage_data  # a cached plan may be another writer's
+        own = isinstance(assigned, Assignment)
+        self._portions = assigned.portions if own else tuple(map(dcp_plan.whole, plan.items))
         self._paths = _paths(plan.planner_data)
 
     def run(self) -> CheckpointPart:

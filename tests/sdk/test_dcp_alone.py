@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.planner import SavePlanner
 from torch.distributed.checkpoint.staging import AsyncStager
 
 from agent.checkpoint import layout, names, save
@@ -202,6 +204,20 @@ def test_an_increment_writes_what_changed(url: str, tmp_path: Path) -> None:
     found = {"a": torch.zeros(200_000), "b": torch.zeros(300_000)}
     dcp.load(found, storage_reader=HoldfastReader(url, job=JOB))
     assert same(found, state)
+
+
+def test_plans_that_are_cached_serve_later_saves(url: str) -> None:
+    state: StateDict = {"a": torch.zeros(100), "n": 0}
+    for step in (1, 2, 3):
+        state["a"] += 1
+        state["n"] = step
+        planner = DefaultSavePlanner(enable_plan_caching=True)
+        dcp.save(state, storage_writer=HoldfastWriter(url, job=JOB, step=step), planner=planner)
+        found = {"a": torch.zeros(100), "n": 0}
+        dcp.load(found, storage_reader=HoldfastReader(url, job=JOB))
+        assert same(found, state)
+    SavePlanner._cached_save_plan.clear()
+    SavePlanner._cached_all_plans.clear()
 
 
 def test_an_increment_on_nothing_is_refused(url: str) -> None:

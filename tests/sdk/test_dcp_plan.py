@@ -51,7 +51,7 @@ SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
 @pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("ranks", [2, 3, 8, 64])
 def test_replicas_write_equal_shares(shapes: dict[str, tuple[int, ...]], ranks: int) -> None:
-    assigned = dcp_plan.assign(replicated(shapes, ranks), "1-0")
+    assigned = dcp_plan.assign(replicated(shapes, ranks))
     assert covered(assigned) == {name: math.prod(shape) for name, shape in shapes.items()}
     bytes_of = loads(assigned)
     writers = max(1, min(ranks, -(-sum(bytes_of) // dcp_plan.SHARE_BYTES_MIN)))
@@ -59,7 +59,7 @@ def test_replicas_write_equal_shares(shapes: dict[str, tuple[int, ...]], ranks: 
 
 
 def test_a_small_state_has_one_writer() -> None:
-    assigned = dcp_plan.assign(replicated({"a": (100, 10), "b": (3,)}, 8), "1-0")
+    assigned = dcp_plan.assign(replicated({"a": (100, 10), "b": (3,)}, 8))
     assert sorted(loads(assigned)) == [0] * 7 + [4012]
 
 
@@ -73,7 +73,7 @@ def test_what_was_only_one_ranks_counts_as_its_load() -> None:
             items.append(sharded("extra", (0,), (own,), size=(own,)))
         held = dcp_plan.held(SavePlan(items))
         plans.append(SavePlan(items if rank < 2 else [], held))
-    assigned = dcp_plan.assign(plans, "1-0")
+    assigned = dcp_plan.assign(plans)
     bytes_of = loads(assigned)
     assert sum(bytes_of) == 2 * 32_000_000 + 24_000_000
     assert bytes_of[0] == pytest.approx(bytes_of[2], rel=0.01)
@@ -85,7 +85,7 @@ def test_what_was_only_one_ranks_counts_as_its_load() -> None:
 
 
 def test_the_same_plans_are_assigned_alike() -> None:
-    once, again = (dcp_plan.assign(replicated(SHAPES["gpt"], 7), "1-0") for _ in range(2))
+    once, again = (dcp_plan.assign(replicated(SHAPES["gpt"], 7)) for _ in range(2))
     assert once == again
 
 
