@@ -61,7 +61,6 @@ def part_persisted(m: Machine, event: ev.PartPersisted) -> None:
     saving = job.savings[saving.id] = dataclasses.replace(saving, parts=(*saving.parts, part))
     if not commit.lacking(saving):
         advance(m, job, saving)
-    m.touch(job)
 
 
 def _refused(m: Machine, job: Job, name: str, reason: str) -> None:
