@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import xxhash
 
 from agent.checkpoint import layout, names, typed
 from agent.checkpoint.arena import Arena, SlotState
@@ -143,6 +145,57 @@ def test_what_a_killed_save_left_is_read_before_it_is_trusted(
     again = save(Store.open(f"file://{folder}/storage"), snapshot(arena, 10, seed=1))
     assert again.bytes_written == rotten.stat().st_size
     assert loaded(store, shm / "b", "10-1") == content(SMALL, 1)
+
+
+def test_a_state_that_changes_its_shape_between_saves(store: Store, shm: Path) -> None:
+    """Tensors come, go, grow, and change their type under one name; what is equal is not written again."""
+    shapes: list[Shapes] = [
+        [("w", "float32", (100_000,)), ("v", "float32", (200_000,)), ("b", "float32", (16,))],
+        [("v", "float32", (200_000,)), ("w", "float32", (150_000,)), ("new", "int8", (70_000,))],
+        [("w", "bfloat16", (100_000, 2)), ("v", "float32", (200, 1000)), ("b", "bool", ())],
+        [],
+        [("w", "float32", (100_000,)), ("v", "float32", (200_000,)), ("b", "float32", (16,))],
+    ]
+    written = []
+    for number, state in enumerate(shapes, 1):
+        with arena_for(shm / "a", state) as arena:
+            result = save(store, snapshot(arena, number, state, seed=1), base="" if number == 1 else "1-1")
+            written.append(result.bytes_written - len(result.manifest))
+            (shm / "a").unlink()
+    for number, state in enumerate(shapes, 1):
+        assert loaded(store, shm / f"b{number}", f"{number}-1") == content(state, 1)
+    assert written[-1] == 0
+
+
+def test_progress_tells_the_bytes_that_lie_there(store: Store, arena: Arena) -> None:
+    save(store, snapshot(arena, 10, seed=1))
+    told: list[int] = []
+    manifest = verify(store, JOB, "10-1", progress=told.append)
+    assert sorted(told) == sorted(chunk.stored for chunk in manifest.chunks)
+
+
+@pytest.mark.slow
+def test_a_tensor_of_more_than_2_gib(store: Store, shm: Path) -> None:
+    """All zeros but for some marks: most of its chunks are one."""
+    size = (2 << 30) + (8 << 20)
+    if shutil.disk_usage(shm).free < 3 * size:
+        pytest.skip(f"two slots of {size} bytes do not fit /dev/shm with room to spare")
+    tensors, data_bytes = layout.place([("w", "float32", (size // 4,), size)])
+    marks = [0, (1 << 31) - 1, 1 << 31, (1 << 31) + 4097, size - 1]
+    with Arena.create(shm / "a", layout.room(data_bytes, 1000)) as arena:
+        writer = arena.begin(10, 1, released_step=-1)
+        assert not isinstance(writer, str)
+        for mark in marks:
+            writer.memory[mark] = 7
+        writer.layout(layout.encode(tensors, None), data_bytes)
+        result = save(store, writer.ready())
+        assert result.bytes_total == size
+        assert result.bytes_written < 5 * (8 << 20)
+        load(store, arena, job=JOB, checkpoint="10-1")  # into the other slot, which is empty
+        first, second = arena.slots
+        assert (first.state, second.state) == (SlotState.READY, SlotState.READY)
+        assert [second.memory[at] for at in marks] == [7] * len(marks)
+        assert xxhash.xxh3_128_digest(first.memory) == xxhash.xxh3_128_digest(second.memory)
 
 
 def test_before_the_commit_nothing_is_listed_after_it_loads(store: Store, arena: Arena, shm: Path) -> None:
