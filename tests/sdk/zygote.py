@@ -37,9 +37,9 @@ class Zygote:
         self._buffer = b""
         self.codes: dict[int, int] = {}
 
-    def spawn(self, script: Path, env: dict[str, str], log: Path) -> int:
+    def spawn(self, script: Path, env: dict[str, str], log: Path, *argv: str) -> int:
         """Fork a process that becomes this script; its pid."""
-        order = {"script": str(script), "env": env, "log": str(log)}
+        order = {"script": str(script), "env": env, "log": str(log), "argv": argv}
         self._socket.sendall(json.dumps(order).encode() + b"\n")
         while True:
             message = self._line()
@@ -108,6 +108,7 @@ def become(order: dict[str, Any]) -> NoReturn:
     os.dup2(output, 2)
     os.environ.clear()
     os.environ.update(order["env"])
+    sys.argv = [order["script"], *order["argv"]]
     code = 0
     try:
         runpy.run_path(order["script"], run_name="__main__")
