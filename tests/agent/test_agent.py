@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.checkpoint.arena import Arena
 from controlplane.core import effects, events, model
 from controlplane.core.model import Cause, MemberPhase
 from controlplane.wire import codec
@@ -290,33 +289,6 @@ async def test_old_terms_are_dropped_and_a_new_leader_is_told_all(
     assert b'holdfast_agent_members{phase="running"} 1.0' in page
     assert b"holdfast_agent_term 7.0" in page
     assert b'holdfast_device_healthy{device="memory"} 1.0' in page
-
-
-async def test_snapshots_become_checkpoints_and_come_back(agent: AgentProcess, leader: Leader) -> None:
-    await elastic(agent, leader)
-    await until(lambda: leader.of(events.SnapshotReady), "the snapshot")
-    job = spec("none", storage=f"file://{agent.base}/store")
-    order = effects.Persist("n0", "job.0", job, "1-1", 1, 1, "full", "1-1", ((0, 1),))
-    await leader.order(order)
-    (persisted,) = await until(lambda: leader.of(events.PartPersisted), "the part")
-    await leader.order(order)
-    await until(lambda: len(leader.of(events.PartPersisted)) == 2, "the same result again")
-    assert leader.of(events.PartPersisted)[1] == persisted
-    await leader.order(effects.Seal("n0", job, "1-1", 1, 1, "full", "1-1", ((0, 1),), (persisted.part,)))
-    (persisted,) = await until(lambda: leader.of(events.Persisted), "the seal")
-    assert persisted.record.shards == ("all",)
-    await leader.order(effects.Publish("n0", job, persisted.record))
-    (published,) = await until(lambda: leader.of(events.Published), "the manifest")
-    assert published.reason == ""
-    await leader.order(effects.Load("n0", "job.0", job, persisted.record))
-    (loaded,) = await until(lambda: leader.of(events.Loaded), "the load")
-    assert (loaded.member, loaded.reason) == ("job.0", "")
-    with Arena.open(agent.memory / "job.0.arena") as arena:
-        assert arena.find(1) is not None
-    bad = effects.Persist("n0", "job.0", job, "9-1", 9, 1, "full", "9-1", ((0, 9),))
-    await leader.order(bad)
-    (failed,) = await until(lambda: leader.of(events.PersistFailed), "the refusal")
-    assert "snapshot 9" in failed.reason
 
 
 async def test_too_little_shared_memory_is_said_to_the_rank(agent: AgentProcess, leader: Leader) -> None:

@@ -68,6 +68,23 @@ async def test_two_writers_make_one_checkpoint_and_loads_bring_it_back(
         (agent.memory / f"{name}.arena").unlink()
 
 
+async def test_an_order_that_was_carried_out_is_answered_again(agent: AgentProcess, leader: Leader) -> None:
+    site = Site(agent, leader)
+    await site.keep("job.0", 2, 10)
+    order = site.persist("job.0", 10)
+    first = await site.answer(order, events.PartPersisted)
+    assert await site.answer(order, events.PartPersisted) == first
+    seal = site.seal([first.part])
+    sealed = await site.answer(seal, events.Persisted)
+    assert await site.answer(seal, events.Persisted) == sealed
+    assert (
+        await site.metric('holdfast_agent_uploaded_bytes_total{training_job="job"}')
+        == first.part.bytes_written
+    )
+    failed = await site.answer(site.persist("job.0", 90), events.PersistFailed)
+    assert "snapshot 90 of job.0 is no longer in its arena" in failed.reason
+
+
 async def test_shards_are_saved_apart_and_sealed_together(agent: AgentProcess, leader: Leader) -> None:
     site = Site(agent, leader, ranks=2)
     parts = []
