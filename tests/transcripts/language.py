@@ -36,8 +36,6 @@ from controlplane.core.cluster import Cluster
 from controlplane.core.model import (
     NO_RANK,
     Cause,
-    CheckpointPart,
-    CheckpointRecord,
     Failure,
     JobSpec,
     MemberPhase,
@@ -46,7 +44,7 @@ from controlplane.core.model import (
     Role,
 )
 from tests.sim.etcd import Etcd
-from tests.transcripts import restores
+from tests.transcripts import restores, saves
 from tests.transcripts.show import show
 
 if TYPE_CHECKING:
@@ -250,113 +248,6 @@ class Play:
         for effect in asked:
             self.feed(ev.StoreFailed(effect.ticket, "etcd does not answer"))
 
-    def parts(self, plain: list[str], named: dict[str, str]) -> None:
-        for order in list(self.writing):
-            if order.node == named.get("on", order.node):
-                self.writing.remove(order)
-                digest = named.get("digest", f"part-{order.shard}-{order.share}")
-                part = CheckpointPart(
-                    order.spec.job, order.checkpoint, order.shard, order.share, order.shares, order.rank,
-                    order.member, int(named.get("step", order.step)), order.generation, digest, 1000, 100,
-                )  # fmt: skip
-                self.feed(ev.PartPersisted(order.node, self.hosts[order.node].incarnation, part))
-
-    def persisted(self, plain: list[str], named: dict[str, str]) -> None:
-        self.parts(plain, {})
-        self.sealed(plain, named)
-
-    def sealed(self, plain: list[str], named: dict[str, str]) -> None:
-        order: fx.Seal = self.last[fx.Seal]
-        record = CheckpointRecord(
-            order.spec.job, order.checkpoint, order.step, order.generation, order.kind, order.base,
-            f"digest-{order.checkpoint}", 1000, 100, order.versions,
-        )  # fmt: skip
-        if "lacks" in named:
-            lost = int(named["lacks"])
-            record = dataclasses.replace(record, versions=tuple(v for v in record.versions if v[0] != lost))
-        self.feed(ev.Persisted(order.node, self.hosts[order.node].incarnation, record))
-
-    def published(self, plain: list[str], named: dict[str, str]) -> None:
-        orders, self.publishing = self.publishing, []
-        for order in orders:
-            node = self.hosts[order.node]
-            self.feed(ev.Published(order.node, node.incarnation, order.spec.job, order.record.id))
-
-    def mirrored(self, plain: list[str], named: dict[str, str]) -> None:
-        order: fx.Mirror = self.last[fx.Mirror]
-        node = self.hosts[order.node]
-        self.feed(ev.Mirrored(order.node, node.incarnation, order.spec.job, order.record.id, " ".join(plain)))
-
-    def collected(self, plain: list[str], named: dict[str, str]) -> None:
-        order: fx.Collect = self.last[fx.Collect]
-        removed = () if plain else order.remove
-        node = self.hosts[order.node]
-        self.feed(ev.Collected(order.node, node.incarnation, order.spec.job, removed, 100, " ".join(plain)))
-
-    def scrubbed(self, plain: list[str], named: dict[str, str]) -> None:
-        order: fx.Scrub = self.last[fx.Scrub]
-        node = self.hosts[order.node]
-        repaired, reason = int(named.get("repaired", 0)), " ".join(plain)
-        self.feed(
-            ev.Scrubbed(
-                order.node,
-                node.incarnation,
-                order.spec.job,
-                order.record.id,
-                repaired,
-                reason,
-                bool(reason) and named.get("because", "rot") == "rot",
-            )
-        )
-
-    def failed(self, plain: list[str], named: dict[str, str]) -> None:
-        order, name = self.last[fx.Persist], named["on"]
-        self.writing = [each for each in self.writing if each.node != name]
-        self.feed(
-            ev.PersistFailed(
-                name, self.hosts[name].incarnation, order.spec.job, order.checkpoint, " ".join(plain)
-            )
-        )
-
-    def ask(self, plain: list[str], named: dict[str, str]) -> None:
-        generation = self.etcd.generations["j"]
-        for seat in generation.seats:
-            if seat.node != named.get("on", seat.node):
-                continue
-            self.feed(
-                ev.CheckpointAsked(
-                    seat.node,
-                    self.hosts[seat.node].incarnation,
-                    "j",
-                    seat.member,
-                    generation.number,
-                    int(plain[0]),
-                    named.get("request", "r1"),
-                )
-            )
-
-    def found(self, plain: list[str], named: dict[str, str]) -> None:
-        records = []
-        for name in plain[0].split(","):
-            step, generation = map(int, name.split("-"))
-            records.append(
-                CheckpointRecord(
-                    "j",
-                    name,
-                    step,
-                    generation,
-                    "full",
-                    name,
-                    named.get("digest", f"digest-{name}"),
-                    int(named.get("bytes", 1000)),
-                    100,
-                    ((0, step),),
-                    True,
-                    shards=tuple(named["shards"].split(",")) if "shards" in named else (),
-                )
-            )
-        self.feed(ev.CheckpointsFound(named.get("job", "j"), tuple(records)))
-
     def wait(self, plain: list[str], named: dict[str, str]) -> None:
         end = self.now + float(plain[0])
         while self.cluster.next_deadline() <= end:
@@ -401,16 +292,16 @@ COMMANDS: dict[str, Callable[[Play, list[str], dict[str, str]], None]] = {
     "snapshot": Play.snapshot,
     "stored": Play.stored,
     "refused": Play.refused,
-    "parts": Play.parts,
-    "sealed": Play.sealed,
-    "persisted": Play.persisted,
-    "failed": Play.failed,
-    "mirrored": Play.mirrored,
-    "collected": Play.collected,
-    "scrubbed": Play.scrubbed,
-    "ask": Play.ask,
-    "found": Play.found,
-    "published": Play.published,
+    "parts": saves.parts,
+    "sealed": saves.sealed,
+    "persisted": saves.persisted,
+    "failed": saves.failed,
+    "mirrored": saves.mirrored,
+    "collected": saves.collected,
+    "scrubbed": saves.scrubbed,
+    "ask": saves.ask,
+    "found": saves.found,
+    "published": saves.published,
     "loaded": restores.loaded,
     "keep": restores.keep,
     "brought": restores.brought,
