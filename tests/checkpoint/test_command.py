@@ -10,26 +10,36 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from safetensors import safe_open
 
-from agent.checkpoint import load
+from agent.checkpoint import layout, load, typed
+from agent.checkpoint.arena import SlotWriter
 from controlplane.cli.main import main
-from tests.checkpoint.states import JOB, SMALL, content, save, snapshot, write
+from tests.checkpoint.states import JOB, SMALL, content, nbytes, save, snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.checkpoint.arena import Arena
+    from agent.checkpoint.arena import Arena, SlotView
     from agent.checkpoint.store import Store
 
 
 @pytest.fixture
 def url(store: Store, arena: Arena) -> str:
-    """Two checkpoints: full at 10, incremental at 20 with another `b`."""
-    save(store, snapshot(arena, 10))
-    values = content(SMALL, 0) | {"b": b"\1" * 64}
-    writer = arena.begin(20, 1, released_step=20)
-    assert not isinstance(writer, str)
-    save(store, write(writer, SMALL, values), base="10-1")
+    """Two checkpoints of a tracked object `net`: full at 10, incremental at 20 with another `b`."""
+    save(store, tracked(arena, 10, content(SMALL, 0)))
+    save(store, tracked(arena, 20, content(SMALL, 0) | {"b": b"\1" * 64}), base="10-1")
     return store.url
+
+
+def tracked(arena: Arena, step: int, values: dict[str, bytes]) -> SlotView:
+    """A snapshot as a session makes it: the header says which object's state the tensors are."""
+    writer = arena.begin(step, 1, released_step=step)
+    assert isinstance(writer, SlotWriter)
+    placed, data_bytes = layout.place((*entry, nbytes(*entry[1:])) for entry in SMALL)
+    for tensor in placed:
+        writer.memory[tensor.offset : tensor.offset + tensor.nbytes] = values[tensor.name]
+    tree = {"net": {"state": {tensor.name: tensor for tensor in placed}}}
+    writer.layout(layout.encode(placed, {"objects": typed.encode(tree, placed.index)}), data_bytes)
+    return writer.ready()
 
 
 def asked(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
@@ -122,7 +132,7 @@ def test_export_writes_what_others_read(
     assert told["bytes"] == (folder / "out.safetensors").stat().st_size
     with safe_open(folder / "out.safetensors", "np") as file:
         values = {name: file.get_tensor(name).tobytes() for name in file.keys()}
-    assert values == content(SMALL, 0)
+    assert values == {f"net.{name}": value for name, value in content(SMALL, 0).items()}
     assert "is not overwritten" in refused(capsys, "export", url, "--to", f"{folder}/out.safetensors")
     assert asked(capsys, "export", url, "--to", f"{folder}/dcp", "--format", "dcp")["bytes"] > 160_000
     assert (folder / "dcp/.metadata").exists()
