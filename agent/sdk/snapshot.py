@@ -5,7 +5,6 @@ are there; then a snapshot is one pass of copies at the speed of memory, and a s
 
 from __future__ import annotations
 
-import ctypes
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,16 +14,15 @@ import torch
 from agent.checkpoint import layout
 from agent.checkpoint.arena import HEADER_ALIGN_BYTES, Arena, SkipReason, SlotState, SlotView, SlotWriter
 from agent.checkpoint.shm import align
-from agent.sdk import gpu, plan, shards
+from agent.sdk import copying, gpu, plan, shards
 from agent.sdk.errors import RestoreError, SessionError, StateError
 from agent.sdk.state import dtype_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from agent.sdk.state import Tracked
 
-_RUN_BYTES = 16 * 1024
 _Places = tuple[layout.Tensor, ...]
 
 
@@ -150,27 +148,11 @@ class Snapshots:
             known = (placed, [view(writer.memory, entry) for entry in placed])
             self._views[writer.index] = known
         pairs = list(zip(known[1], tensors, strict=True))
-        copy_here([pair for pair in pairs if not pair[1].is_cuda])
+        copying.copy([pair for pair in pairs if not pair[1].is_cuda])
         away = [pair for pair in pairs if pair[1].is_cuda]
         if away:
             self._lane.pin(torch.frombuffer(writer.memory, dtype=torch.uint8))
             self._lane.copy([target for target, _ in away], [source for _, source in away])
-
-
-def copy_here(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    """Copy (target, source) in the host's memory. What is one run of bytes goes by memmove: torch would split
-    it between its threads, and wait for each of them at each tensor; on busy cores that takes many times as
-    long, and on quiet ones no less."""
-    rest = []
-    for target, source in pairs:
-        plain = source.is_contiguous() and not source.is_conj() and not source.is_neg()
-        if plain and source.nbytes >= _RUN_BYTES:
-            ctypes.memmove(target.data_ptr(), source.data_ptr(), source.nbytes)
-        else:
-            rest.append((target, source))
-    if rest:
-        targets, sources = zip(*rest, strict=True)
-        torch._foreach_copy_(list(targets), list(sources))
 
 
 def find(arena: Arena, step: int, born: int) -> SlotView | None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from agent.checkpoint import layout, typed
-from agent.sdk import shards
+from agent.sdk import copying, shards
 from agent.sdk.errors import RestoreError, SessionError
 
 Tree = dict[str, Any]
@@ -174,9 +174,7 @@ class _Filling:
 
     def copy(self) -> None:
         """Fill my tensors."""
-        if self._pairs:
-            targets, sources = zip(*self._pairs, strict=True)
-            torch._foreach_copy_(list(targets), list(sources))
+        copying.copy(self._pairs)
 
     def _put(self, path: str, target: torch.Tensor, source: torch.Tensor) -> None:
         self._targets[path] = target
