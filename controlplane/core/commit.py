@@ -81,7 +81,7 @@ class Saving:
     final: bool = False
     provisional: bool = False  # sealed, and etcd has not answered in time
     begun_at: float = 0.0
-    sealed_at: float = 0.0
+    sealed_at: float = 0.0  # its parts were all there, then: its record is on its way into etcd
 
 
 def after(stage: Stage, spec: JobSpec) -> Stage | None:

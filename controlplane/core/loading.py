@@ -64,6 +64,10 @@ def _choose(m: Machine, job: Job) -> Restoring | None:
     if silent:
         m.set_phase(job, JobPhase.LOADING, f"{', '.join(silent)} may keep newer state: waits for their word")
         return None
+    coming = sealing.coming(m, job, choice.resume.step)
+    if coming:
+        m.set_phase(job, JobPhase.LOADING, f"checkpoint {coming} is newer: waits for its commit")
+        return None
     return _restoring(m, job, choice)
 
 

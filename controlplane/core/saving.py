@@ -239,5 +239,5 @@ def adopt(m: Machine, job: Job) -> None:
         job.known[record.generation] = None
         job.savings[record.id] = Saving(
             record.id, record.step, record.generation, job.seats[0].node, record.kind, record.base,
-            record.versions, stage=Stage.PUBLISH, record=record,
+            record.versions, stage=Stage.PUBLISH, record=record, sealed_at=m.now,
         )  # fmt: skip

@@ -60,7 +60,7 @@ def part_persisted(m: Machine, event: ev.PartPersisted) -> None:
         return
     saving = job.savings[saving.id] = dataclasses.replace(saving, parts=(*saving.parts, part))
     if not commit.lacking(saving):
-        advance(m, job, saving)
+        advance(m, job, saving, sealed_at=m.now)
 
 
 def _refused(m: Machine, job: Job, name: str, reason: str) -> None:
@@ -164,6 +164,19 @@ def _confirmed(m: Machine, job: Job, name: str) -> None:
     reason = f"step {record.step}, {record.kind}"
     tell(m, job, fx.CheckpointChanged(job.name, name, "committed", reason, record))
     advance(m, job, saving)
+
+
+def coming(m: Machine, job: Job, step: int) -> str:
+    """A checkpoint beyond `step` whose parts are all durable and that will soon be committed: worth waiting
+    for when the state is chosen. "" when there is none, or it has taken too long."""
+    for saving in reversed(job.savings.values()):
+        if saving.step <= step or saving.stage in (Stage.PERSIST, Stage.COPY):
+            continue
+        until = saving.sealed_at + m.settings.commit_wait_s
+        if m.now < until:
+            m.wake(job, until)
+            return saving.id
+    return ""
 
 
 def tell(m: Machine, job: Job, changed: fx.CheckpointChanged) -> None:

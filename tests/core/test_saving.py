@@ -109,6 +109,22 @@ def test_a_checkpoint_that_is_committed_later_is_taken_up_by_the_next_leader() -
     assert [line for line in stage.do("published") + stage.do("stored") if "100-1 committed" in line]
 
 
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_checkpoint_that_is_about_to_be_committed_is_waited_for_a_while(committed: bool) -> None:
+    stage = running("submit nodes=1 nproc=1 storage=file:///c", "a")
+    for command in ("snapshot 100", "persisted", "stored"):
+        stage.do(command)
+    stage.do("report j.1000000 exited gen=1 step=120 cause=signaled signal=9")
+    stage.do("report j.1000001 starting")
+    lines = stage.do("report j.1000001 ready held=-1")
+    assert "JobChanged loading: checkpoint 100-1 is newer: waits for its commit" in lines
+    if committed:
+        assert [line for line in stage.do("published") + stage.do("stored") if line.startswith("Load a")]
+    else:
+        lines = stage.do("wait 16")
+        assert [line for line in lines if "no copy of any state is left: the job begins again" in line]
+
+
 # ---------------------------------------------------------------- retention
 
 
