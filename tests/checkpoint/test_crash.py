@@ -17,7 +17,7 @@ from agent.checkpoint.errors import CheckpointCorrupt
 from agent.checkpoint.load import listing, verify
 from agent.checkpoint.save import publish
 from agent.checkpoint.store import Store
-from tests.checkpoint.states import JOB, SMALL, arena_for, loaded, save, snapshot
+from tests.checkpoint.states import JOB, SMALL, arena_for, content, loaded, save, snapshot
 from tests.checkpoint.writer import values
 
 if TYPE_CHECKING:
@@ -102,6 +102,53 @@ def test_two_writers_of_one_id_have_one_winner(folder: Path, shm: Path) -> None:
             digests = list(pool.map(race, (1, 2), (round_, round_)))
             (winner,) = (digest for digest in digests if digest)
             verify(Store.open(f"file://{folder}/storage"), JOB, f"{round_}-1", winner)
+
+
+RACER = """
+import sys
+from pathlib import Path
+from agent.checkpoint.errors import CheckpointCorrupt
+from agent.checkpoint.store import Store
+from tests.checkpoint.states import SMALL, arena_for, save, snapshot
+url, arena, seed = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+with arena_for(arena, SMALL) as arena:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for step in range(30):
+        try:
+            save(Store.open(url), snapshot(arena, step, seed=seed))
+        except CheckpointCorrupt as error:
+            assert "the commit record says" in str(error), error
+            continue
+        print(step, flush=True)
+"""
+
+
+def test_two_processes_race_for_the_same_ids(store: Store, shm: Path) -> None:
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", RACER, store.url, str(shm / f"r{seed}"), str(seed)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in (1, 2)
+    ]
+    for racer in racers:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    won = [set(map(int, racer.communicate(timeout=60)[0].split())) for racer in racers]
+    assert [racer.returncode for racer in racers] == [0, 0]
+    assert sorted(won[0] | won[1]) == list(range(30))
+    assert won[0] & won[1] == set()
+    for step in range(30):
+        winner = 1 if step in won[0] else 2
+        assert loaded(store, shm / "b", f"{step}-1") == content(SMALL, winner)
+        (shm / "b").unlink()
 
 
 @pytest.mark.parametrize("url", ["file://{folder}/storage", "memory://{name}"])

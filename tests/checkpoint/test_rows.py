@@ -93,6 +93,19 @@ def test_most_rows_changed_is_written_whole(state: State, shm: Path) -> None:
     assert loaded(state.store, shm / "b", "20-1") == state.values
 
 
+def test_one_routed_expert_of_many_costs_itself(store: Store, shm: Path) -> None:
+    shapes: Shapes = [("experts", "float32", (12, 500, 701)), ("adapter", "float32", (8, 4096))]
+    with arena_for(shm / "a", shapes) as arena:
+        state = State(store, arena, shapes)
+        state.save()
+        for expert in (3, 4, 11):
+            state.touch("experts", expert, random.Random(expert))
+            assert state.save() <= 500 * 701 * 4 + 2 * (64 << 10)
+        state.touch("adapter", 3, random.Random(1))
+        assert state.save() <= 8 * 4096 * 4
+        assert loaded(store, shm / "b", f"{state.step}-1") == state.values
+
+
 def test_a_fresh_process_writes_changed_chunks_whole_and_then_rows_again(state: State, folder: Path) -> None:
     state.save()
     source, fresh = random.Random(6), Store.open(f"file://{folder}/storage")
