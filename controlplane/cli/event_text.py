@@ -85,6 +85,9 @@ def _incident(body: Body) -> Sentence:
     total = duration(sum(span for _, span in incident["phases_s"]))
     lost = f"{incident['lost_steps']} steps lost"
     text = f"{head} {incident['outcome']} in {total}, {lost} ({phases(incident)})"
+    restored = incident.get("restored", "")
+    if restored and not restored.startswith("donor"):
+        text += f"; state from {restored}"
     return Sentence(Level.HEADLINE, text)
 
 

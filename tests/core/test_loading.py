@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from controlplane.cli.event_text import tell
 from controlplane.core import effects as fx
 from controlplane.core.model import Resume, Tier
+from controlplane.wire.records import plain
 from tests.core.make import record
 from tests.transcripts.language import Play
 
@@ -159,3 +163,18 @@ def test_one_that_formed_and_had_not_built_its_state_says_nothing_either() -> No
     play.do("report j.1000003 ready held=-1 shard=all")
     assert (resume(play).tier, resume(play).step) == (Tier.MEMORY, 20)
     assert [source.member for source in resume(play).sources] == ["", "j.1000001"]
+
+
+def test_the_incident_says_where_the_state_came_from() -> None:
+    play = Play()
+    broken(play)
+    play.do("keep d j.1000001 step=20 gen=1 shard=right rank=1")
+    lost(play)
+    play.do("brought")
+    play.do("stored")
+    incident = play.last[fx.IncidentChanged].incident
+    assert incident.restored.startswith("peer: step 20")
+    assert "rank 1 from the copy that d keeps of j.1000001" in incident.restored
+    assert incident.restored.endswith("no storage touched")
+    line = {"type": "IncidentChanged", "body": {"incident": plain(replace(incident, outcome="recovered"))}}
+    assert "state from peer: step 20" in tell(line).text
