@@ -1,4 +1,4 @@
-"""What one process shows of agent.sdk.dcp: types, corruption, ids, staging, increments, agents' saves."""
+"""What one process shows of agent.sdk.dcp: types, corruption, ids, staging, increments."""
 
 from __future__ import annotations
 
@@ -15,73 +15,19 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.planner import SavePlanner
 from torch.distributed.checkpoint.staging import AsyncStager
 
-from agent.checkpoint import layout, names, save
-from agent.checkpoint.arena import Arena, SlotWriter
+from agent.checkpoint import names
 from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
 from agent.checkpoint.load import listing, read_manifest
 from agent.checkpoint.store import Store
-from agent.sdk import transfer
-from agent.sdk.dcp import HoldfastReader, HoldfastStager, HoldfastWriter, load, load_into
-from agent.sdk.errors import RestoreError, SessionError
-from agent.sdk.snapshot import Snapshots
-from agent.sdk.state import Tracked
-from tests.checkpoint import states
+from agent.sdk.dcp import HoldfastReader, HoldfastStager, HoldfastWriter, load
+from agent.sdk.errors import SessionError
+from tests.sdk.dcp_states import JOB, StateDict, blank, same, zoo
 from tests.sdk.plain_dcp import dcp
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-JOB = "job"
-StateDict = dict[str, Any]
-
-
-def zoo() -> StateDict:
-    """One tensor of each awkward kind, and the plain data that goes with a training."""
-    torch.manual_seed(3)
-    tied = torch.randn(9, 9)
-    floats = torch.randn(300, 7)
-    return {
-        "bf16": floats.bfloat16(),
-        "fp8": floats.to(torch.float8_e4m3fn),
-        "fp8_other": floats.to(torch.float8_e5m2),
-        "complex": torch.view_as_complex(torch.randn(11, 2)),
-        "conjugate": torch.view_as_complex(torch.randn(11, 2)).conj(),
-        "bool": floats > 0,
-        "int": torch.arange(-5, 5, dtype=torch.int8),
-        "empty": torch.zeros(0, 4),
-        "scalar": torch.tensor(2.5, dtype=torch.float64),
-        "transposed": torch.randn(50, 40).T,
-        "strided": torch.randn(1000)[::3],
-        "large": torch.randn(3_000_000),
-        "tied": tied,
-        "tied_again": tied,
-        "nested": {"list": [torch.ones(2), {"deep": torch.zeros(3)}], "plain": [1, 2, "x"]},
-        "plain": {"none": None, "tuple": (1, 2.5, b"\0"), "big": 1 << 100, "nan": float("inf")},
-    }
-
-
-def blank(state: Any) -> Any:
-    """The same shapes, other values."""
-    if isinstance(state, torch.Tensor):
-        return torch.zeros_like(state) if state.dtype != torch.bool else torch.zeros_like(state).logical_not()
-    if isinstance(state, dict):
-        return {key: blank(value) for key, value in state.items()}
-    if isinstance(state, list) and any(isinstance(value, torch.Tensor) for value in state):
-        return [blank(value) for value in state]
-    return None
-
-
-def same(left: Any, right: Any) -> bool:
-    if isinstance(left, torch.Tensor):
-        one, other = left.resolve_conj().contiguous(), right.resolve_conj().contiguous()
-        equal = one.flatten().view(torch.uint8).equal(other.flatten().view(torch.uint8))
-        return bool(equal and left.dtype == right.dtype and left.shape == right.shape)
-    if isinstance(left, dict):
-        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
-    if isinstance(left, list):
-        return len(left) == len(right) and all(map(same, left, right))
-    return bool(left == right and type(left) is type(right))
 
 
 @pytest.fixture
@@ -314,112 +260,6 @@ def test_a_failed_save_gives_its_memory_back(url: str) -> None:
 def test_what_cannot_be_staged_is_named() -> None:
     with pytest.raises(SessionError, match=r"model\.w of layout torch\.sparse_coo"):
         HoldfastStager().stage({"model": {"w": torch.eye(3).to_sparse()}})
-
-
-# ---------------------------------------------------------------------- checkpoints of the agents
-
-
-def session_state() -> tuple[torch.nn.Module, torch.optim.Optimizer, Tracked]:
-    torch.manual_seed(11)
-    model = torch.nn.Sequential(torch.nn.Linear(30, 70), torch.nn.BatchNorm1d(70))
-    optimizer = torch.optim.AdamW(model.parameters())
-    model(torch.randn(4, 30)).sum().backward()
-    optimizer.step()
-    tracked = Tracked()
-    tracked.add("model", model)
-    tracked.add("optimizer", optimizer)
-    tracked.add("schedule", torch.optim.lr_scheduler.StepLR(optimizer, 5))
-    return model, optimizer, tracked
-
-
-def saved_by_an_agent(tracked: Tracked, url: str, tmp_path: Path) -> None:
-    """What a rank and its agent do of a snapshot."""
-    snapshots = Snapshots(tracked)
-    arena = Arena.create(tmp_path / "arena", snapshots.needs())
-    snapshots.attach(str(tmp_path / "arena"))
-    assert snapshots.write(5, 1, released_step=0) in (0, 1)
-    slot = arena.newest()
-    assert slot is not None
-    states.save(Store.open(url), slot)
-    del slot
-    snapshots.detach()
-    arena.close()
-
-
-def test_an_agents_checkpoint_loads_through_dcp(url: str, tmp_path: Path) -> None:
-    model, optimizer, tracked = session_state()
-    saved_by_an_agent(tracked, url, tmp_path)
-    wanted = {"model": dict(model.state_dict()), "optimizer": optimizer.state_dict()}
-    state = blank(wanted)
-    groups = wanted["optimizer"]["param_groups"]
-    state["optimizer"]["param_groups"] = [dict.fromkeys(group) for group in groups]
-    dcp.load(state, storage_reader=HoldfastReader(url, job=JOB))
-    assert same(state["model"], wanted["model"])
-    assert same(state["optimizer"]["state"], wanted["optimizer"]["state"])
-    assert state["optimizer"]["param_groups"] == groups
-
-
-def test_an_agents_checkpoint_is_read_into_tensors_by_the_names_of_its_slots(
-    url: str, tmp_path: Path
-) -> None:
-    _, _, tracked = session_state()
-    saved_by_an_agent(tracked, url, tmp_path)
-    flat = tracked.flatten()
-    targets = {name: torch.zeros_like(tensor) for name, tensor in zip(flat.names, flat.tensors, strict=True)}
-    header = load_into(targets, url, JOB, "5-1")
-    assert same(targets, dict(zip(flat.names, flat.tensors, strict=True)))
-    entries, _ = transfer.read(header, "the checkpoint")
-    assert [entry.name for entry in entries] == list(flat.names)
-    with pytest.raises(RestoreError, match=r"has no tensor 'model\.other'"):
-        load_into({"model.other": torch.zeros(1)}, url, JOB)
-    with pytest.raises(RestoreError, match="another model"):
-        load_into({flat.names[0]: torch.zeros(3)}, url, JOB)
-
-
-def sharded_by_agents(url: str, tmp_path: Path, rows: torch.Tensor, columns: torch.Tensor) -> None:
-    """Two ranks' slots: one tensor split by rows (unevenly), one by columns, one whole in both."""
-    store, told, slots = Store.open(url), [], []
-    parts = {"left": (slice(0, 3), slice(0, 2)), "right": (slice(3, 8), slice(2, 5))}
-    for rank, (word, (of_rows, of_columns)) in enumerate(parts.items()):
-        mine = {"m.state.rows": rows[of_rows], "m.state.columns": columns[:, of_columns].contiguous()}
-        mine["m.state.bias"] = torch.arange(4.0)
-        wholes = {"m.state.rows": rows, "m.state.columns": columns}
-        offsets = {"m.state.rows": (of_rows.start, 0), "m.state.columns": (0, of_columns.start)}
-        placed, data_bytes = layout.place((n, "float32", t.shape, t.nbytes) for n, t in mine.items())
-        tensors = [
-            layout.Tensor(
-                t.name, t.dtype, t.shape, t.offset, t.nbytes, tuple(wholes[t.name].shape), offsets[t.name]
-            )
-            if t.name in wholes
-            else t
-            for t in placed
-        ]
-        keys = ("rows", "columns", "bias")
-        tree = {"dict": [["state", {"dict": [[key, {"tensor": n}] for n, key in enumerate(keys)]}]]}
-        arena = Arena.create(tmp_path / f"arena{rank}", layout.room(data_bytes, 4096))
-        writer = arena.begin(9, 1, released_step=9)
-        assert isinstance(writer, SlotWriter)
-        for tensor in placed:
-            content = mine[tensor.name].numpy().tobytes()
-            writer.memory[tensor.offset : tensor.offset + tensor.nbytes] = content
-        writer.layout(layout.encode(tensors, {"objects": {"dict": [["m", tree]]}}, word), data_bytes)
-        slot = writer.ready()
-        order = states.Order.of(slot)
-        told.append(states.save_part(store, slot, order, shard=word, rank=rank))
-        slots.append(slot)
-    sealed = save.seal(store, parts=told, **order.words)
-    save.publish(store, JOB, order.checkpoint, sealed.digest)
-    del slot, writer
-    for slot in slots:
-        slot.arena.close()
-
-
-def test_shards_of_the_agents_are_joined(url: str, tmp_path: Path) -> None:
-    rows, columns = torch.randn(8, 6), torch.randn(7, 5)
-    sharded_by_agents(url, tmp_path, rows, columns)
-    state = {"m": {"rows": torch.zeros(8, 6), "columns": torch.zeros(7, 5), "bias": torch.zeros(4)}}
-    dcp.load(state, storage_reader=HoldfastReader(url, job=JOB))
-    assert same(state["m"], {"rows": rows, "columns": columns, "bias": torch.arange(4.0)})
 
 
 def test_a_checkpoint_in_memory(tmp_path: Path) -> None:

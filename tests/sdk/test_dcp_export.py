@@ -16,16 +16,8 @@ from agent.checkpoint.store import Store
 from agent.sdk import dcp_export
 from agent.sdk.dcp import HoldfastWriter
 from tests.sdk.dcp_ranks import Ranks
+from tests.sdk.dcp_states import JOB, blank, same, saved_by_an_agent, session_state, sharded_by_agents, zoo
 from tests.sdk.plain_dcp import dcp
-from tests.sdk.test_dcp_alone import (
-    JOB,
-    blank,
-    same,
-    saved_by_an_agent,
-    session_state,
-    sharded_by_agents,
-    zoo,
-)
 
 if TYPE_CHECKING:
     from pathlib import Path
