@@ -1,0 +1,63 @@
+"""Where a generation's state comes from, as the tests' node decides it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.checkpoint.arena import SlotState
+
+if TYPE_CHECKING:
+    from agent.frames import Message
+    from tests.sdk.node import Node
+
+
+def nearest(node: Node, seats: list[str]) -> Message:
+    """The nearest state: a donor, else the newest snapshot of anyone, else as the script built it."""
+    held: list[int] = []
+    for name in seats:
+        ready = node.members[name].ready
+        held.append(ready["held_step"] if ready else -1)
+    best = max(held)
+    if any(shard not in ("", "all") for shard in node.shards.values()):
+        return _sharded(node, seats, held)
+    if best >= 0:
+        return {"tier": "donor", "step": best, "rank": held.index(best), "member": "", "checkpoint": ""}
+    saved = [m for m in node.members.values() if m.snapshot[1] >= 0]
+    if saved:
+        newest = max(saved, key=lambda member: member.snapshot)
+        assert newest.arena is not None
+        return {
+            "tier": "memory",
+            "step": newest.snapshot[1],
+            "rank": 0,
+            "member": newest.name,
+            "checkpoint": "",
+            "arena": str(newest.arena.path),
+        }
+    return {"tier": "fresh", "step": 0, "rank": -1, "member": "", "checkpoint": ""}
+
+
+def _sharded(node: Node, seats: list[str], held: list[int]) -> Message:
+    """The newest step at which every shard is held by a living rank or lies in somebody's arena; each
+    shard from its nearest copy."""
+    steps: dict[int, dict[str, tuple[int, str]]] = {}
+    for rank, step in enumerate(held):
+        if step >= 0 and node.members[seats[rank]].shard:
+            steps.setdefault(step, {}).setdefault(node.members[seats[rank]].shard, (rank, ""))
+    for name, member in node.members.items():
+        for slot in member.arena.slots if member.arena is not None else ():
+            if slot.state == SlotState.READY:
+                home = next(rank for rank, shard in node.shards.items() if shard == member.shard)
+                place = seats.index(name) if name in seats else home
+                steps.setdefault(slot.step, {}).setdefault(member.shard, (place, name))
+    wanted = set(node.shards.values())
+    for step, copies in sorted(steps.items(), reverse=True):
+        if copies.keys() >= wanted:
+            sources = [
+                {"shard": shard, "tier": "memory" if name else "donor", "rank": rank, "member": name}
+                | ({"arena": str(node.shm / f"{name}.arena")} if name else {})
+                for shard, (rank, name) in copies.items()
+            ]
+            tier = max(str(source["tier"]) for source in sources)
+            return {"tier": tier, "step": step, "rank": 0, "sources": sources}
+    return {"tier": "fresh", "step": 0, "rank": -1, "member": "", "checkpoint": ""}
