@@ -21,7 +21,5 @@ class CoreSettings:
     plain_after_s: float = 20.0  # a script that runs so long without the SDK is taken for a plain one
     final_checkpoint_timeout_s: float = 60.0  # a finished job waits so long for its last checkpoint
     provisional_after_s: float = 3.0  # a sealed checkpoint that etcd has not taken by then is told as such
-    commit_wait_s: float = (
-        15.0  # when a state is chosen, a newer checkpoint whose commit is near is waited for
-    )
+    commit_wait_s: float = 15.0  # a state is not chosen for so long while a newer checkpoint is nearly there
     ask_timeout_s: float = 60.0  # a checkpoint that a script asked for must have begun by then

@@ -156,7 +156,9 @@ class Safety:
     def finished(self) -> None:
         """At the end: nothing that was committed is lost, and every rank of the job is at the last step."""
         etcd = self.world.etcd
-        assert not self.heard, f"never answered: {list(self.heard)}"
+        left = {name for agent in self.world.agents for name in agent.ranks}
+        unanswered = [request for member, request in self.heard if member in left]
+        assert not unanswered, f"never answered, although the node of the asker stood: {unanswered}"
         self.stored()
         for name in [name for name in self.committed if name not in self.collected]:
             if (self.world.spec.job, name) not in etcd.checkpoints:
