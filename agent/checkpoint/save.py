@@ -86,10 +86,7 @@ def persist_part(
     order = _Order(job, checkpoint, step, generation, kind, base)
     _check_order(order, versions)
     _check_slot(slot, order, shard)
-    if codec not in codecs.SETTINGS:
-        raise CheckpointError(f"codec {codec!r} is unknown; known: {', '.join(codecs.SETTINGS)}")
-    if not 0 <= share < shares:
-        raise CheckpointError(f"checkpoint {checkpoint}: there is no share {share} of {shares}")
+    _check_words(order, codec, share, shares)
     tensors, state = _content(slot)
     index = bases.index(store, job, base)
     writing = Writing(store, Target(job, base, checkpoint, shard, codec), index, tensors, slot.memory)
@@ -109,10 +106,7 @@ def persist_part(
         placed=placed(tensors, cuts, found),
         state=state if share == 0 else None,
     )
-    content, digest = parting.seal(part)
-    store.flush()
-    store.put(names.part(job, checkpoint, digest), content)
-    store.flush()
+    digest = _keep(store, part)
     writing.remember()
     return CheckpointPart(
         job=job,
@@ -128,6 +122,15 @@ def persist_part(
         bytes_total=sum(cut.nbytes for cut in cuts),
         bytes_written=writing.written,
     )
+
+
+def _keep(store: Store, part: Part) -> str:
+    """Make the chunks durable, then the part that names them; its digest."""
+    content, digest = parting.seal(part)
+    store.flush()
+    store.put(names.part(part.job, part.id, digest), content)
+    store.flush()
+    return digest
 
 
 def seal(
@@ -215,6 +218,13 @@ def _check_order(order: _Order, versions: Sequence[tuple[int, int]]) -> None:
             )
 
 
+def _check_words(order: _Order, codec: str, share: int, shares: int) -> None:
+    if codec not in codecs.SETTINGS:
+        raise CheckpointError(f"codec {codec!r} is unknown; known: {', '.join(codecs.SETTINGS)}")
+    if not 0 <= share < shares:
+        raise CheckpointError(f"checkpoint {order.id}: there is no share {share} of {shares}")
+
+
 def _check_slot(slot: SlotView, order: _Order, shard: str) -> None:
     if (slot.step, slot.generation) != (order.step, order.generation):
         raise CheckpointError(
@@ -259,6 +269,10 @@ def _part(store: Store, job: str, checkpoint: str, told: CheckpointPart) -> Part
     try:
         content = store.read(names.part(job, checkpoint, told.digest), MANIFEST_BYTES_MAX)
     except FileNotFoundError as error:
+        if store.size(names.manifest(job, checkpoint)) is not None:
+            raise CheckpointRefused(
+                f"checkpoint {checkpoint}: another save of it is published already, and took this one's parts"
+            ) from error
         raise CheckpointCorrupt(checkpoint, f"part {told.digest}", "is missing") from error
     part = parting.unseal(content, job, checkpoint, told.digest)
     if (part.shard, part.share, part.shares) != (told.shard, told.share, told.shares):
