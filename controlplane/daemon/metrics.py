@@ -60,6 +60,23 @@ class Metrics:
         self.lost_steps_total = make.counter(
             "lost_steps_total", "Steps that were completed, lost and done again.", "training_job"
         )
+        self._make_checkpoints(make)
+        self.agent_connections = make.gauge("agent_connections", "Streams of admitted agents.")
+        self.event_loop_lag_seconds = make.gauge(
+            "event_loop_lag_seconds", "How late the event loop was in the last second, at most."
+        )
+        self.messages_dropped_total = make.counter(
+            "messages_dropped_total", "Messages not acted upon.", "reason"
+        )
+        self.journal_lines_lost = make.gauge("journal_lines_lost", "Lines that could not be written.")
+        self.events_total = make.counter("events_total", "Events that the core has taken.", "type")
+        self.step_seconds = make.histogram(
+            "core_step_seconds", "Duration of one step of the core.", (1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1)
+        )
+        self._member_rows: set[tuple[str, str]] = set()
+        self._make_all()
+
+    def _make_checkpoints(self, make: _Maker) -> None:
         self.checkpoint_last_success_timestamp_seconds = make.gauge(
             "checkpoint_last_success_timestamp_seconds",
             "When a job's newest checkpoint was committed (Unix time).",
@@ -85,20 +102,6 @@ class Metrics:
         self.checkpoint_size_bytes = make.gauge(
             "checkpoint_size_bytes", "Size of the newest committed checkpoint's state.", "training_job"
         )
-        self.agent_connections = make.gauge("agent_connections", "Streams of admitted agents.")
-        self.event_loop_lag_seconds = make.gauge(
-            "event_loop_lag_seconds", "How late the event loop was in the last second, at most."
-        )
-        self.messages_dropped_total = make.counter(
-            "messages_dropped_total", "Messages not acted upon.", "reason"
-        )
-        self.journal_lines_lost = make.gauge("journal_lines_lost", "Lines that could not be written.")
-        self.events_total = make.counter("events_total", "Events that the core has taken.", "type")
-        self.step_seconds = make.histogram(
-            "core_step_seconds", "Duration of one step of the core.", (1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1)
-        )
-        self._member_rows: set[tuple[str, str]] = set()
-        self._make_all()
 
     def _make_all(self) -> None:
         """Create every series whose labels are known: a rate over an absent series shows nothing."""
