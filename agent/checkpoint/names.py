@@ -4,6 +4,7 @@ jobs/<job>/bases/<base>/chunks/<aa>/<blake3>[.s<n>z]  a chunk, named by its cont
 jobs/<job>/parts/<step>-<generation>.<blake3>.json    what one writer has saved of a checkpoint
 jobs/<job>/pending/<step>-<generation>.<blake3>.json  a manifest's content before the commit
 jobs/<job>/manifests/<step>-<generation>.json         a committed checkpoint
+jobs/<job>/leases/                                    who may delete
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def test_parallel_load_brings_each_byte_once(
     whole = bytearray(slots[0].data_bytes)
     for share in range(shares):
         with arena_for(shm / "b", SHAPES) as arena:
-            where = {"job": JOB, "checkpoint": "10-1", "digest": result.digest}
+            where: dict[str, Any] = {"job": JOB, "checkpoint": "10-1", "digest": result.digest}
             assert load(store, arena, **where, share=share, shares=shares) == 10
             assert arena.find(10) is arena.newest() is None
             slot = arena.find_partial(10)
