@@ -161,7 +161,10 @@ def number_of(job: Job) -> int:
 
 
 def _passed_over(job: Job) -> int:
-    """The newest snapshot that some rank made and another has surely left out; NO_STEP when there is none."""
+    """The newest snapshot that some rank made and another has surely left out; NO_STEP when there is none,
+    or when not every rank has been heard (a new leader): an older one may be whole, and would be voided."""
+    if any(mb.status is None for mb in job.seated()):
+        return NO_STEP
     steps = [step for held in job.snapshots.values() for step in held if step > job.released]
     return max(
         (step for step in steps if any(left_out(job, mb, step) for mb in job.seated())), default=NO_STEP

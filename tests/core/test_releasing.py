@@ -1,0 +1,49 @@
+"""What may be overwritten: never on the word of some ranks only."""
+
+from __future__ import annotations
+
+from controlplane.core import effects as fx
+from controlplane.core import releasing
+from controlplane.core.job import Job, Member
+from controlplane.core.machine import Machine, Node
+from controlplane.core.model import Generation, MemberPhase, MemberStatus, Resume, Role, Tier
+from controlplane.core.timing import CoreSettings
+from tests.core.make import seats, spec
+
+
+def job_of_three(m: Machine) -> Job:
+    job = Job(spec(snapshot_every=10))
+    job.seats = seats(1, 1, 1)
+    job.generation = Generation("j", 1, 1, tuple(job.seats), "s", "m", Resume(Tier.FRESH, 0), "")
+    for seat in job.seats:
+        job.enlist(Member(seat.member, "j", seat.node, Role.RANK, seat.rank))
+    m.jobs["j"] = job
+    return job
+
+
+def tell(job: Job, rank: int, step: int, newest: int, before: int) -> None:
+    job.members[f"j.{rank}"].status = MemberStatus(
+        f"j.{rank}", "j", MemberPhase.RUNNING, elastic=True, generation=1, rank=rank, step=step,
+        snapshot_step=newest, snapshot_generation=1, snapshot_before=before,
+    )  # fmt: skip
+
+
+def orders(m: Machine, job: Job) -> list[fx.Release]:
+    for name in ("a", "b", "c"):
+        m.nodes[name].state = "up"
+    releasing.from_statuses(job)
+    releasing.tend(m, job)
+    return [effect for effect in m.take() if isinstance(effect, fx.Release)]
+
+
+def test_a_new_leader_voids_nothing_before_it_has_heard_every_rank() -> None:
+    """Rank 1 left out step 22, and holds 20, as rank 0 does: rank 2 may too, and then 20 is whole."""
+    m = Machine(CoreSettings())
+    m.nodes = {name: Node(name) for name in ("a", "b", "c")}
+    job = job_of_three(m)
+    tell(job, 0, 50, 22, 20)
+    tell(job, 1, 50, 20, 10)
+    assert orders(m, job) == []
+    tell(job, 2, 50, 22, 20)
+    assert {(order.step, order.void_step) for order in orders(m, job)} == {(20, -1)}
+    assert (job.released, job.voided) == (20, -1)
