@@ -1,0 +1,93 @@
+"""What is read while it grows: the journal of the coordinators, the digests that the ranks write down."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Tail:
+    """The whole lines of one growing file, each once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._at = path, 0
+
+    def lines(self) -> list[str]:
+        """Those that came since the last look; none when there is no file yet."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._at)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        self._at += len(whole)
+        return whole.decode().splitlines()
+
+
+class Journal:
+    """The journal, and what of it the soak wants to know."""
+
+    def __init__(self, path: Path) -> None:
+        self._tail = Tail(path)
+        self.named: set[str] = set()  # ids of all checkpoints that a coordinator spoke of
+        self.committed: list[str] = []
+        self.outcomes: dict[str, int] = {}
+        self.tiers: dict[str, int] = {}
+
+    def news(self) -> list[dict[str, Any]]:
+        """Lines that came since the last look. A line that a kill has torn is passed over."""
+        found = []
+        for text in self._tail.lines():
+            try:
+                line = json.loads(text)
+            except ValueError:
+                continue
+            found.append(line)
+            self._learn(line["type"], line["body"])
+        return found
+
+    def _learn(self, kind: str, body: dict[str, Any]) -> None:
+        if kind == "Publish":
+            self.named.add(body["record"]["id"])
+        elif kind == "CheckpointChanged":
+            self.named.add(body["checkpoint"])
+            self.outcomes[body["outcome"]] = self.outcomes.get(body["outcome"], 0) + 1
+            if body["outcome"] == "committed":
+                self.committed.append(body["checkpoint"])
+        elif kind == "Form" and body["node"] == "n0":
+            tier = body["generation"]["resume"]["tier"]
+            self.tiers[tier] = self.tiers.get(tier, 0) + 1
+
+
+class Steps:
+    """What every rank's state was after each step. `problems`: a step that came out in two ways."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._tails: dict[str, Tail] = {}
+        self.digests: dict[tuple[int, int], str] = {}
+        self.newest: dict[int, int] = {}  # by rank, the step that it wrote last
+        self.problems: list[str] = []
+
+    def look(self) -> Steps:
+        """Read what came since the last look."""
+        for path in self._folder.glob("*.steps"):
+            for line in self._tails.setdefault(path.name, Tail(path)).lines():
+                step, rank, digest = line.split()
+                self._enter(int(step), int(rank), digest)
+        return self
+
+    def _enter(self, step: int, rank: int, digest: str) -> None:
+        known = self.digests.setdefault((step, rank), digest)
+        self.newest[rank] = step
+        if known != digest:
+            self.problems.append(f"step {step} of rank {rank} came out as {known} and as {digest}")
+
+    @property
+    def highest(self) -> int:
+        """The furthest step that any rank has completed."""
+        return max((step for step, _ in self.digests), default=0)

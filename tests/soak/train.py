@@ -1,0 +1,130 @@
+"""The job of a soak: a small model that writes down, after every step, the digest of its whole state.
+
+Arguments: folder, plain or sharded, pace in s, steps between checkpoints that are asked for (0: none)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+
+from agent.sdk import Session
+
+BLOCK = 20
+"""Steps between two looks for the file that says where it all ends."""
+SAMPLES, BATCH = 4096, 16
+
+
+class Model(nn.Module):
+    """A table of which a step changes few rows, dense layers, and a buffer that nobody changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(SAMPLES, 8)
+        self.dense = nn.Sequential(nn.Linear(8, 640), nn.GELU(), nn.Dropout(0.1), nn.Linear(640, 40))
+        self.register_buffer("frozen", torch.randn(40, 500))
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.dense(self.table(numbers)) @ self.frozen
+        return found
+
+
+def build(mesh: Any = None) -> dict[str, Any]:
+    torch.manual_seed(5)
+    model = Model()
+    if mesh is not None:
+        fully_shard(model.table, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.dense.parameters(), lr=1e-3)
+    return {"model": model, "optimizer": optimizer, "rows": torch.optim.SGD(model.table.parameters(), lr=0.1)}
+
+
+def digest(things: dict[str, Any]) -> str:
+    """Of the content of every tensor that this rank holds, whatever their order and names."""
+    found = list(things["model"].state_dict().values())
+    found += [value for state in things["optimizer"].state.values() for value in state.values()]
+    return combined(
+        hashlib.blake2b(
+            value.detach().contiguous().view(-1).view(torch.uint8).numpy(), digest_size=16
+        ).digest()
+        for value in (each.to_local() if isinstance(each, DTensor) else each for each in found)
+        if value.numel()
+    )
+
+
+def combined(digests: Any) -> str:
+    return hashlib.blake2b(b"".join(sorted(digests)), digest_size=16).hexdigest()
+
+
+class Book:
+    """Lines that outlive a SIGKILL."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def write(self, *words: object) -> None:
+        os.write(self._file, (" ".join(map(str, words)) + "\n").encode())
+
+
+def main() -> None:
+    folder, kind, pace_s, ask_every = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
+    torch.set_num_threads(1)
+    session = Session()
+    steps, asks = Book(folder / f"{os.getpid()}.steps"), Book(folder / f"{os.getpid()}.asks")
+    handles: list[Any] = []
+    things = build() if kind == "plain" else {}
+    if kind == "plain":
+        session.track(**things)
+
+    def told(*, wait_s: float = 0) -> None:
+        for handle in list(handles):
+            if handle.outcome or (wait_s and handle.wait(wait_s)) or wait_s:
+                handles.remove(handle)
+                checkpoint = handle.checkpoint or "-"
+                asks.write(handle.request or "-", handle.outcome or "open", checkpoint, handle.reason)
+
+    @session.elastic
+    def train() -> None:
+        nonlocal things
+        if kind == "sharded":
+            things = build(init_device_mesh("cpu", (session.world_size,)))
+            session.track(**things)
+        (folder / f"{session.rank}.part{os.getpid()}").write_text(str(os.getpid()))
+        (folder / f"{session.rank}.part{os.getpid()}").rename(folder / f"{session.rank}.pid")
+        model = session.ddp(things["model"]) if kind == "plain" else things["model"]
+        while (upto := target(folder, session.restore())) > session.step:
+            for step in session.steps(upto):
+                numbers = session.sample_indices(SAMPLES, BATCH, seed=3)
+                for optimizer in (things["optimizer"], things["rows"]):
+                    optimizer.zero_grad(set_to_none=True)
+                model(numbers).pow(2).mean().backward()
+                time.sleep(pace_s)
+                things["optimizer"].step()
+                things["rows"].step()
+                steps.write(step + 1, session.rank, digest(things))
+                told()
+                if ask_every and step % ask_every == ask_every - 1:
+                    handles.append(session.checkpoint())
+        told(wait_s=30)
+
+    train()
+    told(wait_s=30)
+    session.close()
+
+
+def target(folder: Path, step: int) -> int:
+    path = folder / "last"
+    return int(path.read_text()) if path.exists() else (step // BLOCK + 1) * BLOCK
+
+
+if __name__ == "__main__":
+    main()

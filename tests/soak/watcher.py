@@ -1,0 +1,111 @@
+"""Trusts no checkpoint: all that is listed is read, the newest is loaded and compared, again and again."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from typing import TYPE_CHECKING
+
+from agent.checkpoint import layout, load
+from agent.checkpoint.arena import Arena, SlotState
+from agent.checkpoint.errors import CheckpointError
+from agent.checkpoint.store import Store
+from tests.soak.books import Steps
+from tests.soak.train import combined
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.checkpoint.load import Found
+
+ROOM_BYTES = 4 << 20
+PAUSE_S = 0.03
+
+
+class Watcher(threading.Thread):
+    """Reads one storage of a job until it is told to end. `problems`: what must not be."""
+
+    def __init__(self, url: str, job: str, folder: Path) -> None:
+        super().__init__(name="watcher", daemon=True)
+        self.problems: list[str] = []
+        self.listed: set[str] = set()
+        self.verified = self.loaded = self.vanished = 0
+        self._store, self._job = Store.open(url), job
+        self._steps = Steps(folder)
+        self._path = folder / f"watched.{threading.get_ident()}.{id(self)}"
+        self._arena = Arena.create(self._path, ROOM_BYTES)
+        self._newest, self._compared = -1, ""
+        self._told = threading.Event()
+
+    def run(self) -> None:
+        try:
+            while not self._told.wait(PAUSE_S) and not self.problems:
+                self._look()
+        except Exception as error:
+            self.problems.append(f"the watcher itself failed: {error!r}")
+            raise
+
+    def end(self) -> None:
+        """A last look, then nothing more."""
+        self._told.set()
+        self.join()
+        if not self.problems:
+            self._look()
+        self._arena.close()
+        self._path.unlink()
+        self._store.close()
+
+    def _look(self) -> None:
+        listed = load.listing(self._store, self._job)
+        if not listed:
+            return
+        self.listed |= {each.id for each in listed}
+        if listed[0].step < self._newest:
+            self.problems.append(f"the newest was of step {self._newest}, now it is {listed[0].id}")
+        self._newest = listed[0].step
+        for each in listed:
+            self._checked(each)
+        if listed[0].id != self._compared:
+            self._compare(listed[0])
+
+    def _checked(self, each: Found) -> None:
+        try:
+            load.verify(self._store, self._job, each.id)
+            self.verified += 1
+        except (CheckpointError, FileNotFoundError) as error:
+            self._excuse(each, f"checkpoint {each.id} is listed and does not verify: {error}")
+
+    def _excuse(self, each: Found, problem: str) -> None:
+        """Retention may have taken it away meanwhile: then it is listed no more."""
+        if each.id in [other.id for other in load.listing(self._store, self._job)]:
+            self.problems.append(problem)
+        else:
+            self.vanished += 1
+
+    def _compare(self, newest: Found) -> None:
+        try:
+            manifest = load.read_manifest(self._store, self._job, newest.id)
+            found = [(shard, self._digest(newest.id, shard.shard)) for shard in manifest.shards]
+        except (CheckpointError, FileNotFoundError) as error:
+            self._excuse(newest, f"checkpoint {newest.id} is the newest and does not load: {error}")
+            return
+        self._steps.look()
+        for shard, digest in found:
+            for rank in shard.ranks:
+                said = self._steps.digests.get((newest.step, rank))
+                if said != digest:
+                    self.problems.append(f"{newest.id} rank {rank}: loaded {digest}, the rank had {said}")
+        self._compared = newest.id
+        self.loaded += 1
+
+    def _digest(self, checkpoint: str, shard: str) -> str:
+        load.load(self._store, self._arena, job=self._job, checkpoint=checkpoint, shard=shard)
+        view = max(self._arena.slots, key=lambda slot: slot.sequence)
+        assert view.state == SlotState.READY
+        tensors, _ = layout.decode(view.header, view.data_bytes)
+        memory = view.memory
+        return combined(
+            hashlib.blake2b(memory[each.offset : each.offset + each.nbytes], digest_size=16).digest()
+            for each in tensors
+            if each.nbytes
+        )
