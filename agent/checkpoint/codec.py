@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-import numpy as np
 import zstandard
 
 from agent.checkpoint import names
@@ -74,6 +73,8 @@ def _shuffle(content: Bytes, width: int) -> Bytes:
     count = len(content) // width
     if width == 1 or not count:
         return content
+    import numpy as np  # only here: an agent that never shuffles need not load it
+
     flat = np.frombuffer(content, np.uint8)
     shuffled = np.empty(len(content), np.uint8)
     rows, columns = (
@@ -90,6 +91,8 @@ def _unshuffle(content: Bytes, width: int) -> Bytes:
     count = len(content) // width
     if width == 1 or not count:
         return content
+    import numpy as np
+
     shuffled = np.frombuffer(content, np.uint8)
     flat = np.empty(len(content), np.uint8)
     columns, rows = (

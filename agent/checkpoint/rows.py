@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
 import xxhash
 
 from agent.checkpoint.chunks import Ref
@@ -64,6 +63,8 @@ def changed(before: bytes, after: bytes, nbytes: int, start: int, size: int) -> 
     """The runs of grains whose marks differ; None when it does not pay to write only them."""
     if not before or len(before) != len(after):
         return None
+    import numpy as np  # only here: an agent without such tensors need not load it
+
     differs = np.frombuffer(before, np.uint64) != np.frombuffer(after, np.uint64)
     edges = np.flatnonzero(np.diff(differs.astype(np.int8), prepend=0, append=0)).reshape(-1, 2)
     if len(edges) > _RUNS_MAX:

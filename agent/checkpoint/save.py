@@ -108,19 +108,25 @@ def persist_part(
     )
     digest = _keep(store, part)
     writing.remember()
+    nbytes = sum(cut.nbytes for cut in cuts)
+    return _told(part, member, digest, nbytes, writing.written)
+
+
+def _told(part: Part, member: str, digest: str, nbytes: int, written: int) -> CheckpointPart:
+    """What the coordinator hears of a part that is durable."""
     return CheckpointPart(
-        job=job,
-        checkpoint=checkpoint,
-        shard=shard,
-        share=share,
-        shares=shares,
-        rank=rank,
+        job=part.job,
+        checkpoint=part.id,
+        shard=part.shard,
+        share=part.share,
+        shares=part.shares,
+        rank=part.rank,
         member=member,
-        step=step,
-        generation=generation,
+        step=part.step,
+        generation=part.generation,
         digest=digest,
-        bytes_total=sum(cut.nbytes for cut in cuts),
-        bytes_written=writing.written,
+        bytes_total=nbytes,
+        bytes_written=written,
     )
 
 
