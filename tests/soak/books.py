@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+_FIGURES = re.compile(r"/tmp/\S+|[0-9a-f]{16,}|\d+")
+"""What differs between two failures of one kind."""
 
 
 class Tail:
@@ -36,6 +40,7 @@ class Journal:
         self.named: set[str] = set()  # ids of all checkpoints that a coordinator spoke of
         self.committed: list[str] = []
         self.outcomes: dict[str, int] = {}
+        self.reasons: dict[str, int] = {}  # why checkpoints failed or were skipped
         self.tiers: dict[str, int] = {}
 
     def news(self) -> list[dict[str, Any]]:
@@ -58,6 +63,9 @@ class Journal:
             self.outcomes[body["outcome"]] = self.outcomes.get(body["outcome"], 0) + 1
             if body["outcome"] == "committed":
                 self.committed.append(body["checkpoint"])
+            elif body["outcome"] in ("failed", "skipped", "bad"):
+                why = f"{body['outcome']}: {_FIGURES.sub('#', body['reason'])}"
+                self.reasons[why] = self.reasons.get(why, 0) + 1
         elif kind == "Form" and body["node"] == "n0":
             tier = body["generation"]["resume"]["tier"]
             self.tiers[tier] = self.tiers.get(tier, 0) + 1

@@ -58,6 +58,7 @@ class Told:
     kills: dict[str, int] = field(default_factory=dict)
     steps: int = 0
     outcomes: dict[str, int] = field(default_factory=dict)
+    reasons: dict[str, int] = field(default_factory=dict)
     tiers: dict[str, int] = field(default_factory=dict)
     asks: dict[str, int] = field(default_factory=dict)
     verified: int = 0
@@ -206,7 +207,7 @@ def _judge(job: Job, told: Told) -> None:
     _must(listed <= job.journal.named, f"nobody made {sorted(listed - job.journal.named)}")
     told.verified = sum(each.verified for each in job.watchers)
     told.loaded = sum(each.loaded for each in job.watchers)
-    told.outcomes, told.tiers = job.journal.outcomes, job.journal.tiers
+    told.outcomes, told.reasons, told.tiers = job.journal.outcomes, job.journal.reasons, job.journal.tiers
     for path in job.run.folder.glob("*.asks"):
         for line in path.read_text().splitlines():
             request, outcome, checkpoint, reason = line.split(" ", 3)

@@ -16,9 +16,10 @@ from tests.soak.train import combined
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from agent.checkpoint.arena import SlotView
     from agent.checkpoint.load import Found
 
-ROOM_BYTES = 4 << 20
+ROOM_BYTES = 1 << 20
 PAUSE_S = 0.03
 
 
@@ -33,7 +34,6 @@ class Watcher(threading.Thread):
         self._store, self._job = Store.open(url), job
         self._steps = Steps(folder)
         self._path = folder / f"watched.{threading.get_ident()}.{id(self)}"
-        self._arena = Arena.create(self._path, ROOM_BYTES)
         self._newest, self._compared = -1, ""
         self._told = threading.Event()
 
@@ -51,8 +51,7 @@ class Watcher(threading.Thread):
         self.join()
         if not self.problems:
             self._look()
-        self._arena.close()
-        self._path.unlink()
+        self._path.unlink(missing_ok=True)
         self._store.close()
 
     def _look(self) -> None:
@@ -99,13 +98,17 @@ class Watcher(threading.Thread):
         self.loaded += 1
 
     def _digest(self, checkpoint: str, shard: str) -> str:
-        load.load(self._store, self._arena, job=self._job, checkpoint=checkpoint, shard=shard)
-        view = max(self._arena.slots, key=lambda slot: slot.sequence)
-        assert view.state == SlotState.READY
-        tensors, _ = layout.decode(view.header, view.data_bytes)
-        memory = view.memory
-        return combined(
-            hashlib.blake2b(memory[each.offset : each.offset + each.nbytes], digest_size=16).digest()
-            for each in tensors
-            if each.nbytes
-        )
+        with Arena.create(self._path, ROOM_BYTES) as arena:
+            load.load(self._store, arena, job=self._job, checkpoint=checkpoint, shard=shard)
+            return _digest(next(slot for slot in arena.slots if slot.state == SlotState.READY))
+
+
+def _digest(view: SlotView) -> str:
+    """As the script makes it of the live tensors."""
+    tensors, _ = layout.decode(view.header, view.data_bytes)
+    memory = view.memory
+    return combined(
+        hashlib.blake2b(memory[each.offset : each.offset + each.nbytes], digest_size=16).digest()
+        for each in tensors
+        if each.nbytes
+    )
