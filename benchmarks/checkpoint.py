@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from benchmarks import peer_stream
 from benchmarks.checkpointing import limits, peers, state
 from benchmarks.checkpointing.ours import Holdfast
 from benchmarks.checkpointing.summary import AIMS, RATIOS, ratios
@@ -55,6 +56,7 @@ class Bench:
             "dcp.async_save": lambda: self._async("async_thread", self.thread),
             "dcp.async_save cached": lambda: self._async("async_cached", self.cached),
             "dcp.async_save process": lambda: self._async("async_process", self.process),
+            "peer": self._peer,
         }
 
     def close(self) -> None:
@@ -136,6 +138,12 @@ class Bench:
         folder = self.disk / name
         stall_s, total_s = contender.save(self.state, folder, self._step)
         self._note(**{f"{name}_stall_s": stall_s, f"{name}_total_s": total_s})
+        shutil.rmtree(folder)
+
+    def _peer(self) -> None:
+        folder = Path(tempfile.mkdtemp(dir=self.memory, prefix="peer"))
+        found = peer_stream.run(folder, self.nbytes, 1)
+        self._note(grpc_s=found["bare_s"], peer_s=found["fetch_s"])
         shutil.rmtree(folder)
 
     def clean(self, name: str) -> None:
