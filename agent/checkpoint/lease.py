@@ -1,8 +1,9 @@
 """A lease on the storage: of several who would collect a job's garbage, one does.
 
 The holder's file is created put-if-absent and says who holds it. Whose file is older than LEASE_S, by the
-storage's own clock, has died: the next one takes it over. The holder renews it while it works, and looks
-before each stage whether it is still its own."""
+storage's own clock, has died: the next one takes it over. So has a process of this very machine that is not
+there any more: its lease is not waited for. The holder renews it while it works, and looks before each stage
+whether it is still its own."""
 
 from __future__ import annotations
 
@@ -10,8 +11,9 @@ import json
 import os
 import socket
 import uuid
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from agent.checkpoint import names
 from agent.checkpoint.errors import CheckpointError
@@ -36,9 +38,10 @@ class Lease:
     def __init__(self, store: Store, job: str) -> None:
         self._store, self._job = store, job
         self._mark = uuid.uuid4().hex
-        self._content = json.dumps(
-            {"host": socket.gethostname(), "pid": os.getpid(), "mark": self._mark}, separators=(",", ":")
-        ).encode()
+        pid = os.getpid()
+        who: dict[str, Any] = {"host": socket.gethostname(), "pid": pid, "mark": self._mark}
+        who |= {"machine": _machine(), "born": _born(pid)}
+        self._content = json.dumps(who, separators=(",", ":")).encode()
         self.now_s: float | None = None
 
     @property
@@ -79,7 +82,8 @@ class Lease:
         finally:
             self._store.delete(stamp)
         taken, now = ages.get(_FILE), ages.get(self._mark)
-        if taken is not None and (now is None or now - taken < LEASE_S):
+        young = taken is not None and (now is None or now - taken < LEASE_S)
+        if young and not _has_died(self._holder()):
             self.check()
         self._store.delete(self._name)
         self._store.put(self._name, self._content)
@@ -92,6 +96,33 @@ class Lease:
             return self._store.read(self._name, _BYTES_MAX)
         except FileNotFoundError:
             return b""
+
+
+def _has_died(holder: bytes) -> bool:
+    """Whether the process that holds a lease is known to be gone: one of this machine, as we see it."""
+    try:
+        who = json.loads(holder)
+        machine, pid, born = who["machine"], int(who["pid"]), who["born"]
+    except (ValueError, KeyError, TypeError):
+        return False
+    return bool(machine and born) and machine == _machine() and _born(pid) != born
+
+
+def _machine() -> str:
+    """This boot of this machine and its process ids (a container has its own); "" when it does not say."""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    return ""
+
+
+def _born(pid: int) -> str:
+    """When a process began, in clock ticks since the boot; "" when none of this number lives."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]
 
 
 @contextmanager

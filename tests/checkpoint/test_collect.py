@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -163,6 +165,27 @@ def test_one_collector_at_a_time_and_a_dead_ones_lease_is_taken_over(saved: Stor
     with pytest.raises(lease.LeaseHeldError, match="nobody"):
         left.renew()
     assert saved.list(names.leases(JOB)) == []
+
+
+HOLDER = """
+import sys, time
+from agent.checkpoint.lease import Lease
+from agent.checkpoint.store import Store
+Lease(Store.open(sys.argv[1]), sys.argv[2]).take()
+print("taken", flush=True)
+time.sleep(60)
+"""
+
+
+def test_the_lease_of_a_process_killed_on_this_machine_is_not_waited_for(saved: Store) -> None:
+    command = [sys.executable, "-c", HOLDER, saved.url, JOB]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "taken\n"
+        with pytest.raises(lease.LeaseHeldError, match=f'"pid":{holder.pid}'):
+            run(saved, ["10-1"])
+        holder.kill()
+    run(saved, ["10-1"])
+    assert len(listing(saved, JOB)) == 5
 
 
 def test_many_collectors_at_once(saved: Store, shm: Path) -> None:

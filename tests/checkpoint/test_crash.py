@@ -66,7 +66,6 @@ def one_life(folder: Path, shm: Path, lineage: int, lives: int) -> None:
 
 def age_out(store: Store) -> None:
     """In the end a collector finds everything that the dead have left, their lease too."""
-    store.delete("jobs/job/leases/collector.json")
     assert collect.run(store, JOB, [], [], [], now_s=time.time(), grace_s=-60).reason == ""
     folders = {entry.name.split("/")[0] for entry in store.walk("jobs/job")}
     assert folders == {"bases", "manifests"}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.demo.ledger import Samples, judge, read
-from controlplane.cli.local.processes import end_all_below
+from controlplane.cli.local.processes import end_all_below, is_running
 from tests.e2e.cli_running import Run
 from tests.soak.books import Journal, Steps
 from tests.soak.strikes import MOMENTS, Strike, draw, strike
@@ -29,6 +31,8 @@ RANKS = 4
 AHEAD = 60
 """Steps from the last kill to the end of the job, at least."""
 RECOVERY_S = 90.0
+SLOW_S = 6.0
+"""After so long without a new checkpoint the ranks are asked where they are."""
 WORDS = "--nnodes 2 --nproc-per-node 2 --snapshot-every 3".split()
 SAVING = "--checkpoint-every 6 --full-every 60 --keep-last 4 --spares 1 --scrub-every-s 2".split()
 
@@ -177,7 +181,11 @@ def _one(wish: Wish, job: Job, told: Told, number: int, blow: Strike) -> None:
 def _settled(job: Job, step: int, known: int, after: str = "the start") -> None:
     """Until every rank trains beyond `step`, and a checkpoint of a later step is committed."""
     deadline = time.monotonic() + RECOVERY_S
+    asked = time.monotonic() + SLOW_S
     while time.monotonic() < deadline:
+        if time.monotonic() > asked:
+            _ask_where_they_are(job)
+            asked = deadline
         job.journal.news()
         newest = job.steps.look().newest
         later = [each for each in job.journal.committed[known:] if int(each.split("-")[0]) > step]
@@ -189,6 +197,13 @@ def _settled(job: Job, step: int, known: int, after: str = "the start") -> None:
         time.sleep(0.01)
     _must(False, f"after {after}: no checkpoint beyond step {step}, ranks at {job.steps.newest} within "
           f"{RECOVERY_S:.0f} s: {job.run.output[-3000:]}")  # fmt: skip
+
+
+def _ask_where_they_are(job: Job) -> None:
+    """Every rank writes the stacks of its threads into the folder."""
+    for path in job.run.folder.glob("*.stacks"):
+        if is_running(int(path.stem)):
+            os.kill(int(path.stem), signal.SIGUSR1)
 
 
 def _finish(job: Job, told: Told) -> None:

@@ -67,11 +67,11 @@ class Strike:
 
 def draw(chance: random.Random, moments: list[str], ranks: int) -> Strike:
     """The next blow."""
-    targets = (_target(chance, ranks),)
+    targets = [_target(chance, ranks)]
     if chance.random() < 0.12:
-        targets = tuple(dict.fromkeys([*targets, _target(chance, ranks)]))
+        targets.append(_target(chance, ranks))
     moment = chance.choice(moments) if chance.random() < 0.75 else ""
-    return Strike(targets, moment, chance.uniform(0, LATER_MAX_S if moment else 0.2))
+    return Strike(tuple(dict.fromkeys(targets)), moment, chance.uniform(0, LATER_MAX_S if moment else 0.2))
 
 
 def _target(chance: random.Random, ranks: int) -> str:

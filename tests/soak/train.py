@@ -4,8 +4,10 @@ Arguments: folder, plain or sharded, pace in s, steps between checkpoints that a
 
 from __future__ import annotations
 
+import faulthandler
 import hashlib
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -61,6 +63,10 @@ def digest(things: dict[str, Any]) -> str:
     )
 
 
+def raw(value: torch.Tensor) -> bytes:
+    return value.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+
+
 def combined(digests: Any) -> str:
     return hashlib.blake2b(b"".join(sorted(digests)), digest_size=16).hexdigest()
 
@@ -78,6 +84,8 @@ class Book:
 def main() -> None:
     folder, kind, pace_s, ask_every = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
     torch.set_num_threads(1)
+    stacks = (folder / f"{os.getpid()}.stacks").open("w")
+    faulthandler.register(signal.SIGUSR1, stacks)
     session = Session()
     steps, asks = Book(folder / f"{os.getpid()}.steps"), Book(folder / f"{os.getpid()}.asks")
     handles: list[Any] = []
