@@ -43,6 +43,7 @@ class Member:
     interrupt: int = 0  # the newest generation it is to leave ...
     interrupt_reason: str = ""  # ... and why
     complete: dict[str, Any] | None = None  # the frame that ends it
+    release: dict[str, Any] | None = None  # the newest of this generation
     kill_reason: str = ""
     reported: dict[str, float] = field(default_factory=dict)
     asks: dict[str, events.CheckpointAsked] = field(default_factory=dict)  # not answered yet, by request

@@ -126,7 +126,7 @@ class Orders:
             elif not member.alive:
                 node.link.report(node.members.status(member))
             elif member.form is None or member.form.number < generation.number:
-                member.form = generation
+                member.form, member.release = generation, None
                 if generation.number > member.formed:
                     node.gate.push(member.name, node.form_message(member, generation))
 
@@ -166,8 +166,8 @@ class Orders:
         node.peers.release(order)
         for member in node.members.of(order.job):
             if member.alive:
-                release = {"op": "release", "step": order.step, "void": order.void_step}
-                node.gate.push(member.name, release)
+                member.release = {"op": "release", "step": order.step, "void": order.void_step}
+                node.gate.push(member.name, member.release)
             elif self._of_no_use(member, order.step):
                 node.dismiss(member)
 

@@ -86,11 +86,12 @@ class Ranks:
         """Levels, whatever the rank is doing: one that has finished must hear of an interrupt, too."""
         if member.complete is not None:
             return [member.complete]
+        missed: list[Message] = []
         if member.form is not None and member.form.number > max(member.formed, member.interrupt):
-            return [self._node.form_message(member, member.form)]
-        if member.interrupt > 0 and member.interrupt >= member.formed:
-            return [interrupt_message(member)]
-        return []
+            missed = [self._node.form_message(member, member.form)]
+        elif member.interrupt > 0 and member.interrupt >= member.formed:
+            missed = [interrupt_message(member)]
+        return [*missed, member.release] if member.release is not None else missed
 
     def _beat(self, member: Member, message: Message) -> None:
         """Its phase came with the message that changed it: a beat may be older than that."""

@@ -51,12 +51,22 @@ def tend(m: Machine, job: Job) -> int:
     whole = len(job.snapshots) == len(job.seats)
     step = common(job) if whole else _newest_behind(job, job.generation.resume.step)
     if step <= job.released:
+        _tell_new_streams(m, job)
         _release_again(m, job)
         return NO_STEP
     job.released = step
     for node in job.seat_nodes():
+        job.sent["released", node] = m.now
         m.emit(fx.Release(node, job.name, step))
     return step if whole else NO_STEP
+
+
+def _tell_new_streams(m: Machine, job: Job) -> None:
+    """What was released while an agent was away its ranks have not heard: they would find no room."""
+    for node in job.seat_nodes():
+        if job.released > NO_STEP and m.up(node) and ("released", node) not in job.sent:
+            job.sent["released", node] = m.now
+            m.emit(fx.Release(node, job.name, job.released, job.voided))
 
 
 def common(job: Job) -> int:

@@ -130,3 +130,11 @@ async def test_a_told_checkpoint_of_nobody_is_passed_over(agent: AgentProcess, l
     await leader.order(effects.Kill("n0", "job", "job.9", "only to know that the other was heard"))
     await until(lambda: "kill job.9" in agent.err(), "the orders")
     assert agent.process.poll() is None
+
+
+async def test_a_rank_hears_what_was_released_while_it_was_away(rank: Frames, leader: Leader) -> None:
+    """A new agent is told before its ranks are back: without it they find no room for what they are asked."""
+    await leader.order(effects.Release("n0", "job", 27, 25))
+    rank.until("release", step=27, void=25)
+    rank.say(op="reconnect")
+    rank.until("release", step=27, void=25)

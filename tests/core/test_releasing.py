@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from controlplane.core import effects as fx
-from controlplane.core import releasing
+from controlplane.core import events as ev
+from controlplane.core import nodes, releasing
 from controlplane.core.job import Job, Member
 from controlplane.core.machine import Machine, Node
 from controlplane.core.model import Generation, MemberPhase, MemberStatus, Resume, Role, Tier
@@ -47,3 +48,18 @@ def test_a_new_leader_voids_nothing_before_it_has_heard_every_rank() -> None:
     tell(job, 2, 50, 22, 20)
     assert {(order.step, order.void_step) for order in orders(m, job)} == {(20, -1)}
     assert (job.released, job.voided) == (20, -1)
+
+
+def test_what_was_released_while_an_agent_was_away_is_said_to_it_when_it_is_back() -> None:
+    m = Machine(CoreSettings())
+    m.nodes = {name: Node(name) for name in ("a", "b", "c")}
+    job = job_of_three(m)
+    for rank in range(3):
+        tell(job, rank, 21, 20, 10)
+    assert {order.node for order in orders(m, job)} == {"a", "b", "c"}
+    assert orders(m, job) == []
+    m.nodes["b"] = Node("b", incarnation=1)
+    nodes.joined(m, ev.NodeJoined("b", 2, "launcher", "host", 1, 1, ()))
+    job.members["j.1"].status = job.members["j.0"].status
+    assert orders(m, job) == [fx.Release("b", "j", 20)]
+    assert orders(m, job) == []

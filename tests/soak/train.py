@@ -64,7 +64,8 @@ def digest(things: dict[str, Any]) -> str:
 
 
 def raw(value: torch.Tensor) -> bytes:
-    return value.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+    whole: bytes = value.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+    return whole
 
 
 def combined(digests: Any) -> str:
