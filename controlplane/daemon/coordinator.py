@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from controlplane.core.timing import CoreSettings
+from controlplane.daemon.alerts import Alerts
 from controlplane.daemon.etcd.client import Etcd
 from controlplane.daemon.etcd.election import Election
 from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.identity import Identity
 from controlplane.daemon.journal import Journal
-from controlplane.daemon.metrics import Metrics, MetricsServer, watch_lag
+from controlplane.daemon.metrics import Metrics
+from controlplane.daemon.metrics_server import MetricsServer, watch_lag
 from controlplane.daemon.rpc import Front, PortTaken, Server
 from controlplane.daemon.standby import Standby
 from controlplane.settings import SettingsError, check_coordinator
@@ -72,13 +74,19 @@ async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
         server = Server(front, host, port)
         stack.push_async_callback(server.close)
         stack.callback(journal.release)
+        front.alerts = Alerts(
+            settings.alert_webhook,
+            settings.cluster,
+            lambda outcome: metrics.alerts_total.labels(outcome).inc(),
+        )
         front.address = settings.advertise or f"{_reachable(host)}:{server.port}"
         await server.start()
         listen = f"{_reachable(host)}:{server.port}"
         _write_address(settings.address_file, listen, metrics_address, stack)
         log.info("cluster %s: listening on %s, metrics on %s", settings.cluster, listen, metrics_address)
         etcd = await stack.enter_async_context(Etcd.of(settings, private=settings.etcd_private))
-        await _until(stop, [_stand(settings, etcd, front), watch_lag(metrics)])
+        etcd.observed = metrics.saw_etcd
+        await _until(stop, [_stand(settings, etcd, front), watch_lag(metrics), front.alerts.run()])
 
 
 async def _stand(settings: CoordinatorSettings, etcd: Etcd, front: Front) -> None:

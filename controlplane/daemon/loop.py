@@ -55,7 +55,8 @@ class Core(Protocol):
 class Loop:
     """The only owner of a Cluster. `run` ends by cancellation, or by whatever the core raises.
 
-    `held` is asked before each act: a process that was stopped learns there that its time is over."""
+    `held` is asked before each act: a process that was stopped learns there that its time is over.
+    `heard` is told of every event that the core has taken, before its effects are carried out."""
 
     def __init__(
         self, core: Core, term: int, perform: Callable[[Effect], None], journal: Journal, metrics: Metrics
@@ -63,6 +64,7 @@ class Loop:
         self._core, self._term, self._perform = core, term, perform
         self._journal, self._metrics = journal, metrics
         self.held: Callable[[], bool] = lambda: True
+        self.heard: Callable[[Event], None] = lambda event: None
         self._over = False
         self._waiting: deque[tuple[Event, asyncio.Future[list[Effect]] | None]] = deque()
         self._wake = asyncio.Event()
@@ -132,7 +134,8 @@ class Loop:
             self._journal.write_body(self._term, "daemon", "CoreFailed", {"reason": repr(error)})
             self._waiting.appendleft((event, answer))  # whoever asked hears that the reign is over
             raise
-        self._metrics.step_seconds.observe(time.perf_counter() - begun)
+        self._metrics.core_step_seconds.observe(time.perf_counter() - begun)
+        self.heard(event)
         for effect in effects:
             self._perform(effect)
         self._record(event, effects)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core import effects
-from controlplane.core.model import JobPhase
-from controlplane.daemon.metrics import CHECKPOINT_FAILURES
 from controlplane.wire import codec
 
 if TYPE_CHECKING:
@@ -37,6 +34,8 @@ ORDERS = (
     effects.Load,
 )
 
+TOLD = (effects.Judged, effects.IncidentChanged, effects.JobChanged, effects.CheckpointChanged)
+
 
 class Performer:
     """Carries out effects at once and without waiting: orders are queued, writes are queued."""
@@ -50,10 +49,7 @@ class Performer:
             effects.Admit: self._admit,
             effects.Refuse: self._refuse,
             **dict.fromkeys(ORDERS, self._order),
-            effects.Judged: self._judged,
-            effects.IncidentChanged: self._incident,
-            effects.JobChanged: self._job,
-            effects.CheckpointChanged: self._checkpoint,
+            **dict.fromkeys(TOLD, self._told),
             effects.Note: self._note,
         }
         self.term = 0
@@ -72,38 +68,8 @@ class Performer:
     def _order(self, effect: codec.Order) -> None:
         self._links.send(effect.node, effect, self.term)
 
-    def _judged(self, effect: effects.Judged) -> None:
-        verdict = effect.verdict
-        self._metrics.failures_detected_total.labels(verdict.scope.value, verdict.cause.value).inc()
-
-    def _incident(self, effect: effects.IncidentChanged) -> None:
-        incident = effect.incident
-        if incident.outcome == "open":
-            return
-        strategy = incident.plan.strategy.value
-        self._metrics.incidents_total.labels(strategy, incident.outcome).inc()
-        self._metrics.lost_steps_total.labels(incident.job).inc(max(0, incident.lost_steps))
-        for phase, duration_s in incident.phases_s:
-            self._metrics.recovery_seconds.labels(phase).observe(duration_s)
-
-    def _job(self, effect: effects.JobChanged) -> None:
-        self._metrics.show_job_phase(effect.state.job, JobPhase(effect.state.phase))
-
-    def _checkpoint(self, effect: effects.CheckpointChanged) -> None:
-        metrics, outcome = self._metrics, effect.outcome
-        if outcome in CHECKPOINT_FAILURES:
-            metrics.checkpoint_failures_total.labels(outcome).inc()
-        counted = {
-            "bad": metrics.checkpoint_fallbacks_total,
-            "repaired": metrics.checkpoint_repairs_total,
-            "collected": metrics.checkpoint_collected_total,
-        }
-        if outcome in counted:
-            counted[outcome].labels(effect.job).inc()
-        if outcome == "committed" and effect.record is not None:
-            metrics.checkpoint_last_success_timestamp_seconds.labels(effect.job).set(time.time())
-            metrics.checkpoint_written_bytes_total.labels(effect.job).inc(effect.record.bytes_written)
-            metrics.checkpoint_size_bytes.labels(effect.job).set(effect.record.bytes_total)
+    def _told(self, effect: Effect) -> None:
+        """For journal and metrics only: they see every effect."""
 
     def _note(self, effect: effects.Note) -> None:
         """The journal has it; what the core dropped is counted."""

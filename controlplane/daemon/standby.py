@@ -66,10 +66,12 @@ class Standby:
             try:
                 row = await self._election.leader()
             except EtcdError:
+                self._metrics.etcd_errors_total.labels("leader").inc()
                 await asyncio.sleep(PAUSE_S)
                 continue
             identity = Identity.of(row.value) if row else None
             self._front.leader = identity.address if identity else ""
+            self._metrics.saw_leader(self._front.leader)
             if row is not None and identity is not None and identity.boot:
                 await self._attend(row, identity)
             else:
@@ -106,6 +108,8 @@ class Standby:
             journal=self._journal,
             metrics=self._metrics,
             held=lambda: leadership.held,
+            trouble=lambda: leadership.trouble,
+            alerts=self._front.alerts,
         )
         log.info("leading cluster %s, term %d", self._front.cluster, leadership.term)
         reason = "this coordinator is ending"
@@ -148,12 +152,14 @@ class Standby:
     def _begin(self, reign: Reign) -> None:
         self._front.leader, self._front.reign = self._front.address, reign
         self._metrics.leader.set(1)
+        self._metrics.saw_leader(self._front.address)
         self._metrics.leader_term.set(reign.term)
 
     def _end(self, reign: Reign, reason: str) -> None:
         self._front.leader, self._front.reign = "", None
         self._metrics.leader.set(0)
         self._metrics.leader_term.set(0)
+        self._metrics.forget_state()
         message = codec.refused(f"this coordinator leads no more: {reason}", retry=True, term=reign.term)
         reign.links.finish_all(message)
         self._journal.write_body(reign.term, "daemon", "LeadershipEnded", {"reason": reason})

@@ -56,7 +56,8 @@ class Etcd:
     """A client of one etcd cluster. Use it as an async context, or close it.
 
     try_timeout_s: for one attempt at one endpoint; timeout_s: for a call with all its attempts;
-    jitter: numbers in [0, 1) that spread retries; clock: s, goes on while the machine is suspended."""
+    jitter: numbers in [0, 1) that spread retries; clock: s, goes on while the machine is suspended.
+    `observed` is told of each keepalive: what it was, its duration in s, whether it failed."""
 
     def __init__(
         self,
@@ -69,6 +70,7 @@ class Etcd:
     ) -> None:
         self.target = target
         self.clock = clock
+        self.observed: Callable[[str, float, bool], None] = _unobserved
         self._link = Link(
             target, try_timeout_s=try_timeout_s, timeout_s=timeout_s, jitter=jitter, clock=clock
         )
@@ -170,7 +172,12 @@ class Etcd:
     async def keepalive(self, lease_id: int, *, timeout_s: float | None = None) -> Lease:
         """Renew a lease; valid for its ttl from `sent_at` on. LeaseLost when it is gone."""
         request = pb.LeaseKeepAliveRequest(ID=lease_id)
-        reply = await self._link.call(LEASE_KEEP_ALIVE, request, timeout_s=timeout_s)
+        begun, failed = self.clock(), True
+        try:
+            reply = await self._link.call(LEASE_KEEP_ALIVE, request, timeout_s=timeout_s)
+            failed = False
+        finally:
+            self.observed("keepalive", self.clock() - begun, failed)
         if reply.message.TTL <= 0:
             raise LeaseLost(f"lease {lease_id:x} has expired or was revoked")
         return Lease(lease_id, float(reply.message.TTL), reply.sent_at)
@@ -187,6 +194,10 @@ class Etcd:
 
         `async with etcd.watch(...) as updates: async for update in updates:` gives `Listed` and `Changed`."""
         return Watch(self._link, self.list, prefix, revision)
+
+
+def _unobserved(operation: str, duration_s: float, failed: bool) -> None:
+    """Nobody counts."""
 
 
 def _failed_txn(

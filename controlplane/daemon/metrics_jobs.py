@@ -1,0 +1,107 @@
+"""Where a job's time goes: to training, or to what kept it from that. Pure: `now` is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from controlplane.core.model import JobPhase
+
+FORMING, WAITING, REDONE, SNAPSHOT = "forming", "waiting", "redone", "snapshot"
+PRODUCTIVE, NOWHERE = "productive", "nowhere"
+
+TIMES: dict[JobPhase, str] = {
+    JobPhase.PENDING: WAITING,
+    JobPhase.LAUNCHING: FORMING,
+    JobPhase.RUNNING: PRODUCTIVE,
+    JobPhase.STOPPING: FORMING,
+    JobPhase.LOADING: FORMING,
+    JobPhase.STORING: FORMING,
+    JobPhase.FORMING: FORMING,
+    JobPhase.PARKED: WAITING,
+    JobPhase.FINISHED: NOWHERE,
+    JobPhase.FAILED: NOWHERE,
+}
+"""What the time in a phase is spent on; FORMING within an incident goes to the incident's cause."""
+
+
+@dataclass(slots=True)
+class Spent:
+    """Seconds since the last time they were taken."""
+
+    productive_s: float = 0.0
+    lost_s: dict[str, float] = field(default_factory=dict)  # by cause
+
+
+class JobTimes:
+    """One job's account. Every second since `now` is productive or lost, once.
+
+    What turns out later to have been lost (the time until a failure was noticed, steps done again) is owed:
+    it is lost at once, and the next productive seconds pay for it, so that no counter goes down."""
+
+    def __init__(self, now: float) -> None:
+        self._since = now
+        self._phase = JobPhase.PENDING
+        self._cause = ""
+        self._owed_s = 0.0
+        self._spent = Spent()
+
+    def enter(self, now: float, phase: JobPhase) -> None:
+        """The job's phase changes."""
+        self._settle(now)
+        self._phase = phase
+        if TIMES[phase] in (PRODUCTIVE, NOWHERE):
+            self._cause = ""
+
+    def judged(self, now: float, cause: str) -> None:
+        """A failure of this cause: until the job runs again, its time goes there."""
+        self._settle(now)
+        self._cause = cause
+
+    def owe(self, cause: str, lost_s: float) -> None:
+        """So much of the time that was counted as productive was lost."""
+        self._lose(cause, max(0.0, lost_s))
+        self._owed_s += max(0.0, lost_s)
+
+    def take(self, now: float) -> Spent:
+        """What was spent since the last time."""
+        self._settle(now)
+        spent, self._spent = self._spent, Spent()
+        return spent
+
+    def _settle(self, now: float) -> None:
+        span_s, self._since = max(0.0, now - self._since), max(now, self._since)
+        kind = TIMES[self._phase]
+        if kind == PRODUCTIVE:
+            paid_s = min(span_s, self._owed_s)
+            self._owed_s -= paid_s
+            self._spent.productive_s += span_s - paid_s
+        elif kind != NOWHERE:
+            self._lose(self._cause or kind, span_s)
+
+    def _lose(self, cause: str, lost_s: float) -> None:
+        if lost_s > 0:
+            self._spent.lost_s[cause] = self._spent.lost_s.get(cause, 0.0) + lost_s
+
+
+class Pace:
+    """How fast a job makes steps, from looks at it about once a second."""
+
+    def __init__(self) -> None:
+        self._step, self._at = -1, 0.0
+        self.mean_s = 0.0
+
+    def look(self, now: float, step: int) -> float:
+        """The mean duration (s) of the steps made since the last progress; 0 when there were none."""
+        before, since = self._step, self._at
+        if step == before:
+            return 0.0
+        self._step, self._at = step, now
+        if before < 0 or step < before:
+            return 0.0
+        mean_s = (now - since) / (step - before)
+        self.mean_s = mean_s if not self.mean_s else 0.9 * self.mean_s + 0.1 * mean_s
+        return mean_s
+
+    def stop(self) -> None:
+        """The job does not run: the time from here on is no step's."""
+        self._step = -1

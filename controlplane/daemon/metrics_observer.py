@@ -1,0 +1,204 @@
+"""What one reign hears and decides, as metrics: events and effects as they pass, and a look each second."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from controlplane.core import effects, events, view
+from controlplane.core.model import NO_STEP, JobPhase, Role
+from controlplane.daemon.metrics import CHECKPOINT_FAILURES, NODE_STATES
+from controlplane.daemon.metrics_jobs import REDONE, SNAPSHOT, JobTimes, Pace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controlplane.core.cluster import Cluster
+    from controlplane.core.effects import Effect
+    from controlplane.core.events import Event
+    from controlplane.core.model import Incident, JobSpec
+    from controlplane.core.view import JobRow
+    from controlplane.daemon.metrics import Metrics
+
+_TIMERS_KEPT = 256
+_STAGES = {"persisted": ("persist", "started"), "committed": ("commit", "persisted")}
+"""What ends a stage: its name, and what began it. Publishing begins with the commit."""
+
+
+class _Seen:
+    """What is known of one job."""
+
+    def __init__(self, now: float) -> None:
+        self.times, self.pace = JobTimes(now), Pace()
+        self.ranks = 1
+        self.noticed = 0  # the incident whose time until it was noticed is counted
+        self.cause = ""
+
+
+class Observer:
+    """Lives and ends with one reign. What changes no metric costs one look into a table."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._metrics, self._clock, self._wall = metrics, clock, wall
+        self._jobs: dict[str, _Seen] = {}
+        self._timers: dict[tuple[str, str], dict[str, float]] = {}
+        self._events: dict[type, Callable[[Any], None]] = {
+            events.Elected: self._elected,
+            events.JobSubmitted: lambda event: self._submitted(event.spec),
+            events.SnapshotReady: self._snapshot,
+            events.Persisted: lambda event: self._timer(event.record.job, event.record.id, "persisted"),
+            events.Published: self._published,
+        }
+        self._effects: dict[type, Callable[[Any], None]] = {
+            effects.Judged: self._judged,
+            effects.IncidentChanged: lambda effect: self._incident(effect.incident),
+            effects.JobChanged: self._job_changed,
+            effects.CheckpointChanged: self._checkpoint,
+            effects.Release: self._release,
+        }
+
+    def event(self, event: Event) -> None:
+        """The core has taken this event."""
+        if (hear := self._events.get(type(event))) is not None:
+            hear(event)
+
+    def effect(self, effect: Effect) -> None:
+        """The core has decided this."""
+        if (hear := self._effects.get(type(effect))) is not None:
+            hear(effect)
+
+    def look(self, core: Cluster) -> None:
+        """Set the gauges that are counted from the cluster's state, and settle the jobs' accounts."""
+        now = self._clock()
+        for row in view.jobs(core, now):
+            self._look_at(row, now)
+        nodes, ranks = view.nodes(core, now), view.ranks(core, now)
+        counts: dict[tuple[str, str], int] = {("node", state): 0 for state in NODE_STATES}
+        for level, state in [*(("node", n.state) for n in nodes), *(("process", r.phase) for r in ranks)]:
+            counts[level, state] = counts.get((level, state), 0) + 1
+        self._metrics.show_members(counts)
+        up = [node for node in nodes if node.state == "up"]
+        busy = {rank.node for rank in ranks if rank.role == Role.RANK.value}
+        self._metrics.spare_nodes.set(sum(node.node not in busy for node in up))
+        self._metrics.heartbeat_lag_seconds.set(max((node.last_heard_s for node in up), default=0.0))
+
+    def _look_at(self, row: JobRow, now: float) -> None:
+        metrics, seen = self._metrics, self._seen(row.job)
+        seen.ranks = max(1, row.world_size)
+        metrics.generation.labels(row.job).set(row.generation)
+        metrics.step.labels(row.job).set(row.step)
+        if row.phase == JobPhase.RUNNING.value and row.step > NO_STEP:
+            mean_s = seen.pace.look(now, row.step)
+            if mean_s > 0:
+                metrics.step_seconds.labels(row.job).observe(mean_s)
+                metrics.last_progress_timestamp_seconds.labels(row.job).set(self._wall())
+        else:
+            seen.pace.stop()
+        spent = seen.times.take(now)
+        metrics.productive_seconds_total.labels(row.job).inc(spent.productive_s)
+        for cause, lost_s in spent.lost_s.items():
+            metrics.lost_seconds_total.labels(row.job, cause).inc(lost_s)
+
+    def _seen(self, job: str) -> _Seen:
+        if job not in self._jobs:
+            self._metrics.know_job(job)
+            self._jobs[job] = _Seen(self._clock())
+        return self._jobs[job]
+
+    def _elected(self, event: events.Elected) -> None:
+        for spec in event.specs:
+            self._submitted(spec)
+        for state in event.states:
+            self._enter(state.job, JobPhase(state.phase))
+
+    def _submitted(self, spec: JobSpec) -> None:
+        self._seen(spec.job)
+        if spec.storage:
+            gauge = self._metrics.checkpoint_last_success_timestamp_seconds
+            gauge.labels(spec.job, "storage", "full").set(self._wall())
+
+    def _job_changed(self, effect: effects.JobChanged) -> None:
+        self._enter(effect.state.job, JobPhase(effect.state.phase))
+
+    def _enter(self, job: str, phase: JobPhase) -> None:
+        self._seen(job).times.enter(self._clock(), phase)
+        self._metrics.show_job_phase(job, phase)
+        if phase is JobPhase.RUNNING:
+            self._metrics.last_progress_timestamp_seconds.labels(job).set(self._wall())
+
+    def _judged(self, effect: effects.Judged) -> None:
+        verdict = effect.verdict
+        self._metrics.failures_detected_total.labels(verdict.scope.value, verdict.cause.value).inc()
+        seen = self._seen(verdict.job)
+        seen.cause = verdict.cause.value
+        seen.times.judged(self._clock(), seen.cause)
+
+    def _incident(self, incident: Incident) -> None:
+        metrics, seen = self._metrics, self._seen(incident.job)
+        phases_s = dict(incident.phases_s)
+        if seen.noticed != incident.id and "detect" in phases_s:
+            seen.noticed = incident.id
+            seen.times.owe(seen.cause or incident.verdict.cause.value, phases_s["detect"])
+            metrics.detection_seconds.observe(phases_s["detect"])
+        if incident.outcome == "open":
+            return
+        metrics.incidents_total.labels(incident.plan.strategy.value, incident.outcome).inc()
+        lost_steps = max(0, incident.lost_steps)
+        metrics.steps_lost_total.labels(incident.job).inc(lost_steps)
+        seen.times.owe(REDONE, lost_steps * seen.pace.mean_s)
+        for phase, duration_s in phases_s.items():
+            metrics.recovery_seconds.labels(phase).observe(duration_s)
+
+    def _snapshot(self, event: events.SnapshotReady) -> None:
+        self._metrics.snapshot_stall_seconds.labels(event.job).observe(event.stall_s)
+        seen = self._seen(event.job)
+        seen.times.owe(SNAPSHOT, event.stall_s / seen.ranks)
+
+    def _release(self, effect: effects.Release) -> None:
+        gauge = self._metrics.checkpoint_last_success_timestamp_seconds
+        gauge.labels(effect.job, "memory", "snapshot").set(self._wall())
+
+    def _checkpoint(self, effect: effects.CheckpointChanged) -> None:
+        metrics, outcome = self._metrics, effect.outcome
+        self._timer(effect.job, effect.checkpoint, outcome)
+        if outcome in CHECKPOINT_FAILURES:
+            metrics.checkpoint_failures_total.labels(outcome).inc()
+        counted = {
+            "bad": metrics.checkpoint_fallbacks_total,
+            "repaired": metrics.checkpoint_repairs_total,
+            "collected": metrics.checkpoint_collected_total,
+        }
+        if outcome in counted:
+            counted[outcome].labels(effect.job).inc()
+        tier = {"committed": "storage", "mirrored": "mirror"}.get(outcome)
+        if tier and effect.record is not None:
+            gauge = metrics.checkpoint_last_success_timestamp_seconds
+            gauge.labels(effect.job, tier, effect.record.kind).set(self._wall())
+        if outcome == "committed" and effect.record is not None:
+            metrics.checkpoint_bytes_total.labels(effect.job).inc(effect.record.bytes_written)
+            metrics.checkpoint_size_bytes.labels(effect.job).set(effect.record.bytes_total)
+
+    def _published(self, event: events.Published) -> None:
+        begun = self._timers.pop((event.job, event.checkpoint), {}).get("committed")
+        if begun is not None and not event.reason:
+            self._metrics.checkpoint_seconds.labels("publish").observe(self._clock() - begun)
+
+    def _timer(self, job: str, checkpoint: str, reached: str) -> None:
+        """Note when a checkpoint reached something, and how long the stage took that ends there."""
+        now = self._clock()
+        if reached == "started":
+            self._timers.setdefault((job, checkpoint), {})
+            while len(self._timers) > _TIMERS_KEPT:
+                del self._timers[next(iter(self._timers))]
+        marks = self._timers.get((job, checkpoint))
+        if marks is None:
+            return
+        stage, since = _STAGES.get(reached, ("", ""))
+        if since in marks:
+            self._metrics.checkpoint_seconds.labels(stage).observe(now - marks[since])
+        marks[reached] = now
