@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from controlplane.core.timing import CoreSettings
-from controlplane.daemon.alerts import Alerts
 from controlplane.daemon.etcd.client import Etcd
 from controlplane.daemon.etcd.election import Election
 from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable
@@ -74,11 +73,6 @@ async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
         server = Server(front, host, port)
         stack.push_async_callback(server.close)
         stack.callback(journal.release)
-        front.alerts = Alerts(
-            settings.alert_webhook,
-            settings.cluster,
-            lambda outcome: metrics.alerts_total.labels(outcome).inc(),
-        )
         front.address = settings.advertise or f"{_reachable(host)}:{server.port}"
         await server.start()
         listen = f"{_reachable(host)}:{server.port}"
@@ -86,7 +80,7 @@ async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
         log.info("cluster %s: listening on %s, metrics on %s", settings.cluster, listen, metrics_address)
         etcd = await stack.enter_async_context(Etcd.of(settings, private=settings.etcd_private))
         etcd.observed = metrics.saw_etcd
-        await _until(stop, [_stand(settings, etcd, front), watch_lag(metrics), front.alerts.run()])
+        await _until(stop, [_stand(settings, etcd, front), watch_lag(metrics)])
 
 
 async def _stand(settings: CoordinatorSettings, etcd: Etcd, front: Front) -> None:
