@@ -10,22 +10,31 @@ from typing import TYPE_CHECKING, Any
 from controlplane.core import (
     adopting,
     asking,
+    braking,
+    draining,
     ending,
     forming,
+    hangs,
+    health,
     incidents,
     invariants,
     loading,
     members,
+    network,
     nodes,
+    numbers,
     partners,
     placing,
+    quarantine,
     releasing,
+    resizing,
     restore,
     retention,
     saving,
     scrubbing,
     sealing,
     sparing,
+    standing,
 )
 from controlplane.core import effects as fx
 from controlplane.core import events as ev
@@ -50,6 +59,15 @@ def _stored(m: Machine, event: ev.Stored) -> None:
 def _store_failed(m: Machine, event: ev.StoreFailed) -> None:
     m.fenced = m.fenced or event.fenced
     m.stored_not(event.ticket, event.reason)
+
+
+def _dcs_changed(m: Machine, event: ev.DcsChanged) -> None:
+    """etcd answers, or not: nothing is decided upon it, but people are told."""
+    trouble = "" if event.available else event.reason or "no answer"
+    if trouble != m.dcs_trouble:
+        m.dcs_trouble = trouble
+        m.note("dcs_unavailable" if trouble else "dcs_available", "", trouble or "etcd answers again")
+        m.ask_health()
 
 
 def _tick(m: Machine, event: ev.Tick) -> None:
@@ -87,6 +105,15 @@ HANDLERS: dict[type[Any], Callable[[Machine, Any], None]] = {
     ev.Loaded: _from_node(loading.loaded, "loaded checkpoint"),
     ev.Fetched: _from_node(loading.fetched, "fetched copy"),
     ev.OrderFailed: _from_node(members.order_failed, "failed order"),
+    ev.PeersLooked: network.looked,
+    ev.ProbeAnswered: braking.answered,
+    ev.DcsChanged: _dcs_changed,
+    ev.QuarantineReleased: quarantine.release,
+    ev.StacksCollected: _from_node(hangs.collected, "stacks"),
+    ev.UserFault: _from_node(numbers.faulted, "fault"),
+    ev.NodeLeaving: _from_node(draining.leaving, "leave"),
+    ev.DrainRequested: draining.requested,
+    ev.CordonRequested: draining.cordon,
     ev.JobSubmitted: placing.submitted,
     ev.JobStopRequested: ending.stop_requested,
     ev.Stored: _stored,
@@ -198,7 +225,10 @@ def _drive(m: Machine, job: Job) -> None:
         PHASES[job.phase](m, job)
         if job.phase is not before or job.fresh:
             m.touch(job)
+        hangs.tend(m, job)
         saving.tend(m, job)
+        resizing.tend(m, job)
+        draining.tidy(m, job)
         sparing.tend(m, job)
         partners.tend(m, job)
     members.bury_again(m, job)
@@ -212,5 +242,11 @@ def _due_job(m: Machine, name: str) -> None:
 _DUE: dict[str, Callable[[Machine, str], None]] = {
     "job": _due_job,
     "node": nodes.deadline,
+    "drain": draining.deadline,
+    "brake": nodes.brake_due,
+    "hold": standing.hold_over,
+    "lemon": quarantine.expired,
+    "cut": network.look_again,
+    "health": lambda m, _name: health.due(m),
     "lane": lambda m, lane: m.pump(lane),
 }

@@ -15,8 +15,12 @@ if TYPE_CHECKING:
         Incident,
         JobSpec,
         JobState,
+        LemonRecord,
+        NodeMarks,
         Partner,
+        PeerAddress,
         Plan,
+        Standing,
         Verdict,
     )
 
@@ -38,6 +42,8 @@ class Store:
     node: str = ""  # a node's record: its state and why
     node_state: str = ""
     node_reason: str = ""
+    marks: NodeMarks | None = None  # of `node`; None: none
+    lemon: LemonRecord | None = None  # a node's history; one without a score is deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +83,17 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """The generation is broken: its members on this node stop, keep their state and come to READY."""
+    """The generation is broken: its members on this node stop, keep their state and come to READY.
+
+    `gentle`: it is whole, and to end at the next step boundary of each member; nothing is broken off.
+    `keep`: each then takes a snapshot of where it stands."""
 
     node: str
     job: str
     generation: int
     reason: str
+    gentle: bool = False
+    keep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +238,67 @@ class CheckpointTold:
 
 
 @dataclass(frozen=True, slots=True)
+class Drained:
+    """No rank sits on this node any more, and none will: its agent may end."""
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtPeers:
+    """Dial these peers now, several times each. Answered by PeersLooked with the same `round`."""
+
+    node: str
+    job: str
+    round: int
+    peers: tuple[PeerAddress, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Ask a silent node directly whether it lives. Answered by ProbeAnswered, by silence, or not at all."""
+
+    address: str  # host:port of its agent's peer service
+    node: str
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """Tell the administrators. The same (kind, subject) again replaces what was told before."""
+
+    kind: str
+    severity: str  # warning, critical
+    subject: str
+    reason: str
+    resolved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CollectStacks:
+    """Say where the job's ranks on this node stand: steps, collectives, stacks. Answered by StacksCollected
+    with the same `round`."""
+
+    node: str
+    job: str
+    generation: int
+    round: int
+    bytes_max: int  # of the answer's stacks together
+
+
+@dataclass(frozen=True, slots=True)
+class StacksKept:
+    """For the journal's folder and people: where every rank stood when a job hung, and who was named."""
+
+    job: str
+    generation: int
+    step: int
+    summary: str
+    ranks: tuple[Standing, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Publish:
     """etcd holds the record: make the manifest visible, put-if-absent."""
 
@@ -310,6 +382,12 @@ Effect = (
     | Replicate
     | Fetch
     | CheckpointTold
+    | Drained
+    | LookAtPeers
+    | Probe
+    | Alert
+    | CollectStacks
+    | StacksKept
     | Publish
     | Load
     | Judged

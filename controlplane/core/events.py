@@ -12,8 +12,12 @@ from controlplane.core.model import (
     Generation,
     JobSpec,
     JobState,
+    LemonRecord,
     MemberStatus,
+    NodeMarks,
     PeerCopy,
+    PeerSight,
+    Standing,
 )
 
 
@@ -29,6 +33,9 @@ class Elected:
     states: tuple[JobState, ...] = ()
     generations: tuple[Generation, ...] = ()
     checkpoints: tuple[CheckpointRecord, ...] = ()
+    lemons: tuple[LemonRecord, ...] = ()
+    marks: tuple[NodeMarks, ...] = ()
+    wall_s: float = 0.0  # Unix time of this event: what histories are dated by
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,10 @@ class NodeJoined:
     domain: str = ""  # failure domain (a rack, a power feed); "": the node is its own
     peer: str = ""  # host:port of its peer service; "": it has none
     copies: tuple[PeerCopy, ...] = ()
+    process_timeout_s: float = 0.0  # the agent's own waits, to be held against ours; 0: not told
+    fence_after_s: float = 0.0
+    orphan_timeout_s: float = 0.0
+    holdfast_version: str = ""  # of its agent; "": not told
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +275,99 @@ class OrderFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class PeersLooked:
+    """What a node found when it dialled the peers it was told to (see LookAtPeers)."""
+
+    node: str
+    incarnation: int
+    round: int  # as in the order
+    found: tuple[PeerSight, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeAnswered:
+    """The answer to a Probe: the node's agent took a connection, or why it did not."""
+
+    node: str
+    incarnation: int
+    answered: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DcsChanged:
+    """etcd answers the leader's keepalives, or has ceased to."""
+
+    available: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineReleased:
+    """A person gives a node its good name back: its history is forgotten."""
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLeaving:
+    """An agent was told to end: its node goes away in `deadline_s`. A drain that nobody can refuse."""
+
+    node: str
+    incarnation: int
+    reason: str
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRequested:
+    """A person wants a node free of ranks. After `deadline_s` they are moved in any case; `force`: even
+    when that parks a job."""
+
+    node: str
+    reason: str
+    deadline_s: float
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CordonRequested:
+    """A person wants a node to take no new seats from now on (`on`), or to take them again."""
+
+    node: str
+    on: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StacksCollected:
+    """Where the ranks of a generation on this node stand (see CollectStacks)."""
+
+    node: str
+    incarnation: int
+    job: str
+    generation: int
+    round: int  # as in the order
+    ranks: tuple[Standing, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UserFault:
+    """A script found its numbers wrong in `step`. `kind`: nan (NaN or Inf) or user (session.fault)."""
+
+    node: str
+    incarnation: int
+    job: str
+    member: str
+    generation: int
+    step: int
+    kind: str
+    reason: str
+    rollback: bool = True  # user: an older state is worth a try
+
+
+@dataclass(frozen=True, slots=True)
 class JobSubmitted:
     """A user submitted a job. A job of the same name that is not at its end goes on as it is."""
 
@@ -320,6 +424,15 @@ Event = (
     | Fetched
     | Loaded
     | OrderFailed
+    | PeersLooked
+    | ProbeAnswered
+    | DcsChanged
+    | QuarantineReleased
+    | NodeLeaving
+    | DrainRequested
+    | CordonRequested
+    | StacksCollected
+    | UserFault
     | JobSubmitted
     | JobStopRequested
     | Stored

@@ -10,11 +10,15 @@ from controlplane.core.model import NO_RANK, Cause, Failure, Placement, Scope, V
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-NODE_CAUSES = (Cause.NODE_LOST, Cause.NODE_RESTARTED)
+NODE_CAUSES = (Cause.NODE_LOST, Cause.NODE_RESTARTED, Cause.CUT)
 """Causes that are about a node by their nature, however many ranks it holds."""
 
-SUSPICIONS = (Cause.BROKEN,)
+SUSPICIONS = (Cause.BROKEN, Cause.RESIZED)
 """Causes that tell of trouble without a dead member."""
+
+EXCUSED = frozenset(Cause) - {Cause.HUNG, Cause.FAULT}
+"""Causes whose count begins anew once the job gets on. The others lie in the script or its data: a roll back
+behind them and a few good steps say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +65,8 @@ def repeat_key(failure: Failure) -> str:
 
 
 def is_exception(key: str) -> bool:
-    """Whether a repeat key names an exception of the user's script, which progress does not excuse."""
-    return key.rpartition("@")[0] not in frozenset(Cause)
+    """Whether a repeat key names an exception of the user's script, or what else progress does not excuse."""
+    return key.rpartition("@")[0] not in EXCUSED
 
 
 def _scope(first: Evidence, hit: dict[int, Evidence], seats: Sequence[Placement]) -> Scope:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core import effects as fx
-from controlplane.core import ending, incidents, members
+from controlplane.core import ending, incidents, members, network, reach
 from controlplane.core.failures import Evidence, is_exception
 from controlplane.core.model import (
     NO_STEP,
@@ -37,7 +38,8 @@ def store(m: Machine, job: Job, choice: Resume) -> None:
         and old.seats == tuple(job.seats)
     )
     number = old.number if again else max(job.number, old.number) + 1
-    restarts = old.restarts + (1 if job.incident is not None else 0)
+    failed = job.incident is not None and job.incident.verdict.cause is not Cause.RESIZED
+    restarts = old.restarts + (1 if failed else 0)
     first = job.seated()[0]
     reason = job.incident.plan.reason if job.incident else "the first group of the job"
     generation = Generation(
@@ -54,7 +56,7 @@ def store(m: Machine, job: Job, choice: Resume) -> None:
     job.number, job.formed = max(job.number, number), max(job.formed, number)
     job.storing = generation
     m.set_phase(job, JobPhase.STORING, f"generation {number} is on its way into etcd: {choice.reason}")
-    state = job.state(JobPhase.FORMING, reason)
+    state = dataclasses.replace(job.state(JobPhase.FORMING, reason), skips=choice.skip)
     effect = fx.Store(0, 0, job=job.name, state=state, generation=generation)
     m.store(f"job/{job.name}", effect, lambda: _stored(m, job, generation))
 
@@ -64,7 +66,9 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
     if job.storing is not generation:
         m.note("superseded", job.name, f"generation {generation.number} was overtaken while it was stored")
         return
-    job.generation, job.storing = generation, None
+    if generation.world_size != (job.generation.world_size if job.generation else 0):
+        reach.relabel(job, generation)
+    job.generation, job.storing, job.skips = generation, None, generation.resume.skip
     job.lines[generation.number] = (generation.resume.step, generation.resume.born)
     job.replan = True
     job.clock.stored = m.now
@@ -140,16 +144,19 @@ def _watch_broken(m: Machine, job: Job, generation: Generation) -> None:
     """A broken collective without a dead member to explain it: after a grace the same members re-form."""
     suspects = [mb for mb in job.seated() if _suspects(mb, generation)]
     if not suspects:
-        job.broken_since = None
+        job.broken_since = job.looks = None
         return
     if job.broken_since is None:
         job.broken_since = m.now
         m.note("broken", job.name, f"{suspects[0].name} stopped: {_message(suspects[0])}")
+        network.look(m, job)
+    if network.cut_off(m, job):
+        return
     if m.now < job.broken_since + m.settings.broken_grace_s:
         m.wake(job, job.broken_since + m.settings.broken_grace_s)
         return
     _spoil(job, generation, suspects)
-    message = f"{suspects[0].name} stopped, and no member died: {_message(suspects[0])}"
+    message = f"{suspects[0].name} stopped, and no member died: {_message(suspects[0])}{network.words(job)}"
     failure = Failure(
         Cause.BROKEN, message, step=members.step_of(suspects[0]), age_s=m.now - job.broken_since
     )

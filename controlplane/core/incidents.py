@@ -5,8 +5,18 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from controlplane.core import (
+    devices,
+    ending,
+    failures,
+    members,
+    placing,
+    quarantine,
+    recovery,
+    resizing,
+    shrinking,
+)
 from controlplane.core import effects as fx
-from controlplane.core import ending, failures, members, placing, recovery
 from controlplane.core.job import IN_GENERATION, Clock, Member
 from controlplane.core.model import (
     Cause,
@@ -31,9 +41,12 @@ _EAGER = (MemberPhase.READY, MemberPhase.STARTING, MemberPhase.WARM, MemberPhase
 def take(m: Machine, job: Job) -> None:
     """Judge what is new, open an incident or extend the open one, and order its plan."""
     fresh, job.fresh = job.fresh, []
+    resizing.overtaken(job, fresh)
     if job.ended or job.ending is not None or job.generation is None:
         return
     job.evidence += fresh
+    devices.count_deaths(m, job, fresh)
+    quarantine.charge_judged(m, fresh)
     verdict = failures.judge(job.name, job.evidence, job.seats)
     cause, reason = _strategy(m, job, fresh)
     plan = _plan(m, job, cause, reason)
@@ -53,8 +66,13 @@ def _strategy(m: Machine, job: Job, fresh: list[failures.Evidence]) -> tuple[Str
         restarts=job.generation.restarts if job.generation else 0,
         max_restarts=job.spec.max_restarts,
         dead=len(dead),
-        nodes_up=all(m.up(seat.node) for seat in dead),
+        nodes_up=all(placing.serves(m, job, seat.node) for seat in dead),
+        shrinks=shrinking.possible(m, job) if dead else 0,
+        missing=", ".join(shrinking.wanting(m, job)),
+        planned=job.resize.strategy if job.resize and failure.cause is Cause.RESIZED else "",
+        why=job.resize.reason if job.resize else "",
         spares=len(ready) == len(dead),
+        on_fault=job.on_fault,
     )
     strategy, reason = recovery.choose(failure.cause, situation)
     if strategy is Strategy.STOP:
@@ -89,6 +107,8 @@ def _record(m: Machine, job: Job, verdict: Verdict, plan: Plan) -> None:
     number = job.generation.number if job.generation else 0
     if job.incident is None:
         job.incidents += 1
+        m.begun.append(m.now)
+        m.ask_health()
         job.clock = Clock(injured=first.injured_at, heard=first.heard_at, judged=m.now)
         job.incident = Incident(job.incidents, job.name, verdict, plan, number)
     else:
@@ -118,13 +138,15 @@ def interrupt(m: Machine, job: Job, reason: str, only: list[Member] | None = Non
     if job.generation is None or not job.generation.store:
         return
     number = job.generation.number
-    if number > job.interrupted[0]:
+    if number > job.interrupted[0] and not resizing.gentle(m, job):
         job.interrupted = (number, m.now)
     seats = (*job.generation.seats, *job.seats)
     everywhere = [seat.node for seat in seats]
     for node in dict.fromkeys(everywhere if only is None else [member.node for member in only]):
-        key = ("interrupt", node, str(number))
-        m.order(job, key, fx.Interrupt(node, job.name, number, reason))
+        gentle = resizing.gentle(m, job)
+        keep = gentle and job.resize is not None and job.resize.keep
+        key = ("halt" if gentle else "interrupt", node, str(number))
+        m.order(job, key, fx.Interrupt(node, job.name, number, reason, gentle, keep))
 
 
 def tell(m: Machine, job: Job, phases_s: dict[str, float], **changes: object) -> None:
@@ -158,18 +180,21 @@ def stopping(m: Machine, job: Job) -> None:
     if job.relaunch:
         _relaunching(m, job)
         return
+    if resizing.holds(m, job):
+        return
     _fill_seats(m, job)
+    shrinking.tend(m, job)
     placing.order_launches(m, job)
     living = [mb for mb in job.seated() if not mb.dead]
     behind = [mb for mb in living if mb.phase in IN_GENERATION]
     unsure = [mb for mb in living if mb.phase is MemberPhase.READY and not at_barrier(m, job, mb)]
     if behind or unsure:
         interrupt(m, job, job.reason, behind + unsure)
-        _kill_stuck(m, job, behind)
+        kill_stuck(m, job, behind)
         return
     away = sorted({seat.node for seat in job.seats if job.members[seat.member].dead})
     if away:
-        m.set_phase(job, JobPhase.PARKED, f"waits for {', '.join(away)}, or another node with room")
+        m.set_phase(job, JobPhase.PARKED, _waits(m, job, away))
     elif job.phase is JobPhase.PARKED:
         m.set_phase(job, JobPhase.STOPPING, "every seat has a node again")
     if not away and all(at_barrier(m, job, mb) for mb in job.seated()):
@@ -190,7 +215,8 @@ def at_barrier(m: Machine, job: Job, member: Member) -> bool:
     return number >= broken.number and member.seen_at >= since + m.settings.retry_s
 
 
-def _kill_stuck(m: Machine, job: Job, behind: list[Member]) -> None:
+def kill_stuck(m: Machine, job: Job, behind: list[Member]) -> None:
+    """Whoever has not stopped in time is dead."""
     if m.now < job.stop_by:
         m.wake(job, job.stop_by)
         return
@@ -210,12 +236,11 @@ def _fill_seats(m: Machine, job: Job) -> None:
         if not job.members[seat.member].dead:
             continue
         node = moves.get(seat.node, seat.node)
-        if not m.up(node):
+        place = _place(m, job, seat, node)
+        if not placing.serves(m, job, node) or place is None:
             continue
         name = picks.get(seat.rank, "") if node == seat.node else ""
-        job.seats[index] = placement = Placement(
-            seat.rank, name or m.new_member(job.name), node, seat.local_rank
-        )
+        job.seats[index] = placement = Placement(seat.rank, name or m.new_member(job.name), node, place)
         _seat(m, job, placement)
 
 
@@ -229,23 +254,35 @@ def _seat(m: Machine, job: Job, seat: Placement) -> None:
 
 def _moves(m: Machine, job: Job) -> dict[str, str]:
     """For each lost node with dead seats, the idle node that takes them all."""
-    lost = [
-        name
-        for name in job.seat_nodes()
-        if not m.up(name) and (name not in m.nodes or m.nodes[name].state == "lost")
-    ]
+    lost = shrinking.wanting(m, job)
     if not lost:
         return {}
     own = job.seat_nodes()
-    free = [r for r in placing.rooms(m, job) if r.idle and r.node not in own]
+    free = [r for r in placing.rooms(m, job) if r.idle and r.node not in own] if not m.paused else []
     moves: dict[str, str] = {}
     for name in lost:
         seats = [seat for seat in job.seats if seat.node == name]
-        fit = sorted(r.node for r in free if r.slots >= len(seats) and r.node not in moves.values())
+        fit = sorted((r.last, r.node) for r in free if r.takes(len(seats)) and r.node not in moves.values())
         if fit and all(job.members[seat.member].dead for seat in seats):
-            moves[name] = fit[0]
-            m.note("seats_moved", job.name, f"ranks of {name} go to {fit[0]}")
+            moves[name] = fit[0][1]
+            m.note("seats_moved", job.name, f"ranks of {name} go to {moves[name]}")
     return moves
+
+
+def _place(m: Machine, job: Job, seat: Placement, node: str) -> int | None:
+    """The local rank of a seat on this node: its own, or, where that takes no ranks, a free one."""
+    found = m.nodes.get(node)
+    taken = [s.local_rank for s in job.seats if s.node == node and s is not seat]
+    free = [p for p in devices.places(found) if p not in taken] if found is not None else []
+    if seat.local_rank in free:
+        return seat.local_rank
+    return free[0] if free else None
+
+
+def _waits(m: Machine, job: Job, away: list[str]) -> str:
+    reason = f"waits for {', '.join(away)}, or another node with room"
+    lacking = shrinking.lacking(m, job) if job.spec.nnodes_min < job.spec.nnodes_max else ""
+    return f"{reason}; {lacking}" if lacking else reason
 
 
 def _relaunching(m: Machine, job: Job) -> None:

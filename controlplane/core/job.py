@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from controlplane.core.commit import Saving
     from controlplane.core.effects import Effect, Launch
     from controlplane.core.failures import Evidence
+    from controlplane.core.hangs import Look
     from controlplane.core.model import (
         CheckpointRecord,
         Failure,
+        Fault,
         Generation,
         Incident,
         JobSpec,
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
         Placement,
         Resume,
         Tier,
+        Window,
     )
+    from controlplane.core.network import Looks
+    from controlplane.core.resizing import Resize
     from controlplane.core.retention import Collecting
 
 ENDED = (JobPhase.FINISHED, JobPhase.FAILED)
@@ -64,6 +69,7 @@ class Member:
     started: int = 0  # newest generation in which it completed a step
     stop_by: float = 0.0  # its node came back: it is not killed as stuck before
     hint: tuple[int, float] = (0, 0.0)  # (generation, when) its status showed such a step
+    launch_by: float = 0.0  # its launcher must have started it by then; 0: not asked yet
 
     @property
     def dead(self) -> bool:
@@ -160,6 +166,7 @@ class Job:
     interrupted: tuple[int, float] = (0, 0.0)  # (generation, since when) that was told to stop
     form_by: float = 0.0
     broken_since: float | None = None
+    looks: Looks | None = None  # which nodes reach each other, while that is asked
     gathered_at: float | None = None  # since when the minimum of nodes is there
     launched_at: float = 0.0
     incidents: int = 0
@@ -203,6 +210,17 @@ class Job:
     final_by: float | None = None
     final_tried: bool = False
     ending: Ending | None = None
+    stalled: dict[str, None] = field(default_factory=dict)  # members past their deadline, as agents say
+    hang: Look | None = None  # the look at where its ranks stand
+    hang_rounds: int = 0  # such looks begun so far
+    faults: tuple[Fault, ...] = ()  # states that are not trusted
+    skips: tuple[Window, ...] = ()  # data that is left out by policy
+    on_fault: str = "rollback"  # what is done about the newest fault
+    resize: Resize | None = None  # a planned change of places under way
+    resize_at: float = 0.0  # no other one before (s)
+    short_since: float | None = None  # since when (s) dead seats wait for a node
+    cut_at: int = 0  # the generation in which the number of ranks changed last
+    cut_words: tuple[str, ...] = ()  # the shards of one replica, by rank, once they were seen to repeat
 
     @property
     def name(self) -> str:
@@ -232,6 +250,8 @@ class Job:
             shortened(self.reason if reason is None else reason),
             self.incidents,
             tuple(self.failures_seen.items()),
+            self.faults,
+            self.skips,
         )
 
     def seated(self) -> list[Member]:

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core import effects as fx
-from controlplane.core import forming, incidents, members, reach, resume, sealing
+from controlplane.core import forming, incidents, members, numbers, reach, resume, sealing
 from controlplane.core.job import Answer, Restoring
 from controlplane.core.model import Cause, Failure, JobPhase, Source, Tier
 
@@ -48,7 +48,7 @@ def loading(m: Machine, job: Job) -> None:
         _order(m, job, restoring)
         return
     job.restoring, job.load_trouble = None, ""
-    forming.store(m, job, restoring.resume)
+    forming.store(m, job, numbers.skipping(job, restoring.resume))
 
 
 def _choose(m: Machine, job: Job) -> Restoring | None:

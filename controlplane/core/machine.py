@@ -13,12 +13,29 @@ from controlplane.core.deadlines import Deadlines
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from controlplane.core.braking import Brake
     from controlplane.core.effects import Effect, Store
+    from controlplane.core.health import Finding
     from controlplane.core.job import Job, Member
-    from controlplane.core.model import CheckpointRecord, Incident, JobPhase, PeerCopy
+    from controlplane.core.model import CheckpointRecord, Incident, JobPhase, LemonRecord, PeerCopy
     from controlplane.core.timing import CoreSettings
 
 MEMBERS_PER_TERM = 1_000_000
+HEALTH_LAG_S = 0.1
+HEALTH_GAP_S = 1.0
+
+
+@dataclass(slots=True)
+class Drain:
+    """A node is to be freed of ranks until `by` (s); then they are moved in any case."""
+
+    reason: str
+    by: float
+    own: bool = False  # its agent asked for it: the node itself goes away
+    force: bool = False  # even when that parks a job
+    asked_at: float = 0.0  # s
+    done: bool = False
+    told: str = ""  # what stands in its way, as told last
 
 
 @dataclass(slots=True)
@@ -40,6 +57,20 @@ class Node:
     domain: str = ""  # failure domain; never "" once it has joined
     peer: str = ""  # host:port of its peer service, "": none
     copies: tuple[PeerCopy, ...] = ()  # snapshots of other nodes' members that it keeps
+    version: str = ""  # of its agent; "": not told
+    up_since: float = 0.0  # since when (s) its stream stands
+    cordoned: str = ""  # why it takes no new seats; ""
+    drain: Drain | None = None  # it is being freed of ranks, or has been
+    excluded: dict[str, str] = field(default_factory=dict)  # devices that killed ranks again and again
+    deaths: dict[int, list[float]] = field(default_factory=dict)  # local rank -> when (s) ranks died there
+    proved_at: float = -1.0  # when (s) it last answered a probe
+    lost_at: float = -1.0  # when (s) it was given up
+    returns: list[float] = field(default_factory=list)  # when (s) it came back, within the window
+    held_until: float = 0.0  # it takes no seats before
+    held_why: str = ""
+    cut: str = ""  # why it reaches none of its peers in a job; ""
+    cut_from: tuple[str, ...] = ()  # these
+    lemon: LemonRecord | None = None  # its history of failures
 
     @property
     def up(self) -> bool:
@@ -76,8 +107,17 @@ class Machine:
         self.incidents: list[Incident] = []
         self.lanes: dict[str, deque[Pending]] = {}
         self.fenced = False
+        self.rounds = 0  # of dialling peers
         self.streams = 0  # times that a node's stream began or was heard again
         self.unclaimed: dict[str, dict[str, CheckpointRecord]] = {}  # of jobs that are not here
+        self.brake: Brake | None = None  # decisions to drop nodes are paused
+        self.histories: dict[str, LemonRecord] = {}  # of failures, by node
+        self.wall_s = 0.0  # Unix time of `now` 0
+        self.dcs_trouble = ""  # why etcd does not answer; "": it does
+        self.findings: dict[tuple[str, str], Finding] = {}  # what is wrong with the cluster, as told
+        self.begun: list[float] = []  # when (s) incidents of the last hour began
+        self.health_at = -1.0  # when (s) it was last looked at
+        self.paused = ""  # why nothing new is started; ""
         self.dirty: dict[str, None] = {}  # jobs to look at before this step ends
         self._tickets = 0
         self._members = 0
@@ -131,8 +171,19 @@ class Machine:
         self._members += 1
         return f"{job}.{self.term * MEMBERS_PER_TERM + self._members - 1}"
 
+    @property
+    def wall(self) -> float:
+        """Now, as a Unix time in s."""
+        return self.wall_s + self.now
+
+    def ask_health(self) -> None:
+        """Something that the cluster's health rests on has changed: look at it shortly."""
+        self.deadlines.sooner(("health", ""), max(self.now + HEALTH_LAG_S, self.health_at + HEALTH_GAP_S))
+
     def set_phase(self, job: Job, phase: JobPhase, reason: str) -> None:
         """Change a job's phase, and say so."""
+        if job.phase is not phase:
+            self.ask_health()
         if (job.phase, job.reason) != (phase, reason):
             job.phase, job.reason = phase, reason
             self.emit(fx.JobChanged(job.state()))

@@ -182,10 +182,19 @@ def _same(old: MemberStatus, new: MemberStatus) -> bool:
         and old.no_room == new.no_room
         and old.store == new.store
         and old.failure == new.failure
+        and (old.stalled_s > 0) == (new.stalled_s > 0)
     )
 
 
+def _learn_stall(job: Job, status: MemberStatus) -> None:
+    if status.stalled_s > 0:
+        job.stalled[status.member] = None
+    else:
+        job.stalled.pop(status.member, None)
+
+
 def _learn(job: Job, member: Member, status: MemberStatus) -> None:
+    _learn_stall(job, status)
     job.elastic = job.elastic or status.elastic
     job.barrier = job.barrier or status.phase in (MemberPhase.READY, *IN_GENERATION)
     job.known_step = max(job.known_step, status.held_step, status.snapshot_step)

@@ -70,6 +70,10 @@ class Cause(StrEnum):
     NODE_RESTARTED = "node_restarted"  # the node came back without its members
     BROKEN = "broken"  # a collective failed here: suspicion of a peer, not of this member
     LAUNCH_FAILED = "launch_failed"  # the process could not be started at all
+    HUNG = "hung"  # beats, but gets no further: past its deadline, and the others wait for it
+    FAULT = "fault"  # the numbers are wrong: NaN or Inf, or the script says so
+    RESIZED = "resized"  # nothing failed: the job is to have other places
+    CUT = "cut"  # other nodes of the generation and this one do not reach each other
 
 
 class Strategy(StrEnum):
@@ -79,7 +83,11 @@ class Strategy(StrEnum):
     RESPAWN = "respawn"  # a new process is started in the same place, survivors wait for it
     RELAUNCH = "relaunch"  # every rank is started again (scripts that know nothing of Holdfast)
     AWAIT_NODE = "await_node"  # a node's ranks wait for a node with room; survivors hold their state
+    SHRINK = "shrink"  # the job goes on with fewer nodes; grows back when nodes are there
+    GROW = "grow"  # nodes that stand ready join at a step boundary
+    MOVE = "move"  # ranks change their places at a step boundary
     REFORM = "reform"  # nobody died: the same members re-form (a broken connection)
+    ROLLBACK = "rollback"  # the state is not to be trusted: the same members go back to an older one
     STOP = "stop"  # going on would loop or is not allowed: the job ends with the reason
 
 
@@ -121,6 +129,9 @@ class JobSpec:
     commit_when: str = "both"  # with a mirror: committed when "both" hold it, or when the "first" does
     replicas: int = 1  # copies of each snapshot in the memory of nodes outside its own failure domain
     scrub_every_s: float = 3600.0  # s between two background readings of the newest checkpoint; 0: none
+    replica_nodes: int = 1  # nodes that hold one replica of the model: they stand or fall together
+    on_nan: str = "rollback"  # a loss that is NaN or Inf: go back to an older state, "stop", or "ignore"
+    nan_skip_window: int = 0  # batches that are left out after such a roll back, the faulty one the last
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +172,50 @@ class MemberStatus:
     snapshot_before: int = NO_STEP  # the older READY slot of its arena, of the same generation
     former_step: int = NO_STEP  # the other READY slot, when an earlier generation made it
     former_generation: int = 0
+    stalled_s: float = 0.0  # RUNNING: so long without progress, past its deadline; 0: it gets on
+    activity: str = ""  # what it is in meanwhile: forward, optimizer, or a phase that the script declared
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """How far one process group of a rank is: the last collective that it has entered."""
+
+    group: str
+    sequence: int  # of the group's collectives entered, this one the last
+    ended: int = -1  # how many of them are known to be over; -1: not known
+    operation: str = ""  # gloo:all_reduce; "": not known
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where one rank stood when its stacks were collected."""
+
+    member: str
+    rank: int
+    step: int
+    activity: str
+    since_s: float  # so long without a step, or a change of phase
+    stalled: bool  # that is past its own deadline
+    collectives: tuple[Collective, ...] = ()
+    frames: tuple[str, ...] = ()  # of the main thread, innermost first, the first few
+    stacks: str = ""  # every thread, of Python and, where there was a tool, native
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Batches `first` up to, not including, `end` of the endless order."""
+
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """States with `step` steps and more that `generation`, or an earlier one, computed are not trusted."""
+
+    step: int
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +257,7 @@ class Resume:
     sources: tuple[Source, ...] = ()  # when there is more than one; `tier` and `rank` are the farthest's
     born: int = 0  # the generation that computed it: shards of equal step and birth are one state
     reshard: bool = False  # CHECKPOINT of another layout: each rank reads its own part from the storage
+    skip: tuple[Window, ...] = ()  # data that is left out by policy, ascending
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +381,45 @@ class Partner:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerAddress:
+    """Another node's agent, as its peers dial it."""
+
+    node: str
+    address: str  # host:port of its peer service
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSight:
+    """What one node found when it dialled another: `failed` of `tries` got no answer."""
+
+    node: str
+    tries: int
+    failed: int
+    reason: str = ""  # of the last failure
+
+
+@dataclass(frozen=True, slots=True)
+class LemonRecord:
+    """The history of one node's failures, as etcd keeps it. Times are Unix times in s."""
+
+    node: str
+    score: float  # of its failures, decayed, as of `at_s`
+    at_s: float
+    until_s: float = 0.0  # quarantined until then; 0: it is not
+    reason: str = ""
+    causes: tuple[tuple[str, int], ...] = ()  # failures that began there, by cause
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMarks:
+    """What people and faults have marked a node with; it outlives leaders and the node's own lives."""
+
+    node: str
+    cordoned: str = ""  # why it takes no new seats; "": it does
+    devices: tuple[tuple[str, str], ...] = ()  # devices that take no ranks, and why
+
+
+@dataclass(frozen=True, slots=True)
 class JobState:
     """A job as etcd keeps it, for the next leader."""
 
@@ -333,3 +428,5 @@ class JobState:
     reason: str
     incidents: int = 0
     failures_seen: tuple[tuple[str, int], ...] = field(default=())  # (exception@step, times)
+    faults: tuple[Fault, ...] = ()  # states that are not trusted
+    skips: tuple[Window, ...] = ()  # data that is left out by policy, ascending

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from controlplane.core import braking, draining, marks, members, quarantine, standing
 from controlplane.core import effects as fx
-from controlplane.core import members
 from controlplane.core.machine import Node
 from controlplane.core.model import Cause, Failure
 
@@ -33,7 +33,13 @@ def joined(m: Machine, event: ev.NodeJoined) -> None:
     node.incarnation, node.launcher, node.address = event.incarnation, event.launcher, event.address
     node.slots, node.port, node.heard_at = event.slots, event.port, m.now
     node.domain, node.peer, node.copies = event.domain or event.node, event.peer, event.copies
+    node.version = event.holdfast_version
+    if was != "up" or new_launcher:
+        node.up_since = m.now
+    if new_launcher:
+        draining.new_life(m, node)
     node.state, node.reason = "up", ""
+    _back(m, node, was)
     m.emit(fx.Admit(node.name, node.incarnation, m.term))
     if was != "up" or new_launcher:
         _record(m, node)
@@ -44,8 +50,19 @@ def joined(m: Machine, event: ev.NodeJoined) -> None:
         f"node {node.name} came back without it",
         age_s=away_s if was == "suspect" else 0.0,
     )
+    if new_launcher and was != "lost":
+        quarantine.charge(m, node, Cause.NODE_RESTARTED, "")
     _whole_view(m, node, event.members, node.top, missing)
     _touch_all(m)
+
+
+def _back(m: Machine, node: Node, was: str) -> None:
+    """It is there: for whoever waited, and as one more return if it had broken."""
+    quarantine.take(m, node)
+    braking.spoke(m, node)
+    if was in ("suspect", "lost"):
+        standing.returned(m, node)
+        m.ask_health()
 
 
 def _refusal(m: Machine, node: Node, event: ev.NodeJoined) -> tuple[str, bool] | None:
@@ -110,8 +127,10 @@ def device(m: Machine, event: ev.DeviceReport) -> None:
         node.bad_devices.pop(event.device, None)
     else:
         node.bad_devices[event.device] = event.reason
+    m.ask_health()
     kind = "device_healthy" if event.healthy else "device_unhealthy"
     m.note(kind, f"{node.name}/{event.device}", event.reason)
+    _touch_all(m)
 
 
 def expect(m: Machine, name: str) -> None:
@@ -126,12 +145,28 @@ def deadline(m: Machine, name: str) -> None:
     node = m.nodes[name]
     if node.state == "lost":
         return
-    if m.now < node.heard_at + m.settings.node_timeout_s:
+    if m.now < braking.heard_at(node) + m.settings.node_timeout_s:
         _listen(m, node)
-        return
-    silent_s = m.now - node.heard_at
-    node.state, node.reason = "lost", node.reason or f"silent for {silent_s:.0f} s"
+    elif not braking.brakes(m, node):
+        _lose(m, node, "")
+
+
+def brake_due(m: Machine, _name: str) -> None:
+    """The answers to the probes are in, or the time is over: those that gave none are lost, together."""
+    gone = braking.due(m)
+    for node, answer in gone:
+        _lose(m, node, answer)
+
+
+def _lose(m: Machine, node: Node, answer: str) -> None:
+    name, silent_s = node.name, m.now - node.heard_at
+    why = node.reason or f"silent for {silent_s:.0f} s"
+    node.state, node.lost_at = "lost", m.now
+    node.reason = f"{why}; asked directly: {answer}" if answer else why
     m.note("node_lost", name, f"not heard of for {silent_s:.1f} s")
+    m.ask_health()
+    if not answer:  # what is lost with a third of the cluster is not the node's own fault
+        quarantine.charge(m, node, Cause.NODE_LOST, "")
     _record(m, node)
     for job, member in m.members_of(name):
         if not member.dead:
@@ -152,7 +187,8 @@ def _heard(m: Machine, name: str, incarnation: int, what: str) -> Node | None:
         return None
     node.heard_at = m.now
     if not node.up:
-        node.state, node.reason = "up", ""
+        was, node.state, node.reason, node.up_since = node.state, "up", "", m.now
+        _back(m, node, was)
         m.note("node_heard_again", name, "its agent speaks")
         _forget_orders(m, node)
         _touch_all(m)
@@ -160,13 +196,11 @@ def _heard(m: Machine, name: str, incarnation: int, what: str) -> Node | None:
 
 
 def _listen(m: Machine, node: Node) -> None:
-    m.deadlines.sooner(("node", node.name), node.heard_at + m.settings.node_timeout_s)
+    m.deadlines.sooner(("node", node.name), braking.heard_at(node) + m.settings.node_timeout_s)
 
 
 def _record(m: Machine, node: Node) -> None:
-    state, reason = node.state, node.reason
-    effect = fx.Store(0, 0, node=node.name, node_state=state, node_reason=reason)
-    m.store(f"node/{node.name}", effect, wanted=lambda: node.state == state)
+    marks.record(m, node)
 
 
 def _forget_orders(m: Machine, node: Node) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core import adopting, ending, formation, incidents
+from controlplane.core import adopting, devices, ending, formation, incidents, launches, standing
 from controlplane.core import effects as fx
 from controlplane.core.failures import Evidence
 from controlplane.core.job import Job, Member
@@ -12,7 +12,7 @@ from controlplane.core.model import NO_STEP, Generation, JobPhase, MemberPhase, 
 
 if TYPE_CHECKING:
     from controlplane.core import events as ev
-    from controlplane.core.machine import Machine
+    from controlplane.core.machine import Machine, Node
     from controlplane.core.model import JobSpec, Placement
 
 
@@ -42,6 +42,7 @@ def _again(m: Machine, old: Job, spec: JobSpec) -> Job:
     m.note("taken_up_again", spec.job, f"it had failed: {old.reason.splitlines()[0] if old.reason else ''}")
     job = Job(spec, generation=old.generation, known=old.known, number=old.number, formed=old.formed)
     job.incidents, job.known_step = old.incidents, old.known_step
+    job.faults, job.skips = old.faults, old.skips
     for member in old.members.values():
         job.enlist(member)
     job.checkpoints, job.savings = old.checkpoints, old.savings
@@ -55,7 +56,7 @@ def pending(m: Machine, job: Job) -> None:
     """Place the job once enough nodes are there."""
     if _remnants(m, job):
         return
-    nodes = gather(m, job, job.spec.nnodes_min, job.spec.nnodes_max)
+    nodes = gather(m, job, formation.least(job.spec), job.spec.nnodes_max)
     if nodes is not None:
         reason = "the first launch" if job.generation is None else "launched again after its end"
         launch_generation(m, job, nodes, reason, restarts=0)
@@ -77,19 +78,91 @@ def _is_lost(m: Machine, node: str) -> bool:
 
 
 def rooms(m: Machine, job: Job) -> list[formation.Room]:
-    """Every connected node, and whether another live job sits on it."""
-    taken = {
-        seat.node for other in m.jobs.values() if other is not job and not other.ended for seat in other.seats
-    }
-    return [
-        formation.Room(node.name, node.slots, node.name not in taken) for node in m.nodes.values() if node.up
-    ]
+    """Every connected node: whether another live job sits on it, or is about to, and what else bars it."""
+    others = _of_others(m, job)
+    version = _version(m, job)
+    return [_room(m, node, node.name not in others, version) for node in m.nodes.values() if node.up]
+
+
+def _room(m: Machine, node: Node, idle: bool, version: str) -> formation.Room:
+    return formation.Room(
+        node.name,
+        node.slots,
+        idle,
+        barred(m, node, version),
+        devices.places(node),
+        standing.last_choice(m, node),
+        node.up_since,
+    )
+
+
+def barred(m: Machine, node: Node, version: str = "") -> str:
+    """Why a connected node takes no new seats; "" when it does."""
+    if node.drain is not None:
+        return "drained" if node.drain.done else "is being drained"
+    if node.cordoned:
+        return f"cordoned: {node.cordoned}"
+    if version and node.version and node.version != version:
+        return f"its agent is holdfast {node.version}, the job's are {version}: install the same"
+    return standing.barred(m, node) or devices.ailing(node)
+
+
+def _version(m: Machine, job: Job) -> str:
+    """The software version of a job's nodes: those it sits on, else the commonest one."""
+    sat_on = [m.nodes[name] for name in job.seat_nodes() if name in m.nodes and m.nodes[name].version]
+    found = [n.version for n in sat_on or m.nodes.values() if n.version and (n.up or sat_on)]
+    return max(found, key=lambda version: (found.count(version), version), default="")
+
+
+def _of_others(m: Machine, job: Job) -> dict[str, None]:
+    taken: dict[str, None] = {}
+    for other in m.jobs.values():
+        if other is job or other.ended:
+            continue
+        taken |= dict.fromkeys(seat.node for seat in other.seats)
+        if other.resize is not None:
+            taken |= dict.fromkeys(spot.node for spot in other.resize.spots)
+    return taken
+
+
+def taken(m: Machine, job: Job, name: str) -> bool:
+    """Whether another live job sits on this node, or is about to."""
+    return name in _of_others(m, job)
+
+
+def serves(m: Machine, job: Job, name: str, ranks: int = 1) -> bool:
+    """Whether so many ranks of a job may be started on a node that it sits on already."""
+    node = m.nodes.get(name)
+    if node is None or not standing.takes(m, job, name) or len(devices.places(node)) < ranks:
+        return False
+    return node.drain is None or m.now < node.drain.by
+
+
+def lacking_without(m: Machine, job: Job, name: str) -> str:
+    """Why a job cannot go on without this node; "" when it can."""
+    left = [node for node in job.seat_nodes() if node != name and m.up(node)]
+    idle = [room for room in rooms(m, job) if room.node not in job.seat_nodes() and room.node != name]
+    spare = formation.fitting(job.spec, idle)
+    if spare and len(left) + 1 >= formation.least(job.spec):
+        return ""
+    if not job.elastic:
+        return f"would lose its ranks on {name}, and its script does not use the SDK: stop it instead"
+    if formation.usable(job.spec, len(left)):
+        return ""
+    return (
+        f"would have {len(left)} of at least {formation.least(job.spec)} nodes: "
+        "add a node, or submit it with a smaller minimum (--nnodes MIN:MAX)"
+    )
 
 
 def gather(m: Machine, job: Job, least: int, most: int) -> list[str] | None:
     """The nodes to place on now: at once with `most`, with `least` after a grace; None: wait."""
+    if m.paused:
+        m.set_phase(job, job.phase, f"nothing new is started while the cluster is critical: {m.paused}")
+        return None
     found = rooms(m, job)
     fit = formation.fitting(job.spec, found)
+    most = formation.usable(job.spec, most) or most
     if len(fit) < least:
         job.gathered_at = None
         phase = JobPhase.PENDING if job.phase is JobPhase.PENDING else JobPhase.PARKED
@@ -102,13 +175,13 @@ def gather(m: Machine, job: Job, least: int, most: int) -> list[str] | None:
         m.set_phase(job, job.phase, f"{len(fit)} nodes are there; waits a little for up to {most}")
         return None
     job.gathered_at = None
-    return fit[:most]
+    return fit[: formation.usable(job.spec, min(len(fit), most)) or most]
 
 
 def launch_generation(m: Machine, job: Job, nodes: list[str], reason: str, restarts: int) -> None:
     """Seat new members on `nodes`, store the generation, and launch them once etcd holds it."""
     names = _names(m, job, nodes)
-    former, job.seats = len(job.seats), list(formation.layout(job.spec, nodes, names))
+    former, job.seats = len(job.seats), list(formation.layout(job.spec, nodes, names, rooms(m, job)))
     if len(job.seats) != former:
         job.shards = {}
     job.number += 1
@@ -187,6 +260,7 @@ def order_launches(m: Machine, job: Job) -> bool:
     for member in job.seated():
         if not member.dead and member.phase in (MemberPhase.LAUNCHED, MemberPhase.WARM):
             all_run = False
+            launches.watch(m, job, member)
             if member.launch is not None:
                 m.order(job, ("launch", member.node, member.name), member.launch)
     return all_run

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from controlplane.core import numbers
 from controlplane.core.model import NO_STEP, WHOLE_STATE, Tier
 from controlplane.core.resume import EVERY, OTHER, Copy
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from controlplane.core.job import Job, Member
     from controlplane.core.machine import Machine, Node
-    from controlplane.core.model import CheckpointRecord, MemberStatus
+    from controlplane.core.model import CheckpointRecord, Generation, MemberStatus
 
 
 WHOLE_OR_SILENT = ("", WHOLE_STATE)
@@ -26,6 +27,7 @@ class Shards:
     words: tuple[str, ...]  # by rank
     readers: dict[str, int]  # by shard, in rank order: the first rank that needs it
     here: dict[tuple[str, str], int]  # (node, shard): the first rank there that needs it
+    recut: bool = False  # the layout is another than that in which the ranks told their words
 
     @property
     def only(self) -> str:
@@ -35,26 +37,86 @@ class Shards:
 
 def shards(m: Machine, job: Job) -> Shards:
     """The shard of every seat: as its member says, or as its rank held it in the generation before."""
+    if recuts(job, len(job.seats) // job.spec.nproc_per_node):
+        return _arranged(job, _recut(job), recut=True)
     known = [_word(job, job.members[seat.member], seat.rank) for seat in job.seats]
     if all(word in WHOLE_OR_SILENT for word in known):
         known = [WHOLE_STATE] * len(known)
     elif any(word in WHOLE_OR_SILENT for word in known):
         left = _left(m, job)
         known = [left.get(r, f"?{r}") if word in WHOLE_OR_SILENT else word for r, word in enumerate(known)]
+    return _arranged(job, known)
+
+
+def _arranged(job: Job, known: list[str], recut: bool = False) -> Shards:
     readers: dict[str, int] = {}
     here: dict[tuple[str, str], int] = {}
     for seat, word in zip(job.seats, known, strict=True):
         readers.setdefault(word, seat.rank)
         here.setdefault((seat.node, word), seat.rank)
-    return Shards(tuple(known), readers, here)
+    return Shards(tuple(known), readers, here, recut)
+
+
+def _former(job: Job) -> list[str]:
+    """What the ranks of the newest generation held, as far as is known."""
+    words = []
+    for seat in job.generation.seats if job.generation else ():
+        member = job.members.get(seat.member)
+        status = member.status if member is not None and member.generation >= max(1, job.cut_at) else None
+        told = status.shard if status is not None and status.rank == seat.rank else ""
+        words.append(job.shards.get(seat.rank, "") or told)
+    return words
+
+
+def sharded(job: Job) -> bool:
+    """Whether ranks hold different parts of the state."""
+    return any(word not in WHOLE_OR_SILENT for word in _former(job))
+
+
+def recuts(job: Job, nodes: int) -> bool:
+    """Whether so many nodes are another layout for state in shards than the newest generation's."""
+    if job.generation is None or not job.generation.store:
+        return False
+    return nodes * job.spec.nproc_per_node != job.generation.world_size and sharded(job)
+
+
+def repeats(job: Job) -> tuple[str, ...]:
+    """The shards of one replica, when each replica was seen to hold the same: then any number of replicas
+    is made of them. () when the state is cut over all ranks."""
+    size = job.spec.nproc_per_node * job.spec.replica_nodes
+    words = _former(job)
+    seen = len(words) >= 2 * size and all(words) and words == words[:size] * (len(words) // size)
+    if seen and words[0] != WHOLE_STATE:
+        job.cut_words = tuple(words[:size])
+    return job.cut_words
+
+
+def torn(job: Job, nodes: int) -> bool:
+    """Whether state in shards cannot go on with so many nodes but from a checkpoint, cut anew."""
+    return recuts(job, nodes) and not repeats(job)
+
+
+def _recut(job: Job) -> list[str]:
+    words = repeats(job)
+    return [words[rank % len(words)] if words else f"?{rank}" for rank in range(len(job.seats))]
+
+
+def relabel(job: Job, generation: Generation) -> None:
+    """Another number of ranks is in etcd: what they hold is known only where replicas repeat."""
+    words = repeats(job)
+    job.cut_at = generation.number
+    job.shards = {rank: words[rank % len(words)] for rank in range(generation.world_size)} if words else {}
 
 
 def _left(m: Machine, job: Job) -> dict[int, str]:
     """What ranks held as far as copies at peers, and members that are gone, tell."""
-    left = {copy.rank: copy.shard for node in m.nodes.values() for copy in node.copies_of(job.name)}
+    kept = [copy for node in m.nodes.values() for copy in node.copies_of(job.name)]
+    left = {copy.rank: copy.shard for copy in kept if copy.generation >= job.cut_at}
     for member in job.members.values():
         status = member.status
-        if status is not None and status.shard not in WHOLE_OR_SILENT and member.generation > 0:
+        if status is None or member.generation < max(1, job.cut_at):
+            continue
+        if status.shard not in WHOLE_OR_SILENT:
             left[status.rank] = status.shard
     return left
 
@@ -64,19 +126,22 @@ def _word(job: Job, member: Member, rank: int) -> str:
     says "all", whatever its rank held before: where others hold shards, that says nothing."""
     status = member.status
     told = status.shard if status is not None and status.rank == rank else ""
-    if told not in WHOLE_OR_SILENT and member.generation > 0:
+    if told not in WHOLE_OR_SILENT and member.generation >= max(1, job.cut_at):
         return told
     return job.shards.get(rank, "") or told
 
 
 def copies(m: Machine, job: Job, need: Shards) -> list[Copy]:
     """Every copy of the state that a coming generation could start from."""
-    return [
+    if need.recut and not job.cut_words:
+        return [*(copy for copy in _living(job, need) if copy.tier is Tier.FRESH), *_checkpoints(job, need)]
+    found = [
         *_living(job, need),
         *_arenas(m, job, need),
         *_peers(m, job, need),
         *_checkpoints(job, need),
     ]
+    return numbers.trusted(job, found) if job.faults else found
 
 
 def birth(job: Job, step: int, generation: int) -> int:
@@ -94,6 +159,8 @@ def generation_met(job: Job) -> bool:
 def _living(job: Job, need: Shards) -> Iterator[Copy]:
     for member in job.seated():
         status, word = member.status, need.words[member.rank]
+        if need.recut and status is not None and status.held_step > NO_STEP and status.shard != word:
+            continue
         if status is not None and status.held_step > NO_STEP:
             born = birth(job, status.held_step, member.generation)
             yield Copy(Tier.DONOR, status.held_step, member.rank, word, born=born)

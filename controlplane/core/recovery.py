@@ -15,7 +15,7 @@ HOPELESS = frozenset(
 )
 """Exceptions that a script which never got anywhere will raise again."""
 
-UNCOUNTED = frozenset({Cause.NODE_LOST, Cause.NODE_RESTARTED})
+UNCOUNTED = frozenset({Cause.NODE_LOST, Cause.NODE_RESTARTED, Cause.CUT, Cause.RESIZED})
 """Causes that are never the script's doing: they do not count as repeats."""
 
 
@@ -32,6 +32,11 @@ class Situation:
     dead: int  # seats without a living member
     nodes_up: bool  # every node of a dead seat can be reached
     spares: bool  # a READY spare stands beside every dead seat
+    shrinks: int = 0  # nodes that the job may go on with at once; 0: it waits, or lacks none
+    missing: str = ""  # the nodes that it would go on without
+    planned: str = ""  # the planned change that this is about: its strategy ...
+    why: str = ""  # ... and its reason
+    on_fault: str = "rollback"  # what is wanted when the numbers are wrong: rollback, stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,11 @@ PLAIN = Rung(
     "the script does not use the SDK: every rank is started again",
 )
 REFORM = Rung(lambda s: s.dead == 0, Strategy.REFORM, "nobody died: the same members re-form")
+SHRINK = Rung(
+    lambda s: not s.nodes_up and s.shrinks > 0,
+    Strategy.SHRINK,
+    "no node has room for the ranks of {missing}: the job goes on with {shrinks} nodes, and grows back",
+)
 AWAIT_NODE = Rung(
     lambda s: not s.nodes_up,
     Strategy.AWAIT_NODE,
@@ -78,10 +88,27 @@ AWAIT_NODE = Rung(
 SPARE = Rung(lambda s: s.spares, Strategy.SPARE, "a warm spare takes each dead rank, survivors stay")
 RESPAWN = Rung(lambda s: True, Strategy.RESPAWN, "no spare is ready: a new process is started in its place")
 
-_PLACES = (PLAIN, REFORM, AWAIT_NODE, SPARE, RESPAWN)
+GROW, MOVE, LEAVE = (
+    Rung(lambda s, strategy=strategy: s.dead == 0 and s.planned == strategy, strategy, "{why}")  # type: ignore[misc]
+    for strategy in (Strategy.GROW, Strategy.MOVE, Strategy.SHRINK)
+)
+
+_PLACES = (PLAIN, REFORM, SHRINK, AWAIT_NODE, SPARE, RESPAWN)
 _COUNTED = (PLAIN_SPENT, REPEATED, *_PLACES)
 
+FAULT_STOPS = Rung(
+    lambda s: s.on_fault == "stop", Strategy.STOP, "the numbers are wrong, and the policy is to stop"
+)
+FAULT_AGAIN = Rung(
+    lambda s: s.repeats > 1, Strategy.STOP, "the numbers are wrong again at the same step, after a roll back"
+)
+ROLLBACK = Rung(
+    lambda s: True, Strategy.ROLLBACK, "the numbers are wrong: all ranks go back to an older state"
+)
+
 LADDERS: dict[Cause, tuple[Rung, ...]] = {
+    Cause.HUNG: _COUNTED,
+    Cause.FAULT: (FAULT_STOPS, FAULT_AGAIN, ROLLBACK),
     Cause.SIGNALED: _COUNTED,
     Cause.EXITED: (HOPELESS_START, *_COUNTED),
     Cause.RAISED: (HOPELESS_START, UNBORN, *_COUNTED),
@@ -91,6 +118,8 @@ LADDERS: dict[Cause, tuple[Rung, ...]] = {
     Cause.BROKEN: _COUNTED,
     Cause.NODE_LOST: _PLACES,
     Cause.NODE_RESTARTED: _PLACES,
+    Cause.CUT: _PLACES,
+    Cause.RESIZED: (GROW, MOVE, LEAVE, *_PLACES),
     Cause.LAUNCH_FAILED: (CANNOT_START, *_COUNTED),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core import nodes, saving
+from controlplane.core import marks, nodes, numbers, quarantine, saving
 from controlplane.core.commit import newest_good
 from controlplane.core.job import ENDED, Job, Member
 from controlplane.core.model import JobPhase, Role
@@ -23,6 +23,7 @@ def elected(m: Machine, event: ev.Elected) -> None:
     if m.term:
         raise AssertionError(f"term {m.term} was led from this book: a new reign takes a new Cluster")
     m.term = event.term
+    m.wall_s = event.wall_s - m.now if event.wall_s else 0.0
     for spec in event.specs:
         m.jobs[spec.job] = Job(spec, reason="read from etcd")
     for state in event.states:
@@ -38,6 +39,9 @@ def elected(m: Machine, event: ev.Elected) -> None:
             _generation(m, m.jobs[generation.job], generation)
     for name in sorted(event.nodes):
         nodes.expect(m, name)
+    marks.take(m, event.marks)
+    quarantine.adopt(m, event.lemons)
+    m.ask_health()
     for job in m.jobs.values():
         _checkpoints(job)
         saving.adopt(m, job)
@@ -47,6 +51,7 @@ def elected(m: Machine, event: ev.Elected) -> None:
 
 def _state(job: Job, state: JobState) -> None:
     job.incidents, job.failures_seen = state.incidents, dict(state.failures_seen)
+    numbers.recall(job, state)
     if state.phase in ENDED:
         job.phase, job.reason = state.phase, state.reason
 

@@ -64,13 +64,14 @@ def part_persisted(m: Machine, event: ev.PartPersisted) -> None:
 
 
 def _refused(m: Machine, job: Job, name: str, reason: str) -> None:
-    """What does not fit is counted and told; the one in flight fails when it is about that one."""
-    m.counts["refused_checkpoint"] = m.counts.get("refused_checkpoint", 0) + 1
+    """What does not fit is counted and noted; the one in flight fails when it is about that one. About
+    others nothing is said: agents tell again what they told a former leader, of what has long gone too."""
     saving = job.savings.get(name)
     if saving is not None:
+        m.counts["refused_checkpoint"] = m.counts.get("refused_checkpoint", 0) + 1
         failed(m, job, saving, reason)
     elif name not in job.checkpoints:
-        m.emit(fx.CheckpointChanged(job.name, name, "failed", reason))
+        m.drop("refused_checkpoint", name, reason)
 
 
 def advance(m: Machine, job: Job, saving: Saving, **changes: object) -> None:

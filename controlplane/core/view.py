@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from controlplane.core import health as health_of
+from controlplane.core import quarantine, standing
 from controlplane.core.commit import newest_good
 from controlplane.core.job import GONE
 from controlplane.core.model import NO_STEP, MemberPhase
@@ -43,6 +45,8 @@ class NodeRow:
     members: int
     last_heard_s: float
     reason: str
+    standing: str = "ok"  # whether it may take seats: ok, last choice, or why not
+    score: float = 0.0  # of its failures, decayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,14 @@ class RankRow:
     generation: int
     step: int
     pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class HealthRow:
+    """The cluster's health: healthy, degraded or critical, with every reason."""
+
+    level: str
+    reasons: tuple[str, ...]
 
 
 def jobs(cluster: Cluster, now: float) -> tuple[JobRow, ...]:
@@ -105,10 +117,23 @@ def nodes(cluster: Cluster, now: float) -> tuple[NodeRow, ...]:
             slots=node.slots,
             members=here.get(name, 0),
             last_heard_s=max(0.0, now - node.heard_at),
-            reason=node.reason or "; ".join(f"{d}: {why}" for d, why in node.bad_devices.items()),
+            standing=standing.word(cluster.machine, node)[0],
+            score=quarantine.decayed(
+                node.lemon, cluster.machine.wall_s + now, cluster.settings.lemon_half_life_s
+            ),
+            reason=node.reason
+            or standing.word(cluster.machine, node)[1]
+            or "; ".join(f"{d}: {why}" for d, why in node.bad_devices.items()),
         )
         for name, node in sorted(cluster.machine.nodes.items())
     )
+
+
+def health(cluster: Cluster, now: float) -> HealthRow:
+    """The cluster's health as it was last looked at, with every reason, worst first."""
+    found = list(cluster.machine.findings.values())
+    reasons = tuple(f"{f.subject}: {f.reason}" if f.subject else f.reason for f in found)
+    return HealthRow(health_of.level(found).value, reasons)
 
 
 def ranks(cluster: Cluster, now: float) -> tuple[RankRow, ...]:

@@ -30,6 +30,9 @@ ORDERS = (
     effects.Replicate,
     effects.Fetch,
     effects.CheckpointTold,
+    effects.CollectStacks,
+    effects.LookAtPeers,
+    effects.Drained,
     effects.Publish,
     effects.Load,
 )
@@ -50,6 +53,9 @@ class Performer:
             effects.Refuse: self._refuse,
             **dict.fromkeys(ORDERS, self._order),
             **dict.fromkeys(TOLD, self._told),
+            effects.Probe: self._told,
+            effects.StacksKept: self._told,  # this, too:
+            effects.Alert: self._told,  # the reign puts others here
             effects.Note: self._note,
         }
         self.term = 0

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from controlplane.core.events import Elected
-from controlplane.core.model import CheckpointRecord, Generation, JobSpec, JobState
+from controlplane.core.model import CheckpointRecord, Generation, JobSpec, JobState, LemonRecord
 from controlplane.wire.records import pack, unpack
 from controlplane.wire.shape import WireError
 
@@ -48,6 +49,9 @@ class Records:
             puts |= self._checkpoint(store.checkpoint)
         if store.forget:
             puts |= self._forget(store.job, store.forget)
+        if store.lemon is not None:
+            gone = not store.lemon.score
+            puts[keys.lemon(store.lemon.node)] = None if gone else pack(store.lemon)
         if store.node:
             document = {"v": 1, "node": store.node, "state": store.node_state, "reason": store.node_reason}
             puts[keys.node(store.node)] = json.dumps(document).encode()
@@ -100,6 +104,8 @@ class Records:
             states=tuple(states),
             generations=tuple(generations),
             checkpoints=tuple(checkpoints),
+            lemons=tuple(_lemons(self.keys, values)),
+            wall_s=time.time(),
         )
 
 
@@ -128,6 +134,17 @@ def _checkpoints(job: str, rows: Mapping[str, bytes]) -> list[CheckpointRecord]:
         except WireError as error:
             log.error("checkpoint record %s of job %s is left out: %s", name, job, error)
     return sorted(found, key=lambda record: (record.step, record.generation))
+
+
+def _lemons(keys: Keyspace, values: Mapping[str, bytes]) -> Iterable[LemonRecord]:
+    """Readable histories of nodes, by name; an unreadable one is logged: the node begins anew."""
+    for key in sorted(values):
+        if not key.startswith(keys.quarantine):
+            continue
+        try:
+            yield unpack(LemonRecord, values[key])
+        except WireError as error:
+            log.error("the history %s is left out: %s", key, error)
 
 
 def _nodes(keys: Keyspace, values: Mapping[str, bytes]) -> Iterable[str]:

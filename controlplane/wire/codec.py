@@ -6,6 +6,7 @@ records' own fields: a message has the fields of its record, less the node it tr
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -39,6 +40,9 @@ Order = (
     | effects.Replicate
     | effects.Fetch
     | effects.CheckpointTold
+    | effects.CollectStacks
+    | effects.LookAtPeers
+    | effects.Drained
     | effects.Publish
     | effects.Load
 )
@@ -92,6 +96,10 @@ _EVENTS: dict[str, Mapping] = {
     "fetched": Mapping(events.Fetched, pb.Fetched, 2, "job member source"),
     "order_failed": Mapping(events.OrderFailed, pb.OrderFailed, 2, "job member"),
     "device": Mapping(events.DeviceReport, pb.Device, 2, "device"),
+    "stacks_collected": Mapping(events.StacksCollected, pb.StacksCollected, 2, "job"),
+    "user_fault": Mapping(events.UserFault, pb.UserFault, 2, "job member kind"),
+    "leaving": Mapping(events.NodeLeaving, pb.Leaving, 2),
+    "peers_looked": Mapping(events.PeersLooked, pb.PeersLooked, 2),
 }
 _ORDERS: dict[str, Mapping] = {
     "launch": Mapping(effects.Launch, pb.Launch, 1, "member"),
@@ -108,6 +116,9 @@ _ORDERS: dict[str, Mapping] = {
     "replicate": Mapping(effects.Replicate, pb.Replicate, 1, "job"),
     "fetch": Mapping(effects.Fetch, pb.Fetch, 1, "member source address"),
     "checkpoint_told": Mapping(effects.CheckpointTold, pb.CheckpointTold, 1, "job member request"),
+    "drained": Mapping(effects.Drained, pb.Drained, 1),
+    "look_at_peers": Mapping(effects.LookAtPeers, pb.LookAtPeers, 1, "job"),
+    "collect_stacks": Mapping(effects.CollectStacks, pb.CollectStacks, 1, "job"),
     "publish": Mapping(effects.Publish, pb.Publish, 1),
     "load": Mapping(effects.Load, pb.Load, 1, "member"),
 }
@@ -115,6 +126,7 @@ _ROWS: dict[type, Mapping] = {
     view.JobRow: Mapping(view.JobRow, pb.JobRow),
     view.NodeRow: Mapping(view.NodeRow, pb.NodeRow),
     view.RankRow: Mapping(view.RankRow, pb.RankRow),
+    view.HealthRow: Mapping(view.HealthRow, pb.HealthRow),
     model.CheckpointRecord: RECORDS[model.CheckpointRecord],
 }
 _BODY_OF_EVENT = {mapping.record: body for body, mapping in _EVENTS.items()}
@@ -169,7 +181,8 @@ def to_coordinator(event: events.Event) -> pb.AgentMessage:
 def hello(joined: events.NodeJoined, cluster: str, term_seen: int, version: str = "") -> pb.AgentMessage:
     """The first message of an agent's stream."""
     more = {"protocol_version": PROTOCOL_VERSION, "cluster": cluster, "term_seen": term_seen}
-    return pb.AgentMessage(hello=_HELLO.write(joined, holdfast_version=version, **more))
+    joined = dataclasses.replace(joined, holdfast_version=version or joined.holdfast_version)
+    return pb.AgentMessage(hello=_HELLO.write(joined, **more))
 
 
 def to_agent(effect: Order, term: int) -> pb.CoordinatorMessage:
@@ -231,5 +244,6 @@ def row_from(kind: type[T], message: Any) -> T:
 
 def status_message(cluster: str, term: int, leader: str, rows: dict[str, Any]) -> pb.StatusReply:
     """The answer of Admin.Status; `rows` by the name of the reply's field."""
+    health = row_message(rows.pop("health")) if "health" in rows else None
     lists = {name: list(map(row_message, values)) for name, values in rows.items()}
-    return pb.StatusReply(cluster=cluster, term=term, leader=leader, **lists)
+    return pb.StatusReply(cluster=cluster, term=term, leader=leader, health=health, **lists)

@@ -14,7 +14,7 @@ class EnvVar(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class JobSpec(_message.Message):
-    __slots__ = ("job", "argv", "cwd", "env", "nnodes_min", "nnodes_max", "nproc_per_node", "spares_per_node", "max_restarts", "storage", "snapshot_every", "checkpoint_every", "full_every", "module", "no_python", "checkpoint_every_s", "checkpoint_auto", "keep_last", "keep_every", "codec", "mirror", "commit_when", "replicas", "scrub_every_s")
+    __slots__ = ("job", "argv", "cwd", "env", "nnodes_min", "nnodes_max", "nproc_per_node", "spares_per_node", "max_restarts", "storage", "snapshot_every", "checkpoint_every", "full_every", "module", "no_python", "checkpoint_every_s", "checkpoint_auto", "keep_last", "keep_every", "codec", "mirror", "commit_when", "replicas", "scrub_every_s", "replica_nodes", "on_nan", "nan_skip_window")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ARGV_FIELD_NUMBER: _ClassVar[int]
     CWD_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,9 @@ class JobSpec(_message.Message):
     COMMIT_WHEN_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     SCRUB_EVERY_S_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_NODES_FIELD_NUMBER: _ClassVar[int]
+    ON_NAN_FIELD_NUMBER: _ClassVar[int]
+    NAN_SKIP_WINDOW_FIELD_NUMBER: _ClassVar[int]
     job: str
     argv: _containers.RepeatedScalarFieldContainer[str]
     cwd: str
@@ -63,7 +66,10 @@ class JobSpec(_message.Message):
     commit_when: str
     replicas: int
     scrub_every_s: float
-    def __init__(self, job: _Optional[str] = ..., argv: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., nnodes_min: _Optional[int] = ..., nnodes_max: _Optional[int] = ..., nproc_per_node: _Optional[int] = ..., spares_per_node: _Optional[int] = ..., max_restarts: _Optional[int] = ..., storage: _Optional[str] = ..., snapshot_every: _Optional[int] = ..., checkpoint_every: _Optional[int] = ..., full_every: _Optional[int] = ..., module: bool = ..., no_python: bool = ..., checkpoint_every_s: _Optional[float] = ..., checkpoint_auto: bool = ..., keep_last: _Optional[int] = ..., keep_every: _Optional[int] = ..., codec: _Optional[str] = ..., mirror: _Optional[str] = ..., commit_when: _Optional[str] = ..., replicas: _Optional[int] = ..., scrub_every_s: _Optional[float] = ...) -> None: ...
+    replica_nodes: int
+    on_nan: str
+    nan_skip_window: int
+    def __init__(self, job: _Optional[str] = ..., argv: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., nnodes_min: _Optional[int] = ..., nnodes_max: _Optional[int] = ..., nproc_per_node: _Optional[int] = ..., spares_per_node: _Optional[int] = ..., max_restarts: _Optional[int] = ..., storage: _Optional[str] = ..., snapshot_every: _Optional[int] = ..., checkpoint_every: _Optional[int] = ..., full_every: _Optional[int] = ..., module: bool = ..., no_python: bool = ..., checkpoint_every_s: _Optional[float] = ..., checkpoint_auto: bool = ..., keep_last: _Optional[int] = ..., keep_every: _Optional[int] = ..., codec: _Optional[str] = ..., mirror: _Optional[str] = ..., commit_when: _Optional[str] = ..., replicas: _Optional[int] = ..., scrub_every_s: _Optional[float] = ..., replica_nodes: _Optional[int] = ..., on_nan: _Optional[str] = ..., nan_skip_window: _Optional[int] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("cause", "message", "exit_code", "signal", "step", "exception", "traceback", "age_s")
@@ -86,7 +92,7 @@ class Failure(_message.Message):
     def __init__(self, cause: _Optional[str] = ..., message: _Optional[str] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., step: _Optional[int] = ..., exception: _Optional[str] = ..., traceback: _Optional[str] = ..., age_s: _Optional[float] = ...) -> None: ...
 
 class MemberStatus(_message.Message):
-    __slots__ = ("member", "job", "phase", "elastic", "role", "generation", "rank", "step", "held_step", "pid", "store", "state_bytes", "snapshot_step", "snapshot_generation", "failure", "no_room", "shard", "snapshot_before", "former_step", "former_generation")
+    __slots__ = ("member", "job", "phase", "elastic", "role", "generation", "rank", "step", "held_step", "pid", "store", "state_bytes", "snapshot_step", "snapshot_generation", "failure", "no_room", "shard", "snapshot_before", "former_step", "former_generation", "stalled_s", "activity")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -107,6 +113,8 @@ class MemberStatus(_message.Message):
     SNAPSHOT_BEFORE_FIELD_NUMBER: _ClassVar[int]
     FORMER_STEP_FIELD_NUMBER: _ClassVar[int]
     FORMER_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STALLED_S_FIELD_NUMBER: _ClassVar[int]
+    ACTIVITY_FIELD_NUMBER: _ClassVar[int]
     member: str
     job: str
     phase: str
@@ -127,7 +135,9 @@ class MemberStatus(_message.Message):
     snapshot_before: int
     former_step: int
     former_generation: int
-    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., phase: _Optional[str] = ..., elastic: bool = ..., role: _Optional[str] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., held_step: _Optional[int] = ..., pid: _Optional[int] = ..., store: _Optional[str] = ..., state_bytes: _Optional[int] = ..., snapshot_step: _Optional[int] = ..., snapshot_generation: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., no_room: _Optional[str] = ..., shard: _Optional[str] = ..., snapshot_before: _Optional[int] = ..., former_step: _Optional[int] = ..., former_generation: _Optional[int] = ...) -> None: ...
+    stalled_s: float
+    activity: str
+    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., phase: _Optional[str] = ..., elastic: bool = ..., role: _Optional[str] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., held_step: _Optional[int] = ..., pid: _Optional[int] = ..., store: _Optional[str] = ..., state_bytes: _Optional[int] = ..., snapshot_step: _Optional[int] = ..., snapshot_generation: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., no_room: _Optional[str] = ..., shard: _Optional[str] = ..., snapshot_before: _Optional[int] = ..., former_step: _Optional[int] = ..., former_generation: _Optional[int] = ..., stalled_s: _Optional[float] = ..., activity: _Optional[str] = ...) -> None: ...
 
 class Placement(_message.Message):
     __slots__ = ("rank", "member", "node", "local_rank")
@@ -157,8 +167,52 @@ class Source(_message.Message):
     shares: int
     def __init__(self, shard: _Optional[str] = ..., tier: _Optional[str] = ..., rank: _Optional[int] = ..., member: _Optional[str] = ..., share: _Optional[int] = ..., shares: _Optional[int] = ...) -> None: ...
 
+class Window(_message.Message):
+    __slots__ = ("first", "end")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    end: int
+    def __init__(self, first: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
+class Collective(_message.Message):
+    __slots__ = ("group", "sequence", "ended", "operation", "bytes")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    sequence: int
+    ended: int
+    operation: str
+    bytes: int
+    def __init__(self, group: _Optional[str] = ..., sequence: _Optional[int] = ..., ended: _Optional[int] = ..., operation: _Optional[str] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class Standing(_message.Message):
+    __slots__ = ("member", "rank", "step", "activity", "since_s", "stalled", "collectives", "frames", "stacks")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    ACTIVITY_FIELD_NUMBER: _ClassVar[int]
+    SINCE_S_FIELD_NUMBER: _ClassVar[int]
+    STALLED_FIELD_NUMBER: _ClassVar[int]
+    COLLECTIVES_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    STACKS_FIELD_NUMBER: _ClassVar[int]
+    member: str
+    rank: int
+    step: int
+    activity: str
+    since_s: float
+    stalled: bool
+    collectives: _containers.RepeatedCompositeFieldContainer[Collective]
+    frames: _containers.RepeatedScalarFieldContainer[str]
+    stacks: str
+    def __init__(self, member: _Optional[str] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., activity: _Optional[str] = ..., since_s: _Optional[float] = ..., stalled: bool = ..., collectives: _Optional[_Iterable[_Union[Collective, _Mapping]]] = ..., frames: _Optional[_Iterable[str]] = ..., stacks: _Optional[str] = ...) -> None: ...
+
 class Resume(_message.Message):
-    __slots__ = ("tier", "step", "rank", "member", "checkpoint", "reason", "sources", "reshard", "born")
+    __slots__ = ("tier", "step", "rank", "member", "checkpoint", "reason", "sources", "reshard", "born", "skip")
     TIER_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -168,6 +222,7 @@ class Resume(_message.Message):
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     RESHARD_FIELD_NUMBER: _ClassVar[int]
     BORN_FIELD_NUMBER: _ClassVar[int]
+    SKIP_FIELD_NUMBER: _ClassVar[int]
     tier: str
     step: int
     rank: int
@@ -177,7 +232,8 @@ class Resume(_message.Message):
     sources: _containers.RepeatedCompositeFieldContainer[Source]
     reshard: bool
     born: int
-    def __init__(self, tier: _Optional[str] = ..., step: _Optional[int] = ..., rank: _Optional[int] = ..., member: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., reshard: bool = ..., born: _Optional[int] = ...) -> None: ...
+    skip: _containers.RepeatedCompositeFieldContainer[Window]
+    def __init__(self, tier: _Optional[str] = ..., step: _Optional[int] = ..., rank: _Optional[int] = ..., member: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., reshard: bool = ..., born: _Optional[int] = ..., skip: _Optional[_Iterable[_Union[Window, _Mapping]]] = ...) -> None: ...
 
 class Generation(_message.Message):
     __slots__ = ("job", "number", "term", "seats", "store", "master", "resume", "reason", "restarts")
@@ -283,6 +339,26 @@ class PeerCopy(_message.Message):
     generation: int
     def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., rank: _Optional[int] = ..., shard: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
+class PeerAddress(_message.Message):
+    __slots__ = ("node", "address")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    address: str
+    def __init__(self, node: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
+
+class PeerSight(_message.Message):
+    __slots__ = ("node", "tries", "failed", "reason")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    TRIES_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    tries: int
+    failed: int
+    reason: str
+    def __init__(self, node: _Optional[str] = ..., tries: _Optional[int] = ..., failed: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class Partner(_message.Message):
     __slots__ = ("member", "node", "address")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
@@ -294,7 +370,7 @@ class Partner(_message.Message):
     def __init__(self, member: _Optional[str] = ..., node: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_version", "cluster", "node", "incarnation", "launcher", "address", "slots", "port", "members", "term_seen", "holdfast_version", "domain", "peer", "copies")
+    __slots__ = ("protocol_version", "cluster", "node", "incarnation", "launcher", "address", "slots", "port", "members", "term_seen", "holdfast_version", "domain", "peer", "copies", "process_timeout_s", "fence_after_s", "orphan_timeout_s")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -309,6 +385,9 @@ class Hello(_message.Message):
     DOMAIN_FIELD_NUMBER: _ClassVar[int]
     PEER_FIELD_NUMBER: _ClassVar[int]
     COPIES_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    FENCE_AFTER_S_FIELD_NUMBER: _ClassVar[int]
+    ORPHAN_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     cluster: str
     node: str
@@ -323,7 +402,10 @@ class Hello(_message.Message):
     domain: str
     peer: str
     copies: _containers.RepeatedCompositeFieldContainer[PeerCopy]
-    def __init__(self, protocol_version: _Optional[int] = ..., cluster: _Optional[str] = ..., node: _Optional[str] = ..., incarnation: _Optional[int] = ..., launcher: _Optional[str] = ..., address: _Optional[str] = ..., slots: _Optional[int] = ..., port: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., term_seen: _Optional[int] = ..., holdfast_version: _Optional[str] = ..., domain: _Optional[str] = ..., peer: _Optional[str] = ..., copies: _Optional[_Iterable[_Union[PeerCopy, _Mapping]]] = ...) -> None: ...
+    process_timeout_s: float
+    fence_after_s: float
+    orphan_timeout_s: float
+    def __init__(self, protocol_version: _Optional[int] = ..., cluster: _Optional[str] = ..., node: _Optional[str] = ..., incarnation: _Optional[int] = ..., launcher: _Optional[str] = ..., address: _Optional[str] = ..., slots: _Optional[int] = ..., port: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., term_seen: _Optional[int] = ..., holdfast_version: _Optional[str] = ..., domain: _Optional[str] = ..., peer: _Optional[str] = ..., copies: _Optional[_Iterable[_Union[PeerCopy, _Mapping]]] = ..., process_timeout_s: _Optional[float] = ..., fence_after_s: _Optional[float] = ..., orphan_timeout_s: _Optional[float] = ...) -> None: ...
 
 class Beat(_message.Message):
     __slots__ = ("seq", "port", "members", "copies")
@@ -513,8 +595,54 @@ class Device(_message.Message):
     reason: str
     def __init__(self, device: _Optional[str] = ..., healthy: bool = ..., reason: _Optional[str] = ...) -> None: ...
 
+class PeersLooked(_message.Message):
+    __slots__ = ("round", "found")
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    found: _containers.RepeatedCompositeFieldContainer[PeerSight]
+    def __init__(self, round: _Optional[int] = ..., found: _Optional[_Iterable[_Union[PeerSight, _Mapping]]] = ...) -> None: ...
+
+class Leaving(_message.Message):
+    __slots__ = ("reason", "deadline_s")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    deadline_s: float
+    def __init__(self, reason: _Optional[str] = ..., deadline_s: _Optional[float] = ...) -> None: ...
+
+class StacksCollected(_message.Message):
+    __slots__ = ("job", "generation", "round", "ranks")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    generation: int
+    round: int
+    ranks: _containers.RepeatedCompositeFieldContainer[Standing]
+    def __init__(self, job: _Optional[str] = ..., generation: _Optional[int] = ..., round: _Optional[int] = ..., ranks: _Optional[_Iterable[_Union[Standing, _Mapping]]] = ...) -> None: ...
+
+class UserFault(_message.Message):
+    __slots__ = ("job", "member", "generation", "step", "kind", "reason", "rollback")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ROLLBACK_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    member: str
+    generation: int
+    step: int
+    kind: str
+    reason: str
+    rollback: bool
+    def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., kind: _Optional[str] = ..., reason: _Optional[str] = ..., rollback: bool = ...) -> None: ...
+
 class AgentMessage(_message.Message):
-    __slots__ = ("hello", "beat", "report", "started", "snapshot_ready", "persisted", "persist_failed", "published", "loaded", "order_failed", "device", "part_persisted", "mirrored", "collected", "scrubbed", "checkpoint_asked", "fetched")
+    __slots__ = ("hello", "beat", "report", "started", "snapshot_ready", "persisted", "persist_failed", "published", "loaded", "order_failed", "device", "part_persisted", "mirrored", "collected", "scrubbed", "checkpoint_asked", "fetched", "peers_looked", "leaving", "stacks_collected", "user_fault")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
@@ -532,6 +660,10 @@ class AgentMessage(_message.Message):
     SCRUBBED_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_ASKED_FIELD_NUMBER: _ClassVar[int]
     FETCHED_FIELD_NUMBER: _ClassVar[int]
+    PEERS_LOOKED_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    STACKS_COLLECTED_FIELD_NUMBER: _ClassVar[int]
+    USER_FAULT_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     beat: Beat
     report: Report
@@ -549,7 +681,11 @@ class AgentMessage(_message.Message):
     scrubbed: Scrubbed
     checkpoint_asked: CheckpointAsked
     fetched: Fetched
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., snapshot_ready: _Optional[_Union[SnapshotReady, _Mapping]] = ..., persisted: _Optional[_Union[Persisted, _Mapping]] = ..., persist_failed: _Optional[_Union[PersistFailed, _Mapping]] = ..., published: _Optional[_Union[Published, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ..., part_persisted: _Optional[_Union[PartPersisted, _Mapping]] = ..., mirrored: _Optional[_Union[Mirrored, _Mapping]] = ..., collected: _Optional[_Union[Collected, _Mapping]] = ..., scrubbed: _Optional[_Union[Scrubbed, _Mapping]] = ..., checkpoint_asked: _Optional[_Union[CheckpointAsked, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ...) -> None: ...
+    peers_looked: PeersLooked
+    leaving: Leaving
+    stacks_collected: StacksCollected
+    user_fault: UserFault
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., snapshot_ready: _Optional[_Union[SnapshotReady, _Mapping]] = ..., persisted: _Optional[_Union[Persisted, _Mapping]] = ..., persist_failed: _Optional[_Union[PersistFailed, _Mapping]] = ..., published: _Optional[_Union[Published, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ..., part_persisted: _Optional[_Union[PartPersisted, _Mapping]] = ..., mirrored: _Optional[_Union[Mirrored, _Mapping]] = ..., collected: _Optional[_Union[Collected, _Mapping]] = ..., scrubbed: _Optional[_Union[Scrubbed, _Mapping]] = ..., checkpoint_asked: _Optional[_Union[CheckpointAsked, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., peers_looked: _Optional[_Union[PeersLooked, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., stacks_collected: _Optional[_Union[StacksCollected, _Mapping]] = ..., user_fault: _Optional[_Union[UserFault, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("cluster", "beat_interval_s")
@@ -588,14 +724,18 @@ class Launch(_message.Message):
     def __init__(self, member: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., role: _Optional[str] = ..., warm_only: bool = ..., rank: _Optional[int] = ..., local_rank: _Optional[int] = ..., generation: _Optional[_Union[Generation, _Mapping]] = ...) -> None: ...
 
 class Interrupt(_message.Message):
-    __slots__ = ("job", "generation", "reason")
+    __slots__ = ("job", "generation", "reason", "gentle", "keep")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    GENTLE_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
     job: str
     generation: int
     reason: str
-    def __init__(self, job: _Optional[str] = ..., generation: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    gentle: bool
+    keep: bool
+    def __init__(self, job: _Optional[str] = ..., generation: _Optional[int] = ..., reason: _Optional[str] = ..., gentle: bool = ..., keep: bool = ...) -> None: ...
 
 class Form(_message.Message):
     __slots__ = ("generation",)
@@ -773,8 +913,36 @@ class Load(_message.Message):
     shares: int
     def __init__(self, member: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., record: _Optional[_Union[CheckpointRecord, _Mapping]] = ..., shard: _Optional[str] = ..., share: _Optional[int] = ..., shares: _Optional[int] = ...) -> None: ...
 
+class LookAtPeers(_message.Message):
+    __slots__ = ("job", "round", "peers")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    PEERS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    round: int
+    peers: _containers.RepeatedCompositeFieldContainer[PeerAddress]
+    def __init__(self, job: _Optional[str] = ..., round: _Optional[int] = ..., peers: _Optional[_Iterable[_Union[PeerAddress, _Mapping]]] = ...) -> None: ...
+
+class Drained(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class CollectStacks(_message.Message):
+    __slots__ = ("job", "generation", "round", "bytes_max")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    generation: int
+    round: int
+    bytes_max: int
+    def __init__(self, job: _Optional[str] = ..., generation: _Optional[int] = ..., round: _Optional[int] = ..., bytes_max: _Optional[int] = ...) -> None: ...
+
 class CoordinatorMessage(_message.Message):
-    __slots__ = ("term", "welcome", "refused", "launch", "interrupt", "form", "kill", "complete", "release", "persist", "publish", "load", "seal", "mirror", "collect", "scrub", "replicate", "fetch", "checkpoint_told")
+    __slots__ = ("term", "welcome", "refused", "launch", "interrupt", "form", "kill", "complete", "release", "persist", "publish", "load", "seal", "mirror", "collect", "scrub", "replicate", "fetch", "checkpoint_told", "look_at_peers", "drained", "collect_stacks")
     TERM_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
@@ -794,6 +962,9 @@ class CoordinatorMessage(_message.Message):
     REPLICATE_FIELD_NUMBER: _ClassVar[int]
     FETCH_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_TOLD_FIELD_NUMBER: _ClassVar[int]
+    LOOK_AT_PEERS_FIELD_NUMBER: _ClassVar[int]
+    DRAINED_FIELD_NUMBER: _ClassVar[int]
+    COLLECT_STACKS_FIELD_NUMBER: _ClassVar[int]
     term: int
     welcome: Welcome
     refused: Refused
@@ -813,7 +984,10 @@ class CoordinatorMessage(_message.Message):
     replicate: Replicate
     fetch: Fetch
     checkpoint_told: CheckpointTold
-    def __init__(self, term: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., form: _Optional[_Union[Form, _Mapping]] = ..., kill: _Optional[_Union[Kill, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., persist: _Optional[_Union[Persist, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., mirror: _Optional[_Union[Mirror, _Mapping]] = ..., collect: _Optional[_Union[Collect, _Mapping]] = ..., scrub: _Optional[_Union[Scrub, _Mapping]] = ..., replicate: _Optional[_Union[Replicate, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., checkpoint_told: _Optional[_Union[CheckpointTold, _Mapping]] = ...) -> None: ...
+    look_at_peers: LookAtPeers
+    drained: Drained
+    collect_stacks: CollectStacks
+    def __init__(self, term: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., form: _Optional[_Union[Form, _Mapping]] = ..., kill: _Optional[_Union[Kill, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., persist: _Optional[_Union[Persist, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., mirror: _Optional[_Union[Mirror, _Mapping]] = ..., collect: _Optional[_Union[Collect, _Mapping]] = ..., scrub: _Optional[_Union[Scrub, _Mapping]] = ..., replicate: _Optional[_Union[Replicate, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., checkpoint_told: _Optional[_Union[CheckpointTold, _Mapping]] = ..., look_at_peers: _Optional[_Union[LookAtPeers, _Mapping]] = ..., drained: _Optional[_Union[Drained, _Mapping]] = ..., collect_stacks: _Optional[_Union[CollectStacks, _Mapping]] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
     __slots__ = ("spec",)
@@ -872,7 +1046,7 @@ class JobRow(_message.Message):
     def __init__(self, job: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., generation: _Optional[int] = ..., world_size: _Optional[int] = ..., step: _Optional[int] = ..., restarts: _Optional[int] = ..., incidents: _Optional[int] = ..., last_checkpoint: _Optional[str] = ..., argv: _Optional[str] = ...) -> None: ...
 
 class NodeRow(_message.Message):
-    __slots__ = ("node", "state", "address", "incarnation", "slots", "members", "last_heard_s", "reason")
+    __slots__ = ("node", "state", "address", "incarnation", "slots", "members", "last_heard_s", "reason", "standing", "score")
     NODE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -881,6 +1055,8 @@ class NodeRow(_message.Message):
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     LAST_HEARD_S_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    STANDING_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
     node: str
     state: str
     address: str
@@ -889,7 +1065,9 @@ class NodeRow(_message.Message):
     members: int
     last_heard_s: float
     reason: str
-    def __init__(self, node: _Optional[str] = ..., state: _Optional[str] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., slots: _Optional[int] = ..., members: _Optional[int] = ..., last_heard_s: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+    standing: str
+    score: float
+    def __init__(self, node: _Optional[str] = ..., state: _Optional[str] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., slots: _Optional[int] = ..., members: _Optional[int] = ..., last_heard_s: _Optional[float] = ..., reason: _Optional[str] = ..., standing: _Optional[str] = ..., score: _Optional[float] = ...) -> None: ...
 
 class RankRow(_message.Message):
     __slots__ = ("job", "rank", "member", "node", "phase", "role", "generation", "step", "pid")
@@ -913,8 +1091,16 @@ class RankRow(_message.Message):
     pid: int
     def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., member: _Optional[str] = ..., node: _Optional[str] = ..., phase: _Optional[str] = ..., role: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., pid: _Optional[int] = ...) -> None: ...
 
+class HealthRow(_message.Message):
+    __slots__ = ("level", "reasons")
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
+    level: str
+    reasons: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, level: _Optional[str] = ..., reasons: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class StatusReply(_message.Message):
-    __slots__ = ("cluster", "term", "leader", "jobs", "nodes", "ranks", "checkpoints")
+    __slots__ = ("cluster", "term", "leader", "jobs", "nodes", "ranks", "checkpoints", "health")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
@@ -922,6 +1108,7 @@ class StatusReply(_message.Message):
     NODES_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     term: int
     leader: str
@@ -929,7 +1116,50 @@ class StatusReply(_message.Message):
     nodes: _containers.RepeatedCompositeFieldContainer[NodeRow]
     ranks: _containers.RepeatedCompositeFieldContainer[RankRow]
     checkpoints: _containers.RepeatedCompositeFieldContainer[CheckpointRecord]
-    def __init__(self, cluster: _Optional[str] = ..., term: _Optional[int] = ..., leader: _Optional[str] = ..., jobs: _Optional[_Iterable[_Union[JobRow, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[NodeRow, _Mapping]]] = ..., ranks: _Optional[_Iterable[_Union[RankRow, _Mapping]]] = ..., checkpoints: _Optional[_Iterable[_Union[CheckpointRecord, _Mapping]]] = ...) -> None: ...
+    health: HealthRow
+    def __init__(self, cluster: _Optional[str] = ..., term: _Optional[int] = ..., leader: _Optional[str] = ..., jobs: _Optional[_Iterable[_Union[JobRow, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[NodeRow, _Mapping]]] = ..., ranks: _Optional[_Iterable[_Union[RankRow, _Mapping]]] = ..., checkpoints: _Optional[_Iterable[_Union[CheckpointRecord, _Mapping]]] = ..., health: _Optional[_Union[HealthRow, _Mapping]] = ...) -> None: ...
+
+class DrainRequest(_message.Message):
+    __slots__ = ("node", "reason", "deadline_s", "force")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    reason: str
+    deadline_s: float
+    force: bool
+    def __init__(self, node: _Optional[str] = ..., reason: _Optional[str] = ..., deadline_s: _Optional[float] = ..., force: bool = ...) -> None: ...
+
+class CordonRequest(_message.Message):
+    __slots__ = ("node", "on", "reason")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    ON_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    on: bool
+    reason: str
+    def __init__(self, node: _Optional[str] = ..., on: bool = ..., reason: _Optional[str] = ...) -> None: ...
+
+class MarkReply(_message.Message):
+    __slots__ = ("outcome", "reason")
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    outcome: str
+    reason: str
+    def __init__(self, outcome: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ReleaseRequest(_message.Message):
+    __slots__ = ("node", "reason")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    reason: str
+    def __init__(self, node: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ReleaseReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class EventsRequest(_message.Message):
     __slots__ = ("follow", "after", "job")

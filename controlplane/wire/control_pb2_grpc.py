@@ -111,6 +111,21 @@ class AdminStub(object):
                 request_serializer=controlplane_dot_wire_dot_control__pb2.AdoptRequest.SerializeToString,
                 response_deserializer=controlplane_dot_wire_dot_control__pb2.AdoptReply.FromString,
                 _registered_method=True)
+        self.Release = channel.unary_unary(
+                '/holdfast.control.v1.Admin/Release',
+                request_serializer=controlplane_dot_wire_dot_control__pb2.ReleaseRequest.SerializeToString,
+                response_deserializer=controlplane_dot_wire_dot_control__pb2.ReleaseReply.FromString,
+                _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/holdfast.control.v1.Admin/Drain',
+                request_serializer=controlplane_dot_wire_dot_control__pb2.DrainRequest.SerializeToString,
+                response_deserializer=controlplane_dot_wire_dot_control__pb2.MarkReply.FromString,
+                _registered_method=True)
+        self.Cordon = channel.unary_unary(
+                '/holdfast.control.v1.Admin/Cordon',
+                request_serializer=controlplane_dot_wire_dot_control__pb2.CordonRequest.SerializeToString,
+                response_deserializer=controlplane_dot_wire_dot_control__pb2.MarkReply.FromString,
+                _registered_method=True)
         self.Submit = channel.unary_unary(
                 '/holdfast.control.v1.Admin/Submit',
                 request_serializer=controlplane_dot_wire_dot_control__pb2.SubmitRequest.SerializeToString,
@@ -137,6 +152,24 @@ class AdminServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Adopt(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Release(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Drain(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Cordon(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -173,6 +206,21 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Adopt,
                     request_deserializer=controlplane_dot_wire_dot_control__pb2.AdoptRequest.FromString,
                     response_serializer=controlplane_dot_wire_dot_control__pb2.AdoptReply.SerializeToString,
+            ),
+            'Release': grpc.unary_unary_rpc_method_handler(
+                    servicer.Release,
+                    request_deserializer=controlplane_dot_wire_dot_control__pb2.ReleaseRequest.FromString,
+                    response_serializer=controlplane_dot_wire_dot_control__pb2.ReleaseReply.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=controlplane_dot_wire_dot_control__pb2.DrainRequest.FromString,
+                    response_serializer=controlplane_dot_wire_dot_control__pb2.MarkReply.SerializeToString,
+            ),
+            'Cordon': grpc.unary_unary_rpc_method_handler(
+                    servicer.Cordon,
+                    request_deserializer=controlplane_dot_wire_dot_control__pb2.CordonRequest.FromString,
+                    response_serializer=controlplane_dot_wire_dot_control__pb2.MarkReply.SerializeToString,
             ),
             'Submit': grpc.unary_unary_rpc_method_handler(
                     servicer.Submit,
@@ -222,6 +270,87 @@ class Admin(object):
             '/holdfast.control.v1.Admin/Adopt',
             controlplane_dot_wire_dot_control__pb2.AdoptRequest.SerializeToString,
             controlplane_dot_wire_dot_control__pb2.AdoptReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Release(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/holdfast.control.v1.Admin/Release',
+            controlplane_dot_wire_dot_control__pb2.ReleaseRequest.SerializeToString,
+            controlplane_dot_wire_dot_control__pb2.ReleaseReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/holdfast.control.v1.Admin/Drain',
+            controlplane_dot_wire_dot_control__pb2.DrainRequest.SerializeToString,
+            controlplane_dot_wire_dot_control__pb2.MarkReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Cordon(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/holdfast.control.v1.Admin/Cordon',
+            controlplane_dot_wire_dot_control__pb2.CordonRequest.SerializeToString,
+            controlplane_dot_wire_dot_control__pb2.MarkReply.FromString,
             options,
             channel_credentials,
             insecure,

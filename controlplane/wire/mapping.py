@@ -130,6 +130,9 @@ for _record, _type, _never_empty in (
     (model.Failure, pb.Failure, ""),
     (model.MemberStatus, pb.MemberStatus, "member job"),
     (model.Placement, pb.Placement, "member node"),
+    (model.Window, pb.Window, ""),
+    (model.Collective, pb.Collective, ""),
+    (model.Standing, pb.Standing, "member"),
     (model.Source, pb.Source, "shard"),
     (model.Resume, pb.Resume, ""),
     (model.Generation, pb.Generation, "job number"),
@@ -137,5 +140,7 @@ for _record, _type, _never_empty in (
     (model.CheckpointPart, pb.CheckpointPart, "job checkpoint shard digest"),
     (model.PeerCopy, pb.PeerCopy, "member job"),
     (model.Partner, pb.Partner, "member node address"),
+    (model.PeerAddress, pb.PeerAddress, "node address"),
+    (model.PeerSight, pb.PeerSight, "node"),
 ):
     RECORDS[_record] = Mapping(_record, _type, 0, _never_empty)

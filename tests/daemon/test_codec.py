@@ -35,19 +35,26 @@ FROM_AGENTS = [
     events.Fetched,
     events.Loaded,
     events.OrderFailed,
+    events.PeersLooked,
+    events.NodeLeaving,
 ]
 OF_THE_SHELL = {
     events.Elected,
     events.NodeJoined,
     events.NodeBroken,
     events.CheckpointsFound,
+    events.ProbeAnswered,
+    events.DcsChanged,
+    events.QuarantineReleased,
+    events.DrainRequested,
+    events.CordonRequested,
     events.JobSubmitted,
     events.JobStopRequested,
     events.Stored,
     events.StoreFailed,
     events.Tick,
 }
-ROWS = [view.JobRow, view.NodeRow, view.RankRow]
+ROWS = [view.JobRow, view.NodeRow, view.RankRow, view.HealthRow]
 _NUMBERS = itertools.count(1)
 
 
@@ -105,7 +112,7 @@ def test_orders_on_the_wire(kind: type, full: bool) -> None:
 
 @pytest.mark.parametrize("full", [True, False])
 def test_hello_welcome_refused(full: bool) -> None:
-    joined = sample(events.NodeJoined, full=full)
+    joined = dataclasses.replace(sample(events.NodeJoined, full=full), holdfast_version="1.2")
     message = codec.parse_agent(codec.hello(joined, "prod", 5, "1.2").SerializeToString())
     assert codec.greeting_from(message) == codec.Greeting(codec.PROTOCOL_VERSION, "prod", 5, "1.2", joined)
     assert codec.order_from(codec.welcome("prod", 1.5, 3)) == codec.Welcome("prod", 1.5)

@@ -44,6 +44,8 @@ def _store(e: fx.Store) -> str:
         parts.append(f"checkpoint={c.id} published={c.published}" + (f" bad={c.bad!r}" if c.bad else ""))
     if e.forget:
         parts.append(f"forget={','.join(e.forget)}")
+    if e.lemon is not None:
+        parts.append(f"lemon={e.lemon.node} score={e.lemon.score:.2f} until={e.lemon.until_s:.0f}")
     if e.node:
         parts.append(f"node={e.node} {e.node_state}")
     return " ".join(parts)
@@ -103,6 +105,10 @@ def _told(e: fx.CheckpointTold) -> str:
     return f"{e.node} {e.member} {e.request} {e.checkpoint} {e.outcome}: {e.reason}"
 
 
+def _gently(e: fx.Interrupt) -> str:
+    return (" gently" if e.gentle else "") + (" keep" if e.keep else "")
+
+
 def _text(text: str) -> str:
     return text.replace("\n", " / ")
 
@@ -112,7 +118,7 @@ SHOW: dict[type[Any], Callable[[Any], str]] = {
     fx.Admit: lambda e: f"{e.node} incarnation={e.incarnation}",
     fx.Refuse: lambda e: f"{e.node} incarnation={e.incarnation}: {e.reason}",
     fx.Launch: _launch,
-    fx.Interrupt: lambda e: f"{e.node} generation={e.generation}: {e.reason}",
+    fx.Interrupt: lambda e: f"{e.node} generation={e.generation}{_gently(e)}: {e.reason}",
     fx.Form: lambda e: f"{e.node} {_generation(e.generation)}",
     fx.Kill: lambda e: f"{e.node} {e.member}: {e.reason}",
     fx.Complete: lambda e: f"{e.node} ok={e.ok}: {_text(e.reason)}",
@@ -123,6 +129,12 @@ SHOW: dict[type[Any], Callable[[Any], str]] = {
     fx.Collect: _collect,
     fx.Scrub: lambda e: f"{e.node} {e.record.id}",
     fx.CheckpointTold: _told,
+    fx.CollectStacks: lambda e: f"{e.node} generation={e.generation} round={e.round}",
+    fx.StacksKept: lambda e: f"step={e.step} of {len(e.ranks)} ranks: {e.summary}",
+    fx.Drained: lambda e: f"{e.node}: {e.reason}",
+    fx.LookAtPeers: lambda e: f"{e.node} round={e.round}: {' '.join(p.node for p in e.peers)}",
+    fx.Probe: lambda e: f"{e.node} at {e.address or 'nowhere'}",
+    fx.Alert: lambda e: f"{e.kind} {e.subject} {'resolved' if e.resolved else e.severity}: {e.reason}",
     fx.Publish: lambda e: f"{e.node} {e.record.id}",
     fx.Load: _load,
     fx.Fetch: lambda e: f"{e.node} {e.member} step={e.step} of {e.source} from {e.address}",

@@ -67,6 +67,15 @@ class Keyspace:
         return self.nodes + _named("node", node)
 
     @property
+    def quarantine(self) -> str:
+        """Prefix of the nodes' histories of failures."""
+        return self.prefix + "quarantine/"
+
+    def lemon(self, node: str) -> str:
+        """One node's history of failures, and until when it is quarantined."""
+        return self.quarantine + _named("node", node)
+
+    @property
     def jobs(self) -> str:
         """Prefix of all jobs' keys."""
         return self.prefix + "jobs/"

@@ -1,0 +1,151 @@
+"""People, and nodes that go away, want a node free of ranks: told apart, answered, and seen to the end.
+
+A drain is a mark on the node; `resizing` moves the ranks at a step boundary. What is left when its time is
+over is moved as if the node were lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core import effects as fx
+from controlplane.core import formation, marks, members, placing
+from controlplane.core.job import ENDED
+from controlplane.core.machine import Drain
+from controlplane.core.model import Cause, Failure, JobPhase
+
+if TYPE_CHECKING:
+    from controlplane.core import events as ev
+    from controlplane.core.job import Job
+    from controlplane.core.machine import Machine, Node
+
+
+def requested(m: Machine, event: ev.DrainRequested) -> None:
+    """A person wants a node drained. Asked for again, only the deadline and force may change."""
+    node = m.nodes.get(event.node)
+    if node is None:
+        known = ", ".join(sorted(m.nodes)) or "none"
+        m.note("drain_refused", event.node, f"there is no node of this name; known are {known}")
+        return
+    lacking = "" if event.force else _lacking(m, node)
+    if lacking:
+        m.note("drain_refused", node.name, f"{lacking}; --force parks the job")
+        return
+    _begin(m, node, Drain(event.reason, m.now + event.deadline_s, False, event.force, m.now))
+
+
+def leaving(m: Machine, event: ev.NodeLeaving) -> None:
+    """A node's agent was told to end: its ranks go elsewhere while there is time."""
+    node = m.nodes[event.node]
+    _begin(m, node, Drain(event.reason, m.now + event.deadline_s, True, True, m.now))
+
+
+def _begin(m: Machine, node: Node, drain: Drain) -> None:
+    old = node.drain
+    if old is not None and not old.done:
+        drain.asked_at, drain.own = old.asked_at, old.own or drain.own
+        drain.by = min(old.by, drain.by)
+        drain.force = drain.force or old.force
+    node.drain = drain
+    if not drain.own:
+        node.cordoned = f"drained: {drain.reason}"
+    m.note("draining", node.name, f"{drain.reason}; until {drain.by - m.now:.0f} s from now")
+    marks.record(m, node)
+    m.deadlines.sooner(("drain", node.name), m.now)
+    _touch_all(m)
+
+
+def cordon(m: Machine, event: ev.CordonRequested) -> None:
+    """A person wants a node to take no new seats, or to take them again. The latter ends a drain, too."""
+    node = m.nodes.get(event.node)
+    if node is None:
+        known = ", ".join(sorted(m.nodes)) or "none"
+        m.note("cordon_refused", event.node, f"there is no node of this name; known are {known}")
+        return
+    node.cordoned = (event.reason or "by hand") if event.on else ""
+    if not event.on:
+        node.drain = None
+        node.up_since = m.now if node.up else node.up_since
+    m.note("cordoned" if event.on else "uncordoned", node.name, event.reason)
+    marks.record(m, node)
+    _touch_all(m)
+
+
+def new_life(m: Machine, node: Node) -> None:
+    """A node that went away by itself is back: it may be used again."""
+    if node.drain is not None and node.drain.own:
+        node.drain = None
+
+
+def _lacking(m: Machine, node: Node) -> str:
+    """Why some job cannot do without this node; "" when all can."""
+    for job in jobs_on(m, node.name):
+        reason = placing.lacking_without(m, job, node.name)
+        if reason:
+            return f"job {job.name} {reason}"
+    return ""
+
+
+def jobs_on(m: Machine, name: str) -> list[Job]:
+    """Living jobs that have seats on a node."""
+    return [job for job in m.jobs.values() if job.phase not in ENDED and name in job.seat_nodes()]
+
+
+def deadline(m: Machine, name: str) -> None:
+    """Look at a drain: release the node when nobody needs it, take it by force when its time is over."""
+    node = m.nodes[name]
+    drain = node.drain
+    if drain is None or drain.done:
+        return
+    living = [(job, mb) for job, mb in m.members_of(name) if mb.alive and not mb.dead]
+    if not jobs_on(m, name) and not living:
+        _release(m, node, drain)
+        return
+    if m.now >= drain.by:
+        _take(m, node, drain)
+    m.deadlines.sooner(("drain", name), min(m.now + m.settings.retry_s, max(drain.by, m.now + 0.1)))
+
+
+def _release(m: Machine, node: Node, drain: Drain) -> None:
+    drain.done = True
+    m.note("node_drained", node.name, f"{drain.reason}; after {m.now - drain.asked_at:.1f} s no rank is left")
+    if node.up:
+        m.emit(fx.Drained(node.name, drain.reason))
+
+
+def _take(m: Machine, node: Node, drain: Drain) -> None:
+    """Time is over: what still sits there counts as lost with the node."""
+    for job in jobs_on(m, node.name):
+        seated = [mb for mb in job.seated() if mb.node == node.name and not mb.dead]
+        if job.phase is JobPhase.STORING or not seated:
+            continue
+        if not drain.force and placing.lacking_without(m, job, node.name):
+            drain.by = m.now + m.settings.resize_every_s
+            m.note("drain_waits", node.name, f"job {job.name} has nowhere to go: --force would park it")
+            return
+        message = f"node {node.name} is drained, and its time is over: {drain.reason}"
+        for member in seated:
+            members.bury(m, job, member, Failure(Cause.NODE_LOST, message))
+            members.kill(m, job, member, message)
+
+
+def tidy(m: Machine, job: Job) -> None:
+    """Processes of this job on nodes that it has left end there, and their memory goes."""
+    own = job.seat_nodes()
+    wanted = [spot.node for spot in job.resize.spots] if job.resize is not None else []
+    for name, here in job.by_node.items():
+        node = m.nodes.get(name)
+        if name in own or name in wanted or node is None or not node.up:
+            continue
+        left = node.drain is not None or node.cordoned or placing.taken(m, job, name) or full(job)
+        if left and any(mb.alive for mb in here.values()):
+            m.order(job, ("leave", name), fx.Complete(name, job.name, True, "the job has left this node"))
+
+
+def full(job: Job) -> bool:
+    """Whether it has all the nodes it may have."""
+    return len(job.seat_nodes()) >= formation.usable(job.spec, job.spec.nnodes_max)
+
+
+def _touch_all(m: Machine) -> None:
+    for job in m.jobs.values():
+        m.touch(job)

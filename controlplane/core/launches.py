@@ -1,0 +1,30 @@
+"""A launcher that does not start what it was told to: its node is held down, and the seat judged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core import members, standing
+from controlplane.core.model import Cause, Failure, MemberPhase
+
+if TYPE_CHECKING:
+    from controlplane.core.job import Job, Member
+    from controlplane.core.machine import Machine
+
+
+def watch(m: Machine, job: Job, member: Member) -> None:
+    """A process that was ordered must be seen within the launch timeout. The time of a node that is away
+    does not count, nor does that of a warm interpreter, which is there."""
+    limit_s = m.settings.launch_timeout_s
+    if not m.up(member.node) or member.phase is not MemberPhase.LAUNCHED or member.launch is None:
+        member.launch_by = 0.0
+        return
+    if not member.launch_by:
+        member.launch_by = m.now + limit_s
+    if m.now < member.launch_by:
+        m.wake(job, member.launch_by)
+        return
+    message = f"the launcher of {member.node} has not started it within {limit_s:.0f} s"
+    standing.hold(m, m.nodes[member.node], m.settings.hold_max_s, message)
+    members.bury(m, job, member, Failure(Cause.SILENT, message, age_s=limit_s))
+    members.kill(m, job, member, message)

@@ -1,0 +1,35 @@
+"""What a node is marked with (cordons, excluded devices), kept in etcd beside its state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core import effects as fx
+from controlplane.core.machine import Node
+from controlplane.core.model import NodeMarks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from controlplane.core.machine import Machine
+
+
+def of(node: Node) -> NodeMarks:
+    """As etcd keeps them."""
+    return NodeMarks(node.name, node.cordoned, tuple(sorted(node.excluded.items())))
+
+
+def record(m: Machine, node: Node) -> None:
+    """Have etcd hold a node's state and marks; overtaken ones are not written."""
+    state, reason, marks = node.state, node.reason, of(node)
+    effect = fx.Store(0, 0, node=node.name, node_state=state, node_reason=reason, marks=marks)
+    m.store(f"node/{node.name}", effect, wanted=lambda: node.state == state and of(node) == marks)
+
+
+def take(m: Machine, all_marks: Iterable[NodeMarks]) -> None:
+    """What a former leader has marked holds on."""
+    for marks in all_marks:
+        if not (marks.cordoned or marks.devices):
+            continue
+        node = m.nodes.setdefault(marks.node, Node(marks.node, state="lost", reason="not seen yet"))
+        node.cordoned, node.excluded = marks.cordoned, dict(marks.devices)

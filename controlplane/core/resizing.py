@@ -1,0 +1,234 @@
+"""Planned changes of a job's places: it grows onto nodes that stand, leaves nodes that are drained, moves off
+devices that are bad. The new members are brought to the barrier while the others train on; then all stop at a
+step boundary, once, and go on together. Nothing is lost by it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from controlplane.core import effects as fx
+from controlplane.core import growing, incidents, reach, releasing, saving
+from controlplane.core.failures import Evidence
+from controlplane.core.job import GONE, IN_GENERATION, Member
+from controlplane.core.model import (
+    NO_RANK,
+    NO_STEP,
+    Cause,
+    Failure,
+    JobPhase,
+    MemberPhase,
+    Placement,
+    Role,
+    Strategy,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from controlplane.core.formation import Spot
+    from controlplane.core.job import Job
+    from controlplane.core.machine import Machine
+
+WARM, HALT, SAVE = "warm", "halt", "save"
+
+
+@dataclass(slots=True)
+class Resize:
+    """One planned change. `spots`: the places of the coming ranks, by rank; times in s."""
+
+    strategy: Strategy
+    reason: str
+    spots: tuple[Spot, ...]
+    begun_at: float
+    stage: str = WARM
+    fresh: dict[Spot, str] = field(default_factory=dict)  # members that stand ready for their places
+    keep: bool = False  # the state has to be durable before the places change
+    hard_at: float = 0.0  # whoever has not stopped by then is interrupted
+    met: bool = False  # somebody waits at the barrier
+    save_by: float = 0.0
+    saved: str = ""  # id of the checkpoint that was made for it
+    durable: bool = False  # it is committed, and visible
+
+
+def tend(m: Machine, job: Job) -> None:
+    """While the job trains: plan a change when there is reason to, and bring newcomers to the barrier."""
+    if job.phase is not JobPhase.RUNNING or not calm(job):
+        return
+    if job.resize is None:
+        job.resize = growing.plan(m, job)
+    if job.resize is not None:
+        _warm(m, job, job.resize)
+
+
+def calm(job: Job) -> bool:
+    """Whether it trains in a whole generation and nothing is wrong."""
+    if job.incident is not None or job.fresh or not job.elastic or job.generation is None:
+        return False
+    if not job.generation.store or job.storing is not None:
+        return False
+    return not any(mb.dead or mb.done or mb.phase is not MemberPhase.RUNNING for mb in job.seated())
+
+
+def _warm(m: Machine, job: Job, resize: Resize) -> None:
+    """See the newcomers to the barrier; a place that turns out not to be one ends the plan."""
+    taken = {(seat.node, seat.local_rank) for seat in job.seats}
+    coming = [spot for spot in resize.spots if (spot.node, spot.local_rank) not in taken]
+    gone = [spot.node for spot in coming if not m.up(spot.node)]
+    dead = [name for name in resize.fresh.values() if _is_gone(job, name)]
+    if gone or dead:
+        _drop(m, job, f"{gone[0]} went away" if gone else f"{dead[0]} ended before it was ready")
+        return
+    for spot in coming:
+        if spot not in resize.fresh:
+            resize.fresh[spot] = _newcomer(m, job, resize, spot)
+    for name in resize.fresh.values():
+        _order(m, job, job.members[name])
+    if all(job.members[name].phase is MemberPhase.READY for name in resize.fresh.values()):
+        _go(m, job, resize)
+
+
+def _is_gone(job: Job, name: str) -> bool:
+    member = job.members.get(name)
+    return member is None or member.dead or member.phase in GONE
+
+
+def _newcomer(m: Machine, job: Job, resize: Resize, spot: Spot) -> str:
+    """A spare process that stands there already, or a new one."""
+    used = set(resize.fresh.values())
+    for member in job.by_node.get(spot.node, {}).values():
+        fit = member.role is Role.SPARE and not member.dead and member.phase not in GONE
+        if fit and member.name not in used and member.phase not in IN_GENERATION:
+            return member.name
+    member = Member(m.new_member(job.name), job.name, spot.node, Role.SPARE)
+    member.launch = fx.Launch(
+        spot.node, member.name, job.spec, Role.SPARE, local_rank=spot.local_rank, generation=job.generation
+    )
+    job.enlist(member)
+    return member.name
+
+
+def _order(m: Machine, job: Job, member: Member) -> None:
+    if member.launch is not None and member.phase in (MemberPhase.LAUNCHED, MemberPhase.WARM):
+        m.order(job, ("launch", member.node, member.name), member.launch)
+
+
+def _go(m: Machine, job: Job, resize: Resize) -> None:
+    """Everything stands ready: stop at a step boundary. From here on it is an incident like any other."""
+    resize.stage, resize.hard_at = HALT, m.now + m.settings.stop_timeout_s
+    resize.keep = bool(job.spec.storage) and reach.sharded(job) and not reach.repeats(job)
+    failure = Failure(Cause.RESIZED, resize.reason, step=job.known_step)
+    job.incidents_before += 1  # nothing has failed: it says nothing about the time between failures
+    job.fresh.append(Evidence(m.now, failure))
+    m.touch(job)
+
+
+def _drop(m: Machine, job: Job, reason: str) -> None:
+    """Not now: it is planned anew after a while."""
+    assert job.resize is not None
+    m.note("resize_dropped", job.name, f"{job.resize.reason}: {reason}")
+    job.resize, job.resize_at = None, m.now + m.settings.resize_every_s
+    m.wake(job, job.resize_at)
+
+
+def overtaken(job: Job, fresh: Sequence[Evidence]) -> None:
+    """Something failed meanwhile: recovery comes first, the change is planned anew after it."""
+    if job.resize is not None and any(each.failure.cause is not Cause.RESIZED for each in fresh):
+        job.resize = None
+
+
+def gentle(m: Machine, job: Job) -> bool:
+    """Whether members are to stop at the end of their step, not in its midst."""
+    resize = job.resize
+    return resize is not None and resize.stage == HALT and m.now < resize.hard_at
+
+
+def holds(m: Machine, job: Job) -> bool:
+    """While the job is stopped for a change: see everybody to the barrier, the state made durable where that
+    is needed, then change the places. True while there is something to wait for."""
+    resize = job.resize
+    if resize is None or resize.stage == WARM:
+        return False
+    if resize.stage == HALT and _halting(m, job, resize):
+        return True
+    if resize.stage == SAVE and _saving(m, job, resize):
+        return True
+    job.resize = None
+    if resize.strategy is Strategy.GROW and resize.keep and not resize.durable:
+        m.note("resize_dropped", job.name, f"{resize.reason}: the state could not be made durable before")
+        job.resize_at = m.now + m.settings.resize_every_s
+        return False
+    if any(_is_gone(job, name) or not m.up(job.members[name].node) for name in resize.fresh.values()):
+        m.note("resize_dropped", job.name, f"{resize.reason}: who stood ready is gone")
+        job.resize_at = m.now + m.settings.resize_every_s
+        return False
+    names = {(seat.node, seat.local_rank): seat.member for seat in job.seats}
+    reseat(m, job, [
+        Placement(rank, names.get((s.node, s.local_rank)) or resize.fresh[s], s.node, s.local_rank)
+        for rank, s in enumerate(resize.spots)
+    ])  # fmt: skip
+    job.resize_at = m.now + m.settings.resize_every_s
+    return False
+
+
+def _halting(m: Machine, job: Job, resize: Resize) -> bool:
+    """Wait for the end of everyone's step; who has not come soon after the first is interrupted."""
+    seated = job.seated()
+    behind = [mb for mb in seated if mb.phase in IN_GENERATION]
+    if not resize.met and len(behind) < len(seated):
+        resize.met = True
+        resize.hard_at = min(resize.hard_at, m.now + m.settings.gentle_s)
+    job.stop_by = resize.hard_at + m.settings.stop_timeout_s
+    if not behind:
+        if not all(incidents.at_barrier(m, job, mb) for mb in seated):
+            m.wake(job, m.now + m.settings.retry_s)
+            return True
+        resize.stage, resize.save_by = SAVE, m.now + m.settings.final_checkpoint_timeout_s
+        return False
+    m.wake(job, resize.hard_at)
+    incidents.interrupt(m, job, resize.reason, behind)
+    if m.now >= resize.hard_at:
+        incidents.kill_stuck(m, job, behind)
+    return True
+
+
+def _saving(m: Machine, job: Job, resize: Resize) -> bool:
+    """State in shards has to be durable before it can be cut anew. True while that is under way."""
+    steps = {mb.status.held_step if mb.status else NO_STEP for mb in job.seated()}
+    if not resize.keep or len(steps) != 1 or job.generation is None:
+        return False
+    step = steps.pop()
+    name = f"{step}-{job.generation.number}"
+    record = job.checkpoints.get(name)
+    resize.durable = step <= 0 or (record is not None and record.published and not record.bad)
+    if resize.durable or (record is not None and record.bad):
+        return False
+    if m.now >= resize.save_by:
+        m.note("resize_unsaved", job.name, f"step {step} was not durable in time: an older one has to do")
+        return False
+    m.wake(job, min(resize.save_by, m.now + m.settings.retry_s))
+    if name in job.savings:
+        return True
+    if resize.saved:  # it was begun, and failed
+        return False
+    releasing.from_statuses(job)
+    releasing.tend(m, job)
+    if releasing.held_by_all(job, step) and not saving.blocked(job):
+        saving.begin(m, job, step)
+        resize.saved = name
+    return True
+
+
+def reseat(m: Machine, job: Job, seats: list[Placement]) -> None:
+    """The layout that is wanted from now on. Who has no seat in it is a spare process, or dead."""
+    staying = {seat.member for seat in seats}
+    for seat in job.seats:
+        if seat.member not in staying:
+            leaver = job.members[seat.member]
+            leaver.rank, leaver.role = NO_RANK, Role.SPARE
+    job.seats, job.snapshots = seats, {}
+    for seat in seats:
+        member = job.members[seat.member]
+        member.rank, member.role = seat.rank, Role.RANK
+    job.replan = True
+    m.touch(job)

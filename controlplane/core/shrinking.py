@@ -1,0 +1,107 @@
+"""Nodes are gone and no others are there: after a grace the job goes on with those that are left."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from controlplane.core import effects as fx
+from controlplane.core import failures, formation, incidents, placing, reach, recovery, resizing
+from controlplane.core.commit import newest_good
+from controlplane.core.model import JobPhase, Plan, Strategy
+
+if TYPE_CHECKING:
+    from controlplane.core.job import Job
+    from controlplane.core.machine import Machine
+
+
+def wanting(m: Machine, job: Job) -> list[str]:
+    """The nodes of dead seats that will not be filled where they are: given up, or unfit for them."""
+    found: dict[str, int] = {}
+    for seat in job.seats:
+        if job.members[seat.member].dead:
+            found[seat.node] = 0
+    for seat in job.seats:
+        if seat.node in found:
+            found[seat.node] += 1
+    return [name for name, ranks in found.items() if _given_up(m, job, name, ranks)]
+
+
+def _given_up(m: Machine, job: Job, name: str, ranks: int) -> bool:
+    node = m.nodes.get(name)
+    if node is None or node.state == "lost":
+        return True
+    return node.up and not placing.serves(m, job, name, ranks)
+
+
+def possible(m: Machine, job: Job) -> int:
+    """How many nodes the job may go on with now without those that it lacks; 0: it may not."""
+    since = m.now if job.short_since is None else job.short_since
+    if m.now < since + m.settings.shrink_after_s or _spare(m, job):
+        return 0
+    return 0 if lacking(m, job) else len(_left(m, job))
+
+
+def _spare(m: Machine, job: Job) -> bool:
+    own = job.seat_nodes()
+    return any(room.node not in own and room.takes(job.spec.nproc_per_node) for room in placing.rooms(m, job))
+
+
+def _left(m: Machine, job: Job) -> list[str]:
+    return formation.whole_replicas(job.seat_nodes(), job.spec.replica_nodes, wanting(m, job))
+
+
+def lacking(m: Machine, job: Job) -> str:
+    """Why the job does not go on without its missing nodes; "" when it may."""
+    missing, left = wanting(m, job), _left(m, job)
+    if not missing or not job.elastic or job.relaunch:
+        return "its nodes are expected back"
+    if m.paused:
+        return f"the cluster is critical: {m.paused}"
+    if not formation.usable(job.spec, len(left)):
+        return f"{len(left)} of at least {formation.least(job.spec)} nodes are left"
+    if reach.torn(job, len(left)) and newest_good(job.checkpoints.values()) is None:
+        return "its state is in shards, and there is no checkpoint to cut anew for fewer ranks"
+    return ""
+
+
+def tend(m: Machine, job: Job) -> None:
+    """While the job is stopped: shrink when it has waited long enough."""
+    missing = wanting(m, job)
+    if not missing:
+        job.short_since = None
+        return
+    if job.short_since is None:
+        job.short_since = m.now
+    at = job.short_since + m.settings.shrink_after_s
+    if m.now < at:
+        m.wake(job, at)
+    elif possible(m, job):
+        _shrink(m, job, missing)
+
+
+def _shrink(m: Machine, job: Job, missing: list[str]) -> None:
+    left = _left(m, job)
+    if job.incident is not None and job.incident.plan.strategy is not Strategy.SHRINK:
+        _judge(m, job, missing, len(left))
+    seats = [seat for node in left for seat in job.seats if seat.node == node]
+    cut = reach.torn(job, len(left))
+    resizing.reseat(m, job, [dataclasses.replace(seat, rank=rank) for rank, seat in enumerate(seats)])
+    job.short_since = None
+    job.resize_at = m.now + m.settings.resize_every_s
+    reason = recovery.SHRINK.reason.format(missing=", ".join(missing), shrinks=len(left))
+    if cut:
+        reason += "; its shards are cut anew from the newest checkpoint"
+    m.set_phase(job, JobPhase.STOPPING, reason)
+
+
+def _judge(m: Machine, job: Job, missing: list[str], left: int) -> None:
+    """No new evidence, but the time is over: another plan for the same verdict."""
+    assert job.incident is not None
+    verdict = failures.judge(job.name, job.evidence, job.seats)
+    drop = tuple(seat.member for seat in job.seats if job.members[seat.member].dead)
+    reason = recovery.SHRINK.reason.format(missing=", ".join(missing), shrinks=left)
+    plan = Plan(job.name, Strategy.SHRINK, drop, (), reason)
+    job.incident = dataclasses.replace(job.incident, verdict=verdict, plan=plan)
+    m.emit(fx.Judged(verdict, plan, job.incident.id))
+    incidents.tell(m, job, {})
