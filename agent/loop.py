@@ -139,6 +139,7 @@ class _Shell:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await node.gate.close()
+        await node.looks.stop()
         await node.peers.stop()
         await node.snapshots.close()
         await node.arenas.close()

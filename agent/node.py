@@ -22,6 +22,7 @@ from agent.link import Link, Peer
 from agent.members import Member, Members
 from agent.orders import Orders
 from agent.outputs import Outputs
+from agent.peer_looks import Looks
 from agent.peers import Peers
 from agent.ports import OfferedPort
 from agent.ranks import Ranks
@@ -68,6 +69,7 @@ class Node:
             room=self.arenas.rooms.room,
             loaded=self._loaded,
         )
+        self.looks = Looks(name, self.incarnation, self.tell)
         self.outputs = Outputs() if settings.show_output else None
         self.orders = Orders(self)
         self._ranks = Ranks(self)

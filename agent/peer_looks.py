@@ -1,0 +1,86 @@
+"""Which peers this node reaches: each is dialled several times, and what was found is told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from controlplane.core import events
+from controlplane.core.model import PeerSight
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controlplane.core import effects
+    from controlplane.core.model import PeerAddress
+
+TRIES = 3
+TRY_S = 1.0
+"""A connection not made within this got no answer: a lost SYN is sent again after one second."""
+PAUSE_S = 0.1
+PEERS_MAX = 256
+log = logging.getLogger("holdfast.agent.peers")
+
+
+class Looks:
+    """Carries out LookAtPeers; a newer one of the same job replaces one that is under way."""
+
+    def __init__(self, node: str, incarnation: int, tell: Callable[[events.Event], None]) -> None:
+        self._node, self._incarnation, self._tell = node, incarnation, tell
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def order(self, order: effects.LookAtPeers) -> None:
+        """Dial these peers now; answered by PeersLooked."""
+        older = self._tasks.get(order.job)
+        if older is not None:
+            older.cancel()
+        task = asyncio.get_running_loop().create_task(self._look(order))
+        self._tasks[order.job] = task
+        task.add_done_callback(lambda done: self._forget(order.job, done))
+
+    async def stop(self) -> None:
+        """End every look."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _forget(self, job: str, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(job) is task:
+            del self._tasks[job]
+
+    async def _look(self, order: effects.LookAtPeers) -> None:
+        found = await asyncio.gather(*(sight(peer) for peer in order.peers[:PEERS_MAX]))
+        for each in found:
+            if each.failed:
+                log.warning(
+                    "%s is not reached: %d of %d, %s", each.node, each.failed, each.tries, each.reason
+                )
+        self._tell(events.PeersLooked(self._node, self._incarnation, order.round, tuple(found)))
+
+
+async def sight(peer: PeerAddress, tries: int = TRIES, try_s: float = TRY_S) -> PeerSight:
+    """Dial one peer `tries` times."""
+    failed, reason = 0, ""
+    for attempt in range(tries):
+        if attempt:
+            await asyncio.sleep(PAUSE_S)
+        trouble = await dial(peer.address, try_s)
+        if trouble:
+            failed, reason = failed + 1, trouble
+    return PeerSight(peer.node, tries, failed, reason)
+
+
+async def dial(address: str, timeout_s: float) -> str:
+    """Connect and hang up. Returns "" when somebody answered, else why not."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(timeout_s):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except TimeoutError:
+        return f"no answer within {timeout_s:g} s"
+    except (OSError, ValueError) as error:
+        return str(error)
+    writer.close()
+    return ""
