@@ -89,6 +89,28 @@ class CoordinatorSettings(EtcdSettings):
     join_grace_s: float = setting(
         10.0, "with the minimum of nodes there, wait so long for more", unit="s", minimum=0
     )
+    launch_timeout_s: float = setting(
+        120.0, "a launcher that has not started a process within this is silent", unit="s", minimum=1
+    )
+    mass_loss_ratio: float = setting(
+        0.3,
+        "when more of the nodes than this fall silent within one node timeout, no node is given up before "
+        "each was asked directly; 1: never. Fewer than 4 nodes know no mass loss",
+        minimum=0,
+    )
+    brake_max_s: float = setting(
+        30.0, "for so long at most, decisions are paused by a mass loss", unit="s", minimum=1
+    )
+    lemon_score: float = setting(
+        3.0, "a node whose failures weigh more than this is the last choice for seats", minimum=0.1
+    )
+    quarantine_s: float = setting(86400.0, "for so long it is", unit="s", minimum=1)
+    pause_when_critical: bool = setting(False, "start nothing new while the cluster's health is critical")
+    alert_webhook: str = setting(
+        "",
+        "URL that is told of the cluster's health: Alertmanager's own (.../api/v2/alerts), or one that takes "
+        "what Alertmanager sends to webhooks; empty: nobody",
+    )
 
 
 @dataclass(frozen=True, slots=True)

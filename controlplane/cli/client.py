@@ -57,6 +57,10 @@ class Admin:
         """End a job. Raises UnreachableError, CliError."""
         await self._ask("Stop", pb.StopRequest(job=job, reason=reason))
 
+    async def release(self, node: str, reason: str) -> None:
+        """Have a node's failures forgotten. Raises UnreachableError, CliError."""
+        await self._ask("Release", pb.ReleaseRequest(node=node, reason=reason))
+
     async def adopt(self, job: str, records: Sequence[CheckpointRecord]) -> pb.AdoptReply:
         """Have it know these checkpoints. Raises UnreachableError, CliError."""
         rows = [row_message(record) for record in records]

@@ -33,6 +33,7 @@ COMMANDS = {
     "checkpoint": Command(
         "checkpoint.command", "checkpoints on a storage: list, show, verify, diff, gc, adopt, export"
     ),
+    "quarantine": Command("quarantine", "which nodes are the last choice for seats and why; release one"),
     "plan": Command("plan", "rank the parallel layouts that a cluster can run a model with"),
     "coordinator": Command("daemons", "the coordinator process"),
     "agent": Command("daemons", "the agent process of one node"),

@@ -87,6 +87,10 @@ async def _status(values: argparse.Namespace) -> int:
 def overview(reply: pb.StatusReply) -> str:
     """A whole answer as text."""
     parts = [f"cluster {reply.cluster}, led by {reply.leader or 'nobody'}, term {reply.term}"]
+    if reply.health.level:
+        parts.append(
+            "\n".join([f"health: {reply.health.level}", *(f"  {why}" for why in reply.health.reasons)])
+        )
     for name, table in (("jobs", JOBS), ("nodes", NODES), ("ranks", RANKS)):
         rows = table.rows(reply)
         parts.append(plain(table.headings(), rows) if rows else f"no {name}")

@@ -90,6 +90,8 @@ NODES = Table(
     (
         ("NODE", lambda row: row.node),
         ("STATE", lambda row: row.state),
+        ("STANDING", lambda row: row.standing or "ok"),
+        ("SCORE", lambda row: f"{row.score:.1f}"),
         ("ADDRESS", lambda row: _text(row.address)),
         ("SLOTS", lambda row: str(row.slots)),
         ("PROCESSES", lambda row: str(row.members)),

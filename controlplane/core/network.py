@@ -2,7 +2,7 @@
 
 What each says of the others is put together by pure functions. Where two nodes do not reach each other, one
 of them has to go: the larger side stays, of equals the one that has rank 0, which is where all meet. The
-other is fenced and parks; it is asked again and again whether it reaches them, and takes seats when it does."""
+other is fenced and parks; it is asked again and again whether it reaches them, and is free when it does."""
 
 from __future__ import annotations
 

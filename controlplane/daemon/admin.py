@@ -86,6 +86,22 @@ class Admin(AdminServicer):
         reign = await self._leading(context)
         return reign.status(self._front.address)
 
+    async def Release(self, request: pb.ReleaseRequest, context: Any) -> pb.ReleaseReply:
+        """Give a quarantined node its good name back; answered once etcd has forgotten its failures."""
+        reign = await self._leading(context)
+        known = {row.node: row for row in view.nodes(reign.core, time.monotonic())}
+        if request.node not in known:
+            names = ", ".join(known) or "none"
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND, f"there is no node {request.node!r:.80}; known are: {names}"
+            )
+        reason = await reign.release(request.node, request.reason[:200] or "by hand")
+        if reason:
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE, f"etcd does not hold it yet, it may still come: {reason}"
+            )
+        return pb.ReleaseReply()
+
     async def Adopt(self, request: pb.AdoptRequest, context: Any) -> pb.AdoptReply:
         """Take up checkpoints that someone found whole on a storage; answered once etcd holds them."""
         reign = await self._leading(context)

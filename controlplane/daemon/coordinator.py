@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from controlplane.core.timing import CoreSettings
+from controlplane.daemon.alerts import Alerts
 from controlplane.daemon.etcd.client import Etcd
 from controlplane.daemon.etcd.election import Election
 from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable
@@ -73,6 +74,7 @@ async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
         server = Server(front, host, port)
         stack.push_async_callback(server.close)
         stack.callback(journal.release)
+        alerts = front.alerts = Alerts(settings.alert_webhook, settings.cluster, metrics.saw_alert)
         front.address = settings.advertise or f"{_reachable(host)}:{server.port}"
         await server.start()
         listen = f"{_reachable(host)}:{server.port}"
@@ -80,7 +82,7 @@ async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
         log.info("cluster %s: listening on %s, metrics on %s", settings.cluster, listen, metrics_address)
         etcd = await stack.enter_async_context(Etcd.of(settings, private=settings.etcd_private))
         etcd.observed = metrics.saw_etcd
-        await _until(stop, [_stand(settings, etcd, front), watch_lag(metrics)])
+        await _until(stop, [_stand(settings, etcd, front), watch_lag(metrics), alerts.run()])
 
 
 async def _stand(settings: CoordinatorSettings, etcd: Etcd, front: Front) -> None:

@@ -204,6 +204,10 @@ class Metrics:
         if failed:
             self.etcd_errors_total.labels(operation).inc()
 
+    def saw_alert(self, outcome: str) -> None:
+        """Count a posting of alerts: sent or failed."""
+        self.alerts_total.labels(outcome).inc()
+
     def show_health(self, level: str) -> None:
         """Set the one state that the cluster is in; "" when this coordinator does not know."""
         for each in HEALTH:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from controlplane.core import view
 from controlplane.core.cluster import Cluster
-from controlplane.core.effects import CheckpointChanged
-from controlplane.core.events import CheckpointsFound, JobSubmitted
+from controlplane.core.effects import Alert, CheckpointChanged, Probe, Store
+from controlplane.core.events import CheckpointsFound, DcsChanged, JobSubmitted, QuarantineReleased
 from controlplane.daemon.links import Links
 from controlplane.daemon.loop import Loop, ReignOver
 from controlplane.daemon.metrics_observer import Observer
 from controlplane.daemon.performer import Performer
+from controlplane.daemon.prober import Prober
 from controlplane.daemon.recorder import Recorder
 from controlplane.wire import codec
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from controlplane.core.effects import Effect
     from controlplane.core.events import Elected, Event, JobStopRequested
     from controlplane.core.timing import CoreSettings
+    from controlplane.daemon.alerts import Alerts
     from controlplane.daemon.journal import Journal
     from controlplane.daemon.metrics import Metrics
     from controlplane.daemon.recorder import Commit
@@ -48,6 +50,8 @@ class Reign:
         journal: Journal,
         metrics: Metrics,
         held: Callable[[], bool],
+        trouble: Callable[[], str] = lambda: "",
+        alerts: Alerts | None = None,
     ) -> None:
         self.term = elected.term
         self._cluster_name, self._node_timeout_s = cluster, core_settings.node_timeout_s
@@ -61,6 +65,12 @@ class Reign:
         self.loop = Loop(self.core, self.term, self._perform, journal, metrics)
         self.loop.heard = self._observer.event
         self.loop.held = held
+        self._trouble, self._troubled = trouble, ""
+        self._prober = Prober(self.post)
+        self._performer.table[Probe] = self._prober.probe
+        if alerts is not None:
+            alerts.new_reign()
+            self._performer.table[Alert] = alerts.tell
         self.post(elected)
 
     def post(self, event: Event) -> None:
@@ -77,6 +87,25 @@ class Reign:
             group.create_task(self.loop.run())
             group.create_task(self.recorder.run())
             group.create_task(self._show())
+            group.create_task(self._watch_etcd())
+            group.create_task(self._hush())
+
+    async def _hush(self) -> None:
+        """At the end of the reign nobody is asked any more."""
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await self._prober.close()
+
+    async def _watch_etcd(self) -> None:
+        """Tell the core when etcd ceases to answer keepalives, and when it answers again."""
+        while True:
+            trouble = self._trouble()
+            if bool(trouble) != bool(self._troubled):
+                self._metrics.dcs_unavailable.set(bool(trouble))
+                self.post(DcsChanged(not trouble, trouble))
+            self._troubled = trouble
+            await asyncio.sleep(GAUGE_INTERVAL_S)
 
     async def settle(self, event: JobSubmitted | JobStopRequested) -> str:
         """Post an event; "" once etcd holds all that the core knows of its job, else why it does not."""
@@ -102,6 +131,14 @@ class Reign:
         refused = {each.checkpoint: each.reason for each in told if each.outcome == "refused"}
         return refused, await self._stored(self.core.unrecorded(event.job))
 
+    async def release(self, node: str, reason: str) -> str:
+        """Forget a node's failures; "" once etcd has, else why not."""
+        try:
+            effects = await self.loop.ask(QuarantineReleased(node, reason))
+        except ReignOver as over:
+            return str(over)
+        return await self._stored(tuple(each.ticket for each in effects if isinstance(each, Store)))
+
     async def _stored(self, tickets: tuple[int, ...]) -> str:
         for outcome in asyncio.as_completed(map(self.recorder.outcome, tickets)):
             if reason := await outcome:
@@ -116,6 +153,7 @@ class Reign:
             "nodes": view.nodes(self.core, now),
             "ranks": view.ranks(self.core, now),
             "checkpoints": view.checkpoints(self.core, now),
+            "health": view.health(self.core, now),
         }
         return codec.status_message(self._cluster_name, self.term, leader, rows)
 
@@ -127,5 +165,6 @@ class Reign:
         """Keep the gauges that are counted from the cluster's state."""
         while True:
             self._observer.look(self.core)
+            self._metrics.show_health(view.health(self.core, time.monotonic()).level)
             self._metrics.journal_lines_lost.set(self._journal.lines_lost)
             await asyncio.sleep(GAUGE_INTERVAL_S)

@@ -21,6 +21,7 @@ from controlplane.wire.shape import WireError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from controlplane.daemon.alerts import Alerts
     from controlplane.daemon.journal import Journal
     from controlplane.daemon.metrics import Metrics
     from controlplane.daemon.reign import Reign
@@ -58,6 +59,7 @@ class Front:
         self.reign: Reign | None = None
         self.leader = ""
         self.address = ""
+        self.alerts: Alerts | None = None
 
     async def link(self, _requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         """One agent's stream, from hello to its end. Requests come as bytes: we say what is wrong."""

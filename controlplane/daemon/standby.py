@@ -108,6 +108,8 @@ class Standby:
             journal=self._journal,
             metrics=self._metrics,
             held=lambda: leadership.held,
+            trouble=lambda: leadership.trouble,
+            alerts=self._front.alerts,
         )
         log.info("leading cluster %s, term %d", self._front.cluster, leadership.term)
         reason = "this coordinator is ending"

@@ -96,6 +96,7 @@ class Leadership:
         self.term = term
         self.lost = asyncio.Event()
         self.reason = ""
+        self.trouble = ""  # why the last keepalive was not answered; "": it was
         self._etcd = etcd
         self._key = key
         self._lease = lease
@@ -155,10 +156,12 @@ class Leadership:
                 self._lease = await self._etcd.keepalive(self._lease.id, timeout_s=interval_s)
             except EtcdUnavailable as error:
                 log.warning("keepalive of term %d: %s", self.term, error)
+                self.trouble = str(error)
                 continue
             except EtcdError as error:
                 self._lose(str(error))
                 return
+            self.trouble = ""
             await asyncio.sleep(max(0.0, self._lease.sent_at + interval_s - self._etcd.clock()))
 
     async def _fence(self) -> None:

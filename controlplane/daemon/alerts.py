@@ -1,0 +1,196 @@
+"""Tells the administrators: alerts are posted as JSON, tried again until taken, and never waited for.
+
+A URL that ends in /api/v2/alerts is Alertmanager's own: it gets the list that it takes, again each minute
+while an alert stands, as it expects. Any other URL gets what Alertmanager sends to webhooks (version 4)."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import datetime
+import hashlib
+import json
+import logging
+import random
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controlplane.core.effects import Alert
+
+ALERTMANAGER_PATH = "/api/v2/alerts"
+REPEAT_S = 60.0
+"""Alertmanager takes an alert that is not repeated for over: its resolve_timeout is 5 min."""
+POST_TIMEOUT_S = 4.0
+BACKOFF_S = (0.5, 60.0)
+CONFIRM_S = 150.0
+STANDING_MAX = 1000
+"""More alerts at once say nothing more; the oldest are dropped."""
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Standing:
+    """One alert as it is to be told. `told`: it has been taken in this form."""
+
+    alert: Alert
+    starts_at: str
+    ends_at: str = ""
+    told: bool = False
+
+
+def name_of(kind: str) -> str:
+    """`nodes_lost` is HoldfastNodesLost."""
+    return "Holdfast" + "".join(word.capitalize() for word in kind.split("_"))
+
+
+def document(cluster: str, standing: Standing) -> dict[str, Any]:
+    """One alert as both formats have it."""
+    alert = standing.alert
+    labels = {"alertname": name_of(alert.kind), "severity": alert.severity, "cluster": cluster}
+    labels |= {"subject": alert.subject} if alert.subject else {}
+    identity = "\x00".join(f"{key}={value}" for key, value in sorted(labels.items()) if key != "severity")
+    return {
+        "status": "resolved" if alert.resolved else "firing",
+        "labels": labels,
+        "annotations": {"summary": alert.reason},
+        "startsAt": standing.starts_at,
+        "endsAt": standing.ends_at or "0001-01-01T00:00:00Z",
+        "generatorURL": "",
+        "fingerprint": hashlib.blake2b(identity.encode(), digest_size=8).hexdigest(),
+    }
+
+
+def body(url: str, cluster: str, news: list[Standing]) -> bytes:
+    """What is posted to this URL. All of `news` fire, or all are resolved."""
+    alerts = [document(cluster, each) for each in news]
+    if url.rstrip("/").endswith(ALERTMANAGER_PATH):
+        for each in alerts:
+            del each["status"], each["fingerprint"]
+            if each["endsAt"].startswith("0001"):
+                del each["endsAt"]
+        return json.dumps(alerts).encode()
+    status = alerts[0]["status"]
+    return json.dumps(
+        {
+            "version": "4",
+            "groupKey": f'{{}}:{{cluster="{cluster}"}}',
+            "truncatedAlerts": 0,
+            "status": status,
+            "receiver": "holdfast",
+            "groupLabels": {"cluster": cluster},
+            "commonLabels": {"cluster": cluster},
+            "commonAnnotations": {},
+            "externalURL": "",
+            "alerts": alerts,
+        }
+    ).encode()
+
+
+class Alerts:
+    """What is to be told to one URL. Lives as long as the coordinator: a new reign goes on with it."""
+
+    def __init__(self, url: str, cluster: str, count: Callable[[str], None]) -> None:
+        self._url, self._cluster, self._count = url, cluster, count
+        self._standing: dict[tuple[str, str], Standing] = {}
+        self._confirmed: set[tuple[str, str]] = set()  # said by the reign that there is
+        self._wake = asyncio.Event()
+
+    def tell(self, alert: Alert) -> None:
+        """Have it told. The same (kind, subject) replaces what was said before; once told is enough."""
+        if not self._url:
+            return
+        key, now = (alert.kind, alert.subject), _now()
+        self._confirmed.add(key)
+        old = self._standing.get(key)
+        if old is not None and old.alert == alert:
+            return
+        if old is None and alert.resolved:
+            return
+        self._standing[key] = Standing(
+            alert, old.starts_at if old and not old.alert.resolved else now, now if alert.resolved else ""
+        )
+        while len(self._standing) > STANDING_MAX:
+            del self._standing[next(iter(self._standing))]
+        self._wake.set()
+
+    def new_reign(self) -> None:
+        """A new leader begins without findings: what it does not find again within a while is over."""
+        before = [key for key, each in self._standing.items() if not each.alert.resolved]
+        self._confirmed = set()
+        asyncio.get_running_loop().call_later(CONFIRM_S, self._resolve, before)
+
+    def _resolve(self, keys: list[tuple[str, str]]) -> None:
+        for key in keys:
+            each = self._standing.get(key)
+            if each is not None and key not in self._confirmed and not each.alert.resolved:
+                self.tell(dataclasses.replace(each.alert, resolved=True))
+
+    async def run(self) -> None:
+        """Post for ever."""
+        pause_s = BACKOFF_S[0]
+        while True:
+            due = [each for each in self._standing.values() if not each.told]
+            if due and not await self._post_all(due):
+                await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+                pause_s = min(pause_s * 2, BACKOFF_S[1])
+                continue
+            pause_s = BACKOFF_S[0]
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """Until there is news; Alertmanager itself is told again what still stands."""
+        self._wake.clear()
+        if any(not each.told for each in self._standing.values()):
+            return
+        try:
+            async with asyncio.timeout(REPEAT_S):
+                await self._wake.wait()
+        except TimeoutError:
+            if self._url.rstrip("/").endswith(ALERTMANAGER_PATH):
+                for each in self._standing.values():
+                    each.told = False
+
+    async def _post_all(self, due: list[Standing]) -> bool:
+        taken = True
+        for resolved in (False, True):
+            news = [each for each in due if each.alert.resolved is resolved]
+            if not news:
+                continue
+            trouble = await asyncio.to_thread(post, self._url, body(self._url, self._cluster, news))
+            self._count("failed" if trouble else "sent")
+            if trouble:
+                log.warning("alerts cannot be told to %s, trying on: %s", self._url, trouble)
+                taken = False
+                continue
+            self._taken(news)
+        return taken
+
+    def _taken(self, news: list[Standing]) -> None:
+        for each in news:
+            each.told = True
+            key = (each.alert.kind, each.alert.subject)
+            if each.alert.resolved and self._standing.get(key) is each:
+                del self._standing[key]
+
+
+def post(url: str, content: bytes) -> str:
+    """Post JSON. Returns "" when it was taken, else why not."""
+    request = urllib.request.Request(url, content, {"Content-Type": "application/json"}, method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=POST_TIMEOUT_S) as answer:
+            answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return f"HTTP {error.code}: {error.reason}"
+    except (OSError, ValueError) as error:
+        return str(getattr(error, "reason", error)) or type(error).__name__
+    return ""
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat().replace("+00:00", "Z")

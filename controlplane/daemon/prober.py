@@ -1,0 +1,70 @@
+"""Asks silent nodes directly whether they live: a connection to their agent's peer service, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from typing import TYPE_CHECKING
+
+from controlplane.core.events import ProbeAnswered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controlplane.core.effects import Probe
+    from controlplane.core.events import Event
+
+TRIES = 3
+TRY_S = 1.0
+"""A lost SYN is sent again after one second: three tries of one second are three chances."""
+AT_ONCE = 64
+"""Connections that are tried at the same time."""
+
+
+class Prober:
+    """Carries out Probe effects, each as a task; one probe per node at a time."""
+
+    def __init__(self, post: Callable[[Event], None]) -> None:
+        self._post = post
+        self._room = asyncio.Semaphore(AT_ONCE)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def probe(self, effect: Probe) -> None:
+        """Ask; the answer comes as an event."""
+        if effect.node not in self._tasks:
+            task = asyncio.get_running_loop().create_task(self._ask(effect))
+            self._tasks[effect.node] = task
+            task.add_done_callback(lambda _: self._tasks.pop(effect.node, None))
+
+    async def close(self) -> None:
+        """Ask no more."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _ask(self, effect: Probe) -> None:
+        async with self._room:
+            trouble = await knock(effect.address)
+        self._post(ProbeAnswered(effect.node, effect.incarnation, not trouble, trouble))
+
+
+async def knock(address: str, tries: int = TRIES, try_s: float = TRY_S) -> str:
+    """Connect to host:port and hang up. Returns "" when somebody answered, else why nobody did."""
+    host, _, port = address.rpartition(":")
+    trouble = ""
+    for _ in range(tries):
+        try:
+            async with asyncio.timeout(try_s):
+                _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        except TimeoutError:
+            trouble = f"{address}: no answer within {try_s:g} s, {tries} times"
+        except (OSError, ValueError, OverflowError) as error:
+            trouble = f"{address}: {error}"
+            if getattr(error, "errno", None) == errno.ECONNREFUSED:
+                break  # the host answers, and nobody listens there: trying again says the same
+            await asyncio.sleep(try_s / 4)
+        else:
+            writer.close()
+            return ""
+    return trouble
