@@ -107,7 +107,6 @@ def _ranks(ranks: Sequence[int]) -> str:
 def told(standing: Standing) -> str:
     """Where a rank stands, in a few words: `in step 20, forward, for 12.0 s at wait (train.py:41)`."""
     place = " < ".join(standing.frames[:FRAMES_TOLD])
-    return (
-        f"in step {standing.step}, {standing.activity or 'running'}, for {standing.since_s:.1f} s"
-        + (f" at {place}" if place else "")
+    return f"in step {standing.step}, {standing.activity or 'running'}, for {standing.since_s:.1f} s" + (
+        f" at {place}" if place else ""
     )

@@ -88,6 +88,7 @@ HANDLERS: dict[type[Any], Callable[[Machine, Any], None]] = {
     ev.Elected: restore.elected,
     ev.NodeJoined: nodes.joined,
     ev.NodeBeat: nodes.beat,
+    ev.NodesHeard: nodes.heard,
     ev.MemberReport: nodes.report,
     ev.NodeBroken: nodes.broken,
     ev.DeviceReport: nodes.device,
@@ -207,9 +208,10 @@ class Cluster:
         """The tickets of what etcd does not hold yet of the checkpoints of the job of this name."""
         return tuple(pending.effect.ticket for pending in self.machine.lanes.get(sealing.lane_of(job), ()))
 
-    def next_deadline(self) -> float:
-        """When (s, the clock of `now`) a Tick is due at the latest; infinity when none is."""
-        return self.machine.deadlines.next()
+    def next_deadline(self, steady: bool = False) -> float:
+        """When (s, the clock of `now`) a Tick is due at the latest; infinity when none is. `steady`: every
+        node will have spoken by then, so that their own deadlines do not count."""
+        return self.machine.deadlines.next_but("node") if steady else self.machine.deadlines.next()
 
     def check(self) -> None:
         """Raise AssertionError when an invariant is broken."""

@@ -1,4 +1,4 @@
-"""Deadlines in a lazy heap: setting one costs a push, a changed one leaves a stale entry that is skipped."""
+"""Deadlines in lazy heaps: setting one costs a push, a changed one leaves a stale entry that is skipped."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import math
 Key = tuple[str, str]
 """What a deadline is for: a kind (job, node, lane) and a name."""
 
+Entry = tuple[float, int, Key]
+"""(s, in what order it was set, for what)."""
+
 
 class Deadlines:
     """Named points in time (s). One per key; the earliest wish wins until it is due or cleared."""
 
     def __init__(self) -> None:
         self._at: dict[Key, float] = {}
-        self._heap: list[tuple[float, int, Key]] = []
+        self._heaps: dict[str, list[Entry]] = {}  # by kind
         self._pushed = 0
 
     def sooner(self, key: Key, at: float) -> None:
@@ -22,7 +25,7 @@ class Deadlines:
         if at < self._at.get(key, math.inf):
             self._at[key] = at
             self._pushed += 1
-            heapq.heappush(self._heap, (at, self._pushed, key))
+            heapq.heappush(self._heaps.setdefault(key[0], []), (at, self._pushed, key))
 
     def clear(self, key: Key) -> None:
         """Forget the deadline of `key`, if there is one."""
@@ -30,15 +33,27 @@ class Deadlines:
 
     def next(self) -> float:
         """The earliest deadline; infinity when there is none."""
-        while self._heap and self._at.get(self._heap[0][2]) != self._heap[0][0]:
-            heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else math.inf
+        return self.next_but("")
+
+    def next_but(self, kind: str) -> float:
+        """The earliest deadline of any other kind; infinity when there is none."""
+        soonest = math.inf
+        for name, heap in self._heaps.items():
+            if name != kind and (first := self._first(heap)) is not None and first[0] < soonest:
+                soonest = first[0]
+        return soonest
+
+    def _first(self, heap: list[Entry]) -> Entry | None:
+        while heap and self._at.get(heap[0][2]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0] if heap else None
 
     def due(self, now: float) -> list[Key]:
         """The keys whose time has come, earliest first. They are cleared."""
-        keys = []
-        while self.next() <= now:
-            key = heapq.heappop(self._heap)[2]
-            del self._at[key]
-            keys.append(key)
-        return keys
+        found: list[Entry] = []
+        for heap in self._heaps.values():
+            while (first := self._first(heap)) is not None and first[0] <= now:
+                found.append(heapq.heappop(heap))
+                del self._at[first[2]]
+        found.sort()
+        return [key for _, _, key in found]

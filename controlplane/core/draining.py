@@ -129,7 +129,9 @@ def _take(m: Machine, node: Node, drain: Drain) -> None:
 
 
 def tidy(m: Machine, job: Job) -> None:
-    """Processes of this job on nodes that it has left end there, and their memory goes."""
+    """Processes of this job on nodes that it has left end there, and their memory goes, once it trains."""
+    if job.phase is not JobPhase.RUNNING or job.incident is not None:
+        return
     own = job.seat_nodes()
     wanted = [spot.node for spot in job.resize.spots] if job.resize is not None else []
     for name, here in job.by_node.items():

@@ -73,6 +73,13 @@ class NodeBeat:
 
 
 @dataclass(frozen=True, slots=True)
+class NodesHeard:
+    """Many nodes' beats as one digest: each of these agents (node, incarnation) spoke, with nothing new."""
+
+    nodes: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MemberReport:
     """One member changed. The same content as in a beat, sent at once."""
 
@@ -407,6 +414,7 @@ Event = (
     Elected
     | NodeJoined
     | NodeBeat
+    | NodesHeard
     | MemberReport
     | NodeBroken
     | DeviceReport

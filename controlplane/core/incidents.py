@@ -129,8 +129,13 @@ def _begin(m: Machine, job: Job, verdict: Verdict, plan: Plan) -> None:
         ending.end(m, job, JobPhase.FAILED, plan.reason)
         return
     job.relaunch = job.relaunch or plan.strategy is Strategy.RELAUNCH
-    m.set_phase(job, JobPhase.STOPPING, f"{verdict.scope} failure, {verdict.cause}: {plan.reason}")
+    m.set_phase(job, JobPhase.STOPPING, _words(verdict, plan))
     tell(m, job, {})
+
+
+def _words(verdict: Verdict, plan: Plan) -> str:
+    what = "planned" if verdict.cause is Cause.RESIZED else f"{verdict.scope} failure, {verdict.cause}"
+    return f"{what}: {plan.reason}"
 
 
 def interrupt(m: Machine, job: Job, reason: str, only: list[Member] | None = None) -> None:

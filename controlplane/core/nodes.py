@@ -98,6 +98,16 @@ def beat(m: Machine, event: ev.NodeBeat) -> None:
     _whole_view(m, node, event.members, event.seq, missing)
 
 
+def heard(m: Machine, event: ev.NodesHeard) -> None:
+    """Beats that bring nothing new."""
+    for name, incarnation in event.nodes:
+        node = m.nodes.get(name)
+        if node is not None and node.incarnation == incarnation and node.state == "up":
+            node.heard_at = m.now
+        else:
+            _heard(m, name, incarnation, "beat")
+
+
 def report(m: Machine, event: ev.MemberReport) -> None:
     """One member changed."""
     node = _heard(m, event.node, event.incarnation, "report")

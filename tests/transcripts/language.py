@@ -22,6 +22,9 @@ keep NODE MEMBER step= gen= [shard= rank=]          a node keeps a copy of that 
 brought [REASON] [on=NODE] [because=rot]            every Load and Fetch not answered yet is done, or not
 wait SECONDS                                        time passes, with a Tick at every deadline
 stop REASON                                         a user ends the job
+drain NODE [deadline=s] [force=1] | cordon NODE | uncordon NODE   a person marks a node
+leaving NODE [deadline=s]                           its agent was told to end
+device NODE DEVICE bad|well                         a sensor's word
 """
 
 from __future__ import annotations
@@ -147,6 +150,7 @@ class Play:
                     keep_last=int(named.get("keep_last", 0)),
                     keep_every=int(named.get("keep_every", 0)),
                     scrub_every_s=float(named.get("scrub_s", 0)),
+                    replica_nodes=int(named.get("replica", 1)),
                 )
             )
         )
@@ -258,6 +262,25 @@ class Play:
     def stop(self, plain: list[str], named: dict[str, str]) -> None:
         self.feed(ev.JobStopRequested("j", " ".join(plain)))
 
+    def drain(self, plain: list[str], named: dict[str, str]) -> None:
+        deadline_s = float(named.get("deadline", 60))
+        self.feed(ev.DrainRequested(plain[0], "maintenance", deadline_s, "force" in named))
+
+    def cordon(self, plain: list[str], named: dict[str, str]) -> None:
+        self.feed(ev.CordonRequested(plain[0], True, "maintenance"))
+
+    def uncordon(self, plain: list[str], named: dict[str, str]) -> None:
+        self.feed(ev.CordonRequested(plain[0], False, ""))
+
+    def leaving(self, plain: list[str], named: dict[str, str]) -> None:
+        host, deadline_s = self.hosts[plain[0]], float(named.get("deadline", 20))
+        self.feed(ev.NodeLeaving(plain[0], host.incarnation, "SIGTERM", deadline_s))
+
+    def device(self, plain: list[str], named: dict[str, str]) -> None:
+        host, well = self.hosts[plain[0]], plain[2] == "well"
+        reason = "" if well else "2 uncorrected memory errors"
+        self.feed(ev.DeviceReport(plain[0], host.incarnation, plain[1], well, reason))
+
 
 def _changed(old: MemberStatus, phase: MemberPhase, named: dict[str, str]) -> MemberStatus:
     changes: dict[str, Any] = {STATUS_FIELDS[k]: int(v) for k, v in named.items() if k in STATUS_FIELDS}
@@ -307,6 +330,11 @@ COMMANDS: dict[str, Callable[[Play, list[str], dict[str, str]], None]] = {
     "brought": restores.brought,
     "wait": Play.wait,
     "stop": Play.stop,
+    "drain": Play.drain,
+    "cordon": Play.cordon,
+    "uncordon": Play.uncordon,
+    "leaving": Play.leaving,
+    "device": Play.device,
 }
 
 
