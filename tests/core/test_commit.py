@@ -7,8 +7,14 @@ import dataclasses
 import pytest
 
 from controlplane.core import commit
+from controlplane.core import effects as fx
+from controlplane.core import events as ev
+from controlplane.core import sealing as sealing_of_parts
 from controlplane.core.commit import FLOWS, Holder, Saving, Stage, Writer
+from controlplane.core.job import Job
+from controlplane.core.machine import Machine
 from controlplane.core.model import CheckpointPart
+from controlplane.core.timing import CoreSettings
 from tests.core.make import record, spec
 from tests.core.test_cluster import running
 
@@ -154,3 +160,14 @@ def test_each_shard_is_written_where_it_is_held_and_small_ones_are_spread() -> N
     assert writers(1 << 30, "w0", "w1", "w0", "w1") == [
         ("w0", 0, 2, "a"), ("w0", 1, 2, "b"), ("w1", 0, 2, "b"), ("w1", 1, 2, "a"),
     ]  # fmt: skip
+
+
+def test_what_a_former_leader_was_told_is_no_failure_of_this_one() -> None:
+    """Agents say it again on a new stream: by then the checkpoint may have been made, and collected."""
+    m, job = Machine(CoreSettings()), Job(spec())
+    m.jobs["j"] = job
+    sealing_of_parts.persisted(m, ev.Persisted("a", 1, record(100)))
+    sealing_of_parts.part_persisted(m, ev.PartPersisted("a", 1, part()))
+    told = m.take()
+    assert [effect.kind for effect in told if isinstance(effect, fx.Note)] == ["refused_checkpoint"] * 2
+    assert len(told) == 2

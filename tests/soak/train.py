@@ -1,6 +1,7 @@
 """The job of a soak: a small model that writes down, after every step, the digest of its whole state.
 
-Arguments: folder, plain or sharded, pace in s, steps between checkpoints that are asked for (0: none)."""
+Arguments: folder, kind, pace in s, steps between checkpoints that are asked for (0: none). Kinds: plain,
+sharded, and gathered: sharded, and the digest of the whole state is written down too."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -20,6 +21,9 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from agent.sdk import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 BLOCK = 20
 """Steps between two looks for the file that says where it all ends."""
@@ -52,15 +56,21 @@ def build(mesh: Any = None) -> dict[str, Any]:
 
 def digest(things: dict[str, Any]) -> str:
     """Of the content of every tensor that this rank holds, whatever their order and names."""
+    return content(each.to_local() if isinstance(each, DTensor) else each for each in tensors(things))
+
+
+def whole_digest(things: dict[str, Any]) -> str:
+    """The same of the whole tensors. Collective."""
+    return content(each.full_tensor() if isinstance(each, DTensor) else each for each in tensors(things))
+
+
+def tensors(things: dict[str, Any]) -> list[torch.Tensor]:
     found = list(things["model"].state_dict().values())
-    found += [value for state in things["optimizer"].state.values() for value in state.values()]
-    return combined(
-        hashlib.blake2b(
-            value.detach().contiguous().view(-1).view(torch.uint8).numpy(), digest_size=16
-        ).digest()
-        for value in (each.to_local() if isinstance(each, DTensor) else each for each in found)
-        if value.numel()
-    )
+    return found + [value for state in things["optimizer"].state.values() for value in state.values()]
+
+
+def content(values: Iterable[torch.Tensor]) -> str:
+    return combined(hashlib.blake2b(raw(each), digest_size=16).digest() for each in values if each.numel())
 
 
 def raw(value: torch.Tensor) -> bytes:
@@ -88,7 +98,8 @@ def main() -> None:
     stacks = (folder / f"{os.getpid()}.stacks").open("w")
     faulthandler.register(signal.SIGUSR1, stacks)
     session = Session()
-    steps, asks = Book(folder / f"{os.getpid()}.steps"), Book(folder / f"{os.getpid()}.asks")
+    names = ("steps", "asks", "wholes", "resumed")
+    steps, asks, wholes, resumed = (Book(folder / f"{os.getpid()}.{name}") for name in names)
     handles: list[Any] = []
     things = build() if kind == "plain" else {}
     if kind == "plain":
@@ -104,12 +115,14 @@ def main() -> None:
     @session.elastic
     def train() -> None:
         nonlocal things
-        if kind == "sharded":
+        if kind != "plain":
             things = build(init_device_mesh("cpu", (session.world_size,)))
             session.track(**things)
         (folder / f"{session.rank}.part{os.getpid()}").write_text(str(os.getpid()))
         (folder / f"{session.rank}.part{os.getpid()}").rename(folder / f"{session.rank}.pid")
         model = session.ddp(things["model"]) if kind == "plain" else things["model"]
+        if kind == "gathered" and session.restore():
+            resumed.write(session.generation, session.step, session.world_size, whole_digest(things))
         while (upto := target(folder, session.restore())) > session.step:
             for step in session.steps(upto):
                 numbers = session.sample_indices(SAMPLES, BATCH, seed=3)
@@ -120,6 +133,8 @@ def main() -> None:
                 things["optimizer"].step()
                 things["rows"].step()
                 steps.write(step + 1, session.rank, digest(things))
+                if kind == "gathered":
+                    wholes.write(step + 1, whole_digest(things))
                 told()
                 if ask_every and step % ask_every == ask_every - 1:
                     handles.append(session.checkpoint())

@@ -105,9 +105,8 @@ async def _work(cluster: LocalCluster, spec: JobSpec) -> tuple[int, str]:
 
 async def _follow(cluster: LocalCluster, spec: JobSpec) -> tuple[int, str]:
     """See the job to its end: the exit code, and what is to be said of it."""
-    started = time.time()
     async with Admin(cluster.address) as admin:
-        reply = await _submit(admin, cluster.layout, spec)
+        reply, started = await _submit(admin, cluster.layout, spec)
         if reply.phase == "finished":
             return OK, f"job {spec.job} is finished already; --fresh begins it anew, --rdzv-id names another"
         verb = "goes on" if reply.resumed else "starts"
@@ -116,17 +115,19 @@ async def _follow(cluster: LocalCluster, spec: JobSpec) -> tuple[int, str]:
     return ending.code, last_words(ending)
 
 
-async def _submit(admin: Admin, layout: Layout, spec: JobSpec) -> pb.SubmitReply:
-    """Submit. A job that goes on keeps its settings; when ours are others, it is taken up again with them."""
-    changed = has_changed(layout, spec)
+async def _submit(admin: Admin, layout: Layout, spec: JobSpec) -> tuple[pb.SubmitReply, float]:
+    """Submit. A job that goes on keeps its settings; when ours are others, it is taken up again with them.
+    Also when that was (wall clock, s): what the journal tells before is not of this run."""
+    changed, started = has_changed(layout, spec), time.time()
     reply = await submitted(admin, spec_message(spec), SUBMIT_TIMEOUT_S)
     if changed and reply.resumed and reply.phase not in ENDINGS:
         say(f"job {spec.job} was begun with other settings: it goes on with the new ones")
         await admin.stop(spec.job, "taken up again with other settings")
         await until_phase(admin, spec.job, "failed")
+        started = time.time()
         reply = await submitted(admin, spec_message(spec), SUBMIT_TIMEOUT_S)
     remember(layout, spec)
-    return reply
+    return reply, started
 
 
 class _Teller:

@@ -1,0 +1,120 @@
+"""One pod as processes: an agent, and beside it `holdfast exec` as copied into an image without our packages."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from controlplane.daemon.etcd.server import PrivateEtcd
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+DEADLINE_S = 60.0
+HOLDFAST = (sys.executable, "-P", "-m", "controlplane")
+
+
+def until(what: Callable[[], Any], about: Callable[[], str]) -> Any:
+    """The first true answer; `about` is asked when none comes in time."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"not within {DEADLINE_S:.0f} s: {about()}")
+
+
+def image(folder: Path, packages: Path | None = None) -> Path:
+    """A bare Python as a user's image has it; with `packages` those of that folder too. Its interpreter."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    if packages is not None:
+        (next((folder / "lib").glob("python3*")) / "site-packages" / "image.pth").write_text(f"{packages}\n")
+    return folder / "bin" / "python"
+
+
+class Pod:
+    """The processes of one node; each container has an environment of its own."""
+
+    def __init__(self, folder: Path, python: Path, coordinator: str) -> None:
+        self.folder, self.python, self.coordinator = folder, python, coordinator
+        self.run_dir, self.shm = folder / "run", folder / "shm"
+        self.shm.mkdir()
+        self.agent: subprocess.Popen[bytes] | None = None
+        self.trainer: subprocess.Popen[bytes] | None = None
+
+    def start_agent(self) -> None:
+        words = ["agent", "--cluster=c", "--node=n0", "--address=127.0.0.1", "--slots=2"]
+        words += [f"--coordinator={self.coordinator}", f"--run-dir={self.run_dir}", f"--shm-dir={self.shm}"]
+        words += ["--no-own-launcher", f"--address-file={self.folder / 'agent.json'}", "--metrics="]
+        env = {**os.environ, "OF_THE_AGENT": "yes"}
+        with (self.folder / "agent.log").open("ab") as log:
+            self.agent = subprocess.Popen([*HOLDFAST, *words], stdout=log, stderr=log, env=env)
+
+    def start_trainer(self, *command: str, flags: tuple[str, ...] = ()) -> None:
+        """`holdfast exec` with nothing of ours in its environment but what the pod gives it."""
+        env = {"PATH": f"{self.python.parent}:/usr/bin:/bin", "OF_THE_IMAGE": "yes", "OMP_NUM_THREADS": "3"}
+        env |= {"HOLDFAST_RUN_DIR": str(self.run_dir), "HOLDFAST_CLUSTER": "c", "HOLDFAST_NODE": "n0"}
+        argv = [str(self.folder / "copy/bin/holdfast"), "exec", *flags, "--", *command]
+        with (self.folder / "trainer.log").open("ab") as log:
+            self.trainer = subprocess.Popen(argv, cwd=self.folder, env=env, stdout=log, stderr=log)
+
+    def submit(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Give the job to the coordinator and stay until it ends."""
+        flags = ["submit", "--coordinator", self.coordinator, "--cwd", ".", "--wait", "--rdzv-id", "job"]
+        return subprocess.run([*HOLDFAST, *flags, *words], text=True, capture_output=True, timeout=DEADLINE_S)
+
+    def said(self) -> str:
+        """The logs of both containers, for a test that fails."""
+        logs = [self.folder / f"{name}.log" for name in ("agent", "trainer", "coordinator")]
+        return "\n".join(f"--- {path.name}\n{path.read_text()}" for path in logs if path.exists())
+
+    def trainer_code(self) -> int:
+        """How the trainer's container ended."""
+        assert self.trainer is not None
+        until(lambda: self.trainer and self.trainer.poll() is not None, self.said)
+        return int(self.trainer.returncode)
+
+    def end(self) -> None:
+        """Kill what is left."""
+        for process in (self.trainer, self.agent):
+            if process is not None and process.poll() is None:
+                process.terminate()
+                try:
+                    process.wait(10)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+
+
+@asynccontextmanager
+async def pod(packages: Path | None = None) -> AsyncIterator[Pod]:
+    """A coordinator with its etcd, and a pod whose containers are not started yet."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
+    async with PrivateEtcd(folder / "etcd") as etcd:
+        address = folder / "coordinator.json"
+        words = ["coordinator", f"--etcd={etcd.endpoint}", "--etcd-private", "--cluster=c", "--metrics="]
+        words += ["--listen=127.0.0.1:0", f"--address-file={address}", "--join-grace-s=0"]
+        with (folder / "coordinator.log").open("wb") as log:
+            coordinator = subprocess.Popen([*HOLDFAST, *words], stdout=log, stderr=log)
+        made = None
+        try:
+            until(address.exists, (folder / "coordinator.log").read_text)
+            python = image(folder / "image", packages)
+            subprocess.run([*HOLDFAST, "exec", "--copy-to", str(folder / "copy")], check=True)
+            made = Pod(folder, python, json.loads(address.read_text())["listen"])
+            yield made
+        finally:
+            if made is not None:
+                made.end()
+            coordinator.terminate()
+            coordinator.wait(10)
+            shutil.rmtree(folder, ignore_errors=True)
