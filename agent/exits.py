@@ -34,6 +34,7 @@ class Exits:
             "exited": self._exited,
             "failed": self._failed,
             "note": self._note,
+            "stopping": self._stopping,
         }
 
     def hear(self, message: Message) -> None:
@@ -106,6 +107,11 @@ class Exits:
 
     def _note(self, message: Message) -> None:
         log.warning("launcher: %s", message.get("message"))
+
+    def _stopping(self, _message: Message) -> None:
+        """The trainer's container was told to end: this node leaves as if we had been."""
+        log.info("the trainer's container is ending: leaving in order")
+        signal.raise_signal(signal.SIGTERM)
 
     def _end(self, member: Member, code: int | None, number: int | None, at_ns: int, why: str) -> None:
         failure = failure_at_exit(member, code, number, why)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 VERSION = 1
 _START_TIMEOUT_S = 20.0
 _END_TIMEOUT_S = 10.0
+_OTHER_POLL_S = 0.05
 _CHUNK_BYTES = 64 << 10
 log = logging.getLogger("holdfast.agent.launcher")
 
@@ -32,8 +33,10 @@ class LauncherError(RuntimeError):
 class LauncherClient:
     """Says things to the launcher, hears it, and starts another when it is gone."""
 
-    def __init__(self, paths: Paths, orphan_timeout_s: float, hear: Callable[[Message], None]) -> None:
-        self._paths, self._orphan_timeout_s, self._hear = paths, orphan_timeout_s, hear
+    def __init__(
+        self, paths: Paths, orphan_timeout_s: float, hear: Callable[[Message], None], *, own: bool = True
+    ) -> None:
+        self._paths, self._orphan_timeout_s, self._hear, self._own = paths, orphan_timeout_s, hear, own
         self._writer: asyncio.StreamWriter | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._queued: list[bytes] = []
@@ -42,7 +45,9 @@ class LauncherClient:
         self._ending = False
 
     async def open(self) -> None:
-        """Adopt the launcher that runs, or start one; its hello was heard. Raises LauncherError."""
+        """Adopt the launcher that runs, or start one, or wait for another container's; its hello was heard.
+
+        Raises LauncherError."""
         await self._attach()
 
     async def run(self, lost: Callable[[], None]) -> None:
@@ -92,17 +97,25 @@ class LauncherClient:
 
     async def _attach(self) -> None:
         if not await self._connect():
-            self._start()
-            deadline = time.monotonic() + _START_TIMEOUT_S
-            while not await self._connect():
-                self._check_child()
-                if time.monotonic() > deadline:
-                    raise LauncherError(f"no launcher within {_START_TIMEOUT_S} s: see {self._log()}")
-                await asyncio.sleep(0.01)
+            await (self._start_own() if self._own else self._await_other())
         queued, self._queued = self._queued, []
         for data in queued:
             assert self._writer is not None
             self._writer.write(data)
+
+    async def _start_own(self) -> None:
+        self._start()
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while not await self._connect():
+            self._check_child()
+            if time.monotonic() > deadline:
+                raise LauncherError(f"no launcher within {_START_TIMEOUT_S} s: see {self._log()}")
+            await asyncio.sleep(0.01)
+
+    async def _await_other(self) -> None:
+        log.info("waiting for the launcher of the trainer's container at %s", self._paths.launcher)
+        while not await self._connect():
+            await asyncio.sleep(_OTHER_POLL_S)
 
     async def _connect(self) -> bool:
         try:

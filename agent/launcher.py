@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.frames import Decoder, FrameError, Message, encode
 from agent.launching import linux
+from agent.launching.errand import ORPHANED, Errand
 from agent.launching.lives import Life
 from agent.launching.zygote import Zygote
 
@@ -34,6 +35,7 @@ SOCKET_NAME = "launcher.sock"
 PID_NAME = "launcher.pid"
 _CHUNK_BYTES = 64 << 10
 _STRAYS_MAX = 1000
+_OVER_TIMEOUT_S = 30.0
 _STRAY_NS = 10_000_000_000
 """An older end of an unknown process is not that of a member about to be announced: pids come again."""
 log = logging.getLogger("holdfast.launcher")
@@ -42,8 +44,9 @@ log = logging.getLogger("holdfast.launcher")
 class Launcher:
     """One node's processes, and the one agent that speaks for them."""
 
-    def __init__(self, run_dir: Path, orphan_timeout_s: float) -> None:
+    def __init__(self, run_dir: Path, orphan_timeout_s: float, errand: Errand | None = None) -> None:
         self._run_dir, self._orphan_timeout_s = run_dir, orphan_timeout_s
+        self.errand = errand or Errand()
         self.id = f"{uuid.uuid4().hex[:12]}-{os.getpid()}"
         self._lives: dict[str, Life] = {}
         self._by_pid: dict[int, Life] = {}
@@ -59,6 +62,7 @@ class Launcher:
             "run": self._run,
             "signal": self._signal,
             "forget": self._forget,
+            "over": self._over,
             "end": self._end,
         }
 
@@ -68,7 +72,7 @@ class Launcher:
         linux.become_subreaper()
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._done.set)
+            loop.add_signal_handler(number, self._terminate)
         path = self._run_dir / SOCKET_NAME
         path.unlink(missing_ok=True)
         server = await asyncio.start_unix_server(self._on_connection, sock=_listener(path))
@@ -149,6 +153,8 @@ class Launcher:
 
     async def _run(self, message: Message) -> None:
         life = self._lives[message["member"]]
+        if "inherit" in message:  # the agent is in another container: what it has is not for the ranks
+            message = {**message, "env": {**message["inherit"], **os.environ, **message["env"]}}
         life.run(message)
         if life.end is not None or life.state == "running":
             self._say(life.end or {"op": "running", "member": life.member, "pid": life.pid})
@@ -166,8 +172,26 @@ class Launcher:
             del self._lives[life.member]
             await life.closed()
 
+    async def _over(self, message: Message) -> None:
+        if self.errand.hear_over(str(message["job"]), bool(message["ok"])):
+            log.info("job %s is over: %s", message["job"], message.get("reason"))
+            asyncio.get_running_loop().call_later(_OVER_TIMEOUT_S, self._done.set)
+            self._end_when_idle()
+
+    def _end_when_idle(self) -> None:
+        if self.errand.over and all(life.end is not None for life in self._lives.values()):
+            self._done.set()
+
     async def _end(self, _message: Message) -> None:
         self._done.set()
+
+    def _terminate(self) -> None:
+        """SIGTERM or SIGINT: end at once, or when the agent has left in order."""
+        if self.errand.ask_agent(self._agent is not None):
+            self._say({"op": "stopping"})
+            asyncio.get_running_loop().call_later(self.errand.grace_s, self._done.set)
+        else:
+            self._done.set()
 
     def _on_zygote(self, message: Message) -> None:
         for note in message.get("notes", []):
@@ -222,6 +246,7 @@ class Launcher:
         life = self._by_pid.pop(pid, None)
         if life is not None and life.end is None:
             self._say(life.ended(code, number, at_ns))
+            self._end_when_idle()
         elif pid == self._zygote.pid:
             log.warning("the zygote ended (code %s, signal %s)", code, number)
             if not self._done.is_set():
@@ -239,6 +264,7 @@ class Launcher:
 
     def _orphan(self) -> None:
         log.warning("no agent for %s s: the members end", self._orphan_timeout_s)
+        self.errand.code = self.errand.code or ORPHANED
         self._done.set()
 
     async def _kill_all(self) -> None:
@@ -323,17 +349,23 @@ def main() -> None:
         "--orphan-timeout-s", type=float, default=60.0, help="how long to outlive an agent, s"
     )
     arguments = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    lock = _prepare(arguments.run_dir)
+    serve(arguments.run_dir, arguments.orphan_timeout_s, Errand())
 
-    async def serve() -> None:
-        await Launcher(arguments.run_dir, arguments.orphan_timeout_s).serve()
+
+def serve(run_dir: Path, orphan_timeout_s: float, errand: Errand) -> int:
+    """Serve in this folder to the end; returns the exit code. Exits with the mend when the folder cannot be."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    lock = _prepare(run_dir)
+
+    async def run() -> None:
+        await Launcher(run_dir, orphan_timeout_s, errand).serve()
 
     try:
-        asyncio.run(serve())
+        asyncio.run(run())
     finally:
-        (arguments.run_dir / PID_NAME).unlink(missing_ok=True)
+        (run_dir / PID_NAME).unlink(missing_ok=True)
         os.close(lock)
+    return errand.code
 
 
 if __name__ == "__main__":

@@ -64,7 +64,8 @@ class _Shell:
             loop.add_signal_handler(number, self._stop.set)
         tasks: list[asyncio.Task[None]] = []
         try:
-            await self._open()
+            if not await self._opened():
+                return 0
             sensors = found_sensors(self._node.paths.run)
             works = [self._node.link.run(), self._node.launcher.run(self._node.exits.lost)]
             works += [self._sense(sensor) for sensor in sensors]
@@ -77,6 +78,22 @@ class _Shell:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
         return 1 if self._failure else 0
+
+    async def _opened(self) -> bool:
+        """Open everything. False when told to end while another container's launcher was waited for."""
+        opening = asyncio.create_task(self._open())
+        if self._node.settings.own_launcher:
+            await opening
+            return True
+        stopped = asyncio.create_task(self._stop.wait())
+        await asyncio.wait([opening, stopped], return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not opening.done():
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
+            return False
+        await opening
+        return True
 
     async def _open(self) -> None:
         node = self._node

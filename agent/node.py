@@ -56,7 +56,9 @@ class Node:
         self.gate = Gate(paths.gate, self)
         self.exits = Exits(self)
         self.arenas = Arenas(self)
-        self.launcher = LauncherClient(paths, settings.orphan_timeout_s, self.exits.hear)
+        self.launcher = LauncherClient(
+            paths, settings.orphan_timeout_s, self.exits.hear, own=settings.own_launcher
+        )
         site = Site(settings, self.incarnation, paths, self.arenas.rooms, Storages(settings))
         self.snapshots = Snapshots(site, self.tell, self._loaded)
         self.peers = Peers(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from agent.frames import Message
     from agent.members import Member
     from agent.node import Node
+    from controlplane.core.model import JobSpec
 
 _MEMBER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _TOLD_MAX = 64
@@ -91,8 +92,10 @@ class Orders:
     def _run(self, member: Member, order: effects.Launch) -> None:
         node, spec = self._node, order.spec
         member.ordered_to_run, member.launch = True, order
-        env = environment(os.environ, order, node.facts, str(node.paths.board(order.member)))
+        own = node.settings.own_launcher
+        env = environment(os.environ if own else {}, order, node.facts, str(node.paths.board(order.member)))
         node.launcher.say(
+            **({} if own else {"inherit": _mild(env, spec)}),
             op="run",
             member=order.member,
             argv=list(spec.argv),
@@ -145,6 +148,7 @@ class Orders:
     def _complete(self, order: effects.Complete) -> None:
         node = self._node
         node.peers.complete(order)
+        node.launcher.say(op="over", job=order.job, ok=order.ok, reason=order.reason)
         frame: Message = {"op": "complete", "ok": order.ok, "reason": order.reason}
         for member in node.members.of(order.job):
             if not member.alive:
@@ -195,3 +199,9 @@ class Orders:
         while len(member.told) > _TOLD_MAX:
             del member.told[next(iter(member.told))]
         self._node.gate.push(member.name, frame)
+
+
+def _mild(env: dict[str, str], spec: JobSpec) -> dict[str, str]:
+    """Take out of `env` the defaults that the trainer container's own variables outweigh."""
+    asked = {name for name, _ in spec.env}
+    return {name: env.pop(name) for name in ("OMP_NUM_THREADS",) if name in env and name not in asked}

@@ -137,6 +137,9 @@ class AgentSettings:
     orphan_timeout_s: float = setting(
         60.0, "a launcher without an agent for so long ends its ranks", unit="s", minimum=1
     )
+    own_launcher: bool = setting(
+        True, "start a launcher when none runs; off where `holdfast exec` is it, in a container of its own"
+    )
     show_output: bool = setting(True, "copy the ranks' output to standard output, prefixed")
     show_tracebacks: bool = setting(
         True, "copy also the traceback that ends a script; off where the job's end tells it anyway"

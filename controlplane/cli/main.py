@@ -37,6 +37,7 @@ COMMANDS = {
     "plan": Command("plan", "rank the parallel layouts that a cluster can run a model with"),
     "coordinator": Command("daemons", "the coordinator process"),
     "agent": Command("daemons", "the agent process of one node"),
+    "exec": Command("exec", "the launcher in a trainer's container, beside an agent in another"),
 }
 
 EXIT_CODES = """exit codes:

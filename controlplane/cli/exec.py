@@ -1,0 +1,141 @@
+"""`holdfast exec`: the launcher as the main process of a trainer's container, and its copy into any image.
+
+What is copied runs with the image's own Python and standard library: nothing is installed there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from controlplane.cli.errors import OK, CliError, UsageError
+from controlplane.cli.parser import Parser
+from controlplane.settings import AgentSettings, SettingsError, check_name
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+USAGE = "holdfast exec [flags] -- python train.py [its arguments]"
+PACKAGES = ("agent", "controlplane")
+_MARK = "HOLDFAST_EXEC"
+"""Names the interpreter that was taken: one that calls itself otherwise is not taken again."""
+_SHIM = """#!/bin/sh
+# holdfast: the launcher, run by this container's own Python (HOLDFAST_PYTHON names another).
+here=$(dirname "$(dirname "$0")")
+PYTHONPATH="$here/lib${PYTHONPATH:+:$PYTHONPATH}"
+export PYTHONPATH
+for python in ${HOLDFAST_PYTHON:-python3 python}; do
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue
+    exec "$python" -P -m controlplane "$@"
+done
+echo "holdfast: no Python of 3.11 or newer on PATH in this image: name one in HOLDFAST_PYTHON" >&2
+exit 127
+"""
+
+
+def exec_(argv: Sequence[str]) -> int:
+    """Serve as the launcher until the job, the agent or a signal ends it; or copy the launcher somewhere."""
+    parser = _parser()
+    values, command = parser.read_before_script(argv)
+    if values.copy_to:
+        return copy(Path(values.copy_to))
+    if not command:
+        raise UsageError(f"no command given: {USAGE}")
+    _check_names(values)
+    _take_interpreter(command)
+    from agent.launcher import serve
+    from agent.launching.errand import Errand
+
+    folder = Path(values.run_dir) / values.cluster / values.node
+    return serve(folder, values.orphan_timeout_s, Errand(values.job, values.grace_s))
+
+
+def _parser() -> Parser:
+    parser = Parser("exec", "Be the launcher of a node whose agent is in another container.", usage=USAGE)
+    env = os.environ
+    base = env.get("HOLDFAST_RUN_DIR", f"/tmp/holdfast-{os.getuid()}")
+    cluster, node = env.get("HOLDFAST_CLUSTER", AgentSettings().cluster), env.get("HOLDFAST_NODE", "")
+    parser.add_argument("--run-dir", default=base, metavar="FOLDER", help="the agent's --run-dir, shared")
+    parser.add_argument("--cluster", default=cluster, metavar="NAME", help="the agent's --cluster")
+    parser.add_argument("--node", default=node, metavar="NAME", help="the agent's --node")
+    parser.add_argument(
+        "--job", default="", metavar="NAME", help="end with this job: 0 finished, 41 failed (default: serve on)"
+    )
+    parser.add_argument(
+        "--grace-s",
+        type=float,
+        default=20.0,
+        metavar="SECONDS",
+        help="after SIGTERM the agent has so long to leave in order; then the ranks are killed",
+    )
+    parser.add_argument(
+        "--orphan-timeout-s",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="without an agent for so long, the ranks end",
+    )
+    parser.add_argument(
+        "--copy-to", default="", metavar="FOLDER", help="copy the launcher there for another image, and end"
+    )
+    return parser
+
+
+def _check_names(values: argparse.Namespace) -> None:
+    try:
+        check_name("cluster", values.cluster)
+        check_name("node", values.node)
+    except SettingsError as error:
+        raise UsageError(f"{error} (--cluster and --node, as given to the agent)") from error
+
+
+def _take_interpreter(command: Sequence[str]) -> None:
+    """The ranks are forked from the interpreter that we run with: become the one that the command names."""
+    name = Path(command[0]).name
+    if not name.startswith("python"):
+        return
+    wanted = shutil.which(command[0])
+    if wanted is None:
+        raise UsageError(f"{command[0]} not found on PATH: is it in this image?")
+    script = command[1] if len(command) > 1 and not command[1].startswith("-") else ""
+    if script and not Path(script).exists():
+        raise UsageError(f"script {script} not found in {os.getcwd()}: is it in this image, or mounted here?")
+    if os.environ.pop(_MARK, "") != wanted and Path(wanted) != Path(sys.executable):
+        os.environ[_MARK] = wanted
+        _become(wanted)
+
+
+def _become(python: str) -> NoReturn:
+    os.execv(python, [python, "-P", "-m", "controlplane", *sys.argv[1:]])
+
+
+def copy(folder: Path) -> int:
+    """Put the launcher and the SDK into `folder`: bin/holdfast and lib/. Raises CliError."""
+    root = Path(__file__).resolve().parents[2]
+    try:
+        for package in PACKAGES:
+            target = folder / "lib" / package
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(root / package, target, ignore=_only_sources, copy_function=shutil.copyfile)
+        shim = folder / "bin" / "holdfast"
+        shim.parent.mkdir(exist_ok=True)
+        shim.write_text(_SHIM)
+        shim.chmod(0o755)
+    except OSError as error:
+        raise CliError(f"cannot copy to {folder}: {error.strerror or error}; give a writable --copy-to") from error
+    print(f"the launcher is in {shim}")
+    return OK
+
+
+def _only_sources(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if name == "__pycache__" or not _wanted(Path(folder) / name)]
+
+
+def _wanted(path: Path) -> bool:
+    return path.is_dir() or path.suffix in (".py", ".pyi", ".typed")
+
+
+COMMANDS = {"exec": exec_}
