@@ -17,7 +17,9 @@ import grpc
 import grpc.aio
 
 from controlplane import __version__
+from controlplane.access.own import Access, plain
 from controlplane.core import events
+from controlplane.settings import SettingsError
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.control_pb2_grpc import ControlStub
@@ -50,6 +52,7 @@ _BROKEN = (
     WireError,
     asyncio.InvalidStateError,  # a write on a stream that ended in the same moment
     grpc.aio.BaseError,  # the same, found out later
+    SettingsError,  # credentials that cannot be read now, or a leader that would be called in plaintext
 )
 _stub: Any = ControlStub  # generated code has no annotations
 log = logging.getLogger("holdfast.agent.link")
@@ -86,7 +89,14 @@ class Peer:
 class Link:
     """Says what happens on the node, and hears orders. Loses no one-time message while the leader changes."""
 
-    def __init__(self, coordinators: Sequence[str], beat_interval_s: float, peer: Peer) -> None:
+    def __init__(
+        self,
+        coordinators: Sequence[str],
+        beat_interval_s: float,
+        peer: Peer,
+        access: Access | None = None,
+    ) -> None:
+        self._access = access or plain()
         self._coordinators = tuple(coordinators)
         self._beat_interval_s = beat_interval_s
         self._peer = peer
@@ -150,8 +160,8 @@ class Link:
 
     async def _converse(self, target: str) -> None:
         """One stream, from hello to its end. Raises what ended it."""
-        async with grpc.aio.insecure_channel(target, options=_OPTIONS) as channel:
-            call = _stub(channel).Link()
+        async with self._access.channel(target, _OPTIONS) as channel:
+            call = _stub(channel).Link(metadata=self._access.metadata())
             try:
                 async with asyncio.timeout(_ANSWER_TIMEOUT_S):
                     await self._greet(call)

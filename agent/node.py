@@ -28,6 +28,7 @@ from agent.ports import OfferedPort
 from agent.ranks import Ranks
 from agent.site import Site, Storages
 from agent.snapshots import Snapshots
+from controlplane.access.own import Access
 from controlplane.core import events
 from controlplane.core.model import Cause, Failure, MemberPhase, Role
 
@@ -77,7 +78,9 @@ class Node:
         self._ranks = Ranks(self)
         self._watch = core.Watch(settings.process_timeout_s, settings.device_timeout_s)
         self._timer: asyncio.TimerHandle | None = None
-        self.link = Link(settings.coordinator.split(","), settings.beat_interval_s, self._peer())
+        access = Access.of(settings)
+        coordinators = settings.coordinator.split(",")
+        self.link = Link(coordinators, settings.beat_interval_s, self._peer(), access)
 
     def _peer(self) -> Peer:
         return Peer(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from agent.checkpoint.arena import Arena, SlotWriter
     from agent.peer_blocks import Held
     from agent.peer_copies import Copies
+    from controlplane.access.own import Access
 
 _ANY_STEP = 1 << 62
 _FAILURES = (*wire.BROKEN, ArenaError, ValueError)
@@ -43,7 +44,9 @@ class Fetches:
         incarnation: int,
         tell: Callable[[events.Event], None],
         loaded: Callable[[str], None],
+        access: Access | None = None,
     ) -> None:
+        self._access = access
         self._copies, self._room, self._pool = copies, room, pool
         self._timeout_s, self._incarnation, self._tell = timeout_s, incarnation, tell
         self._loaded = loaded
@@ -88,7 +91,7 @@ class Fetches:
         if order.address == self.address:
             await in_thread(self._pool, self._copy, order)
             return
-        async with wire.channel(order.address) as channel:
+        async with wire.channel(order.address, self._access) as channel:
             calls = wire.Calls(channel)
             reply = await calls.have(pb.HaveRequest(member=order.source), timeout=self._timeout_s)
             held = _chosen(order, [wire.held_from(copy) for copy in reply.copies])

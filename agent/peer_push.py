@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from agent.peer_blocks import Held
     from agent.peer_offer import Offer
+    from controlplane.access.own import Access
     from controlplane.core.model import Partner
 
 _BACKOFF_S = (0.25, 30.0)
@@ -59,7 +60,9 @@ class Pushes:
         count: Callable[[str, int], None],
         *,
         linger_s: float = LINGER_S,
+        access: Access | None = None,
     ) -> None:
+        self._access = access
         self._offer, self._pool, self._timeout_s, self._count = offer, pool, timeout_s, count
         self._pace, self._linger_s = Pace(bytes_per_s), linger_s
         self._lingering: dict[str, asyncio.TimerHandle] = {}
@@ -185,7 +188,7 @@ class Pushes:
             log.warning("the partner at %s was not reached to drop its copy of %s", line.address, member)
             del line.drops[member]
             return
-        async with wire.channel(line.address) as channel:
+        async with wire.channel(line.address, self._access) as channel:
             await wire.Calls(channel).drop(pb.DropRequest(member=member), timeout=self._timeout_s)
         line.drops.pop(member, None)
 
@@ -198,7 +201,7 @@ class Pushes:
         try:
             if self._stored.get((member, address)) == offer.held.age:
                 return
-            async with wire.channel(address) as channel:
+            async with wire.channel(address, self._access) as channel:
                 await self._converse(wire.Calls(channel).put(), offer, address)
             self._stored[member, address] = offer.held.age
             self._count("peer_copies_sent", 1)

@@ -15,6 +15,9 @@ from agent import peer_wire as wire
 from agent.checkpoint.shm import ArenaError
 from agent.peer_blocks import PeerError, blocks, check_member, digest, places
 from agent.peer_threads import in_thread, undo
+from controlplane.access.callers import ANYONE
+from controlplane.access.guard import Guard, Sparing, calling
+from controlplane.access.tls import LIMITS, TlsFiles, listen
 from controlplane.settings import SettingsError
 from controlplane.wire import peer_pb2 as pb
 
@@ -37,8 +40,13 @@ class Busy(PeerError):
     """Too many streams at once."""
 
 
+class NotYours(PeerError):
+    """Another node's copy: only the agent that left it may change it."""
+
+
 _CODES: dict[type[Exception], grpc.StatusCode] = {
     Busy: grpc.StatusCode.UNAVAILABLE,
+    NotYours: grpc.StatusCode.PERMISSION_DENIED,
     ArenaError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     PeerError: grpc.StatusCode.FAILED_PRECONDITION,
     TimeoutError: grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -50,26 +58,39 @@ _CODES: dict[type[Exception], grpc.StatusCode] = {
 
 
 class PeerServer:
-    """Serves `copies` at an address. `counts` hears bytes received and given, and calls refused."""
+    """Serves `copies` at an address. `count` hears bytes received and given, and calls refused.
+
+    With `tls`, only agents of this cluster are let in, and a copy is changed only by whoever left it."""
 
     def __init__(
-        self, copies: Copies, pool: ThreadPoolExecutor, timeout_s: float, count: Callable[[str, int], None]
+        self,
+        copies: Copies,
+        pool: ThreadPoolExecutor,
+        timeout_s: float,
+        count: Callable[[str, int], None],
+        *,
+        cluster: str = "",
+        tls: TlsFiles | None = None,
     ) -> None:
+        self._cluster, self._tls = cluster, tls or TlsFiles()
+        self._owners: dict[str, str] = {}  # member: the node that left its copy
+        self._telling = Sparing()
         self._copies, self._pool, self._timeout_s, self._count = copies, pool, timeout_s, count
         self._putting: dict[str, tuple[str, asyncio.Task[Any]]] = {}
         self._giving = 0
         self._server: Any = None
         self.port = 0
 
-    async def start(self, listen: str) -> None:
+    async def start(self, address: str) -> None:
         """Listen at host:port. Raises SettingsError when that cannot be."""
-        self._server = grpc.aio.server(options=wire.OPTIONS)
+        guard = Guard(self._cluster, certificates=self._tls.verifies, tokens=None, denied=self._denied)
+        self._server = grpc.aio.server(options=(*wire.OPTIONS, *LIMITS), interceptors=(guard,))
         self._server.add_generic_rpc_handlers((self._handlers(),))
         try:
-            self.port = self._server.add_insecure_port(listen)
+            self.port = listen(self._server, address, self._tls)
         except RuntimeError as error:
             raise SettingsError(
-                f"--peer-listen {listen} cannot be listened on ({error}): give a free host:port of this node"
+                f"--peer-listen {address} cannot be listened on ({error}): give a free host:port of this node"
             ) from error
         await self._server.start()
 
@@ -114,6 +135,7 @@ class PeerServer:
                 raise PeerError("the first message of a copy must be the snapshot")
             held = wire.held_from(message.snapshot)
             check_member(held.member)
+            self._check_owner(held.member)
             await self.end_puts(member=held.member)  # the same owner came again: its former stream is dead
             if len(self._putting) >= STREAMS_MAX:
                 raise Busy(f"{STREAMS_MAX} copies come in already")
@@ -124,6 +146,7 @@ class PeerServer:
                 receiving = await self._working(context, self._copies.begin, held)
                 if receiving is not None:
                     await self._receive(context, receiving)
+                self._owners[held.member] = calling().name
                 await wire.write(context, pb.PutAnswer(stored=pb.Stored()), self._timeout_s, "the owner")
             finally:
                 if self._putting.get(held.member, ("", None))[1] is task:
@@ -197,10 +220,23 @@ class PeerServer:
     async def _drop(self, request: Any, context: Any) -> Any:
         async with self._answering(context):
             check_member(request.member)
+            self._check_owner(request.member)
             await self.end_puts(member=request.member)
             if await in_thread(self._pool, self._copies.drop, request.member):
                 log.info("the copy of %s is dropped: its owner wants it no more", request.member)
+            self._owners.pop(request.member, None)
             return pb.DropReply()
+
+    def _check_owner(self, member: str) -> None:
+        """Raise NotYours unless the caller left this copy, or nobody is known to have."""
+        owner, caller = self._owners.get(member), calling()
+        if owner is not None and caller is not ANYONE and owner != caller.name:
+            raise NotYours(f"the copy of {member} is node {owner}'s, not {caller.name}'s")
+
+    def _denied(self, _counted: str, peer: str, reason: str) -> None:
+        self._count("peer_calls_refused", 1)
+        if self._telling():
+            log.warning("%s is turned away: %s (%d more before)", peer, reason, self._telling.left)
 
     @asynccontextmanager
     async def _answering(self, context: Any) -> AsyncIterator[None]:

@@ -12,10 +12,13 @@ import grpc
 import grpc.aio
 
 from agent.peer_blocks import Held, PeerError
+from controlplane.access.own import plain
 from controlplane.wire import peer_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from controlplane.access.own import Access
 
 SERVICE = "holdfast.peer.v1.Peer"
 MESSAGE_BYTES_MAX = 4 << 20
@@ -153,9 +156,9 @@ class Calls:
         )
 
 
-def channel(address: str) -> Any:
-    """A channel to another agent's peer service."""
-    return grpc.aio.insecure_channel(address, options=OPTIONS)
+def channel(address: str, access: Access | None = None) -> Any:
+    """A channel to another agent's peer service. Raises SettingsError: see Access.channel."""
+    return (access or plain()).channel(address, OPTIONS)
 
 
 async def reason(call: Any, error: BaseException) -> str:

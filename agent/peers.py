@@ -14,6 +14,8 @@ from agent.peer_offer import Offer, newest
 from agent.peer_push import Pushes
 from agent.peer_server import PeerServer
 from agent.peer_threads import in_thread, nice_pool
+from controlplane.access.own import Access
+from controlplane.settings import check_exposed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,11 +46,16 @@ class Peers:
         loaded: Callable[[str], None],
     ) -> None:
         self._settings, self._paths, self._host, self._status = settings, paths, host, status
+        access = Access.of(settings).to(settings.tls_peer_name)
         timeout_s = settings.peer_timeout_s
         self._pool, self._fetching = nice_pool(2, "peers"), ThreadPoolExecutor(1, "fetch")
         self._kept = Copies(paths.copies)
-        self._server = PeerServer(self._kept, self._pool, timeout_s, self._count)
-        self._pushes = Pushes(self._offer, self._pool, timeout_s, settings.peer_bytes_per_s, self._count)
+        self._server = PeerServer(
+            self._kept, self._pool, timeout_s, self._count, cluster=settings.cluster, tls=access.files
+        )
+        self._pushes = Pushes(
+            self._offer, self._pool, timeout_s, settings.peer_bytes_per_s, self._count, access=access
+        )
         self._fetches = Fetches(
             copies=self._kept,
             room=room,
@@ -57,6 +64,7 @@ class Peers:
             incarnation=incarnation,
             tell=tell,
             loaded=loaded,
+            access=access,
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self.counts: collections.Counter[str] = collections.Counter()
@@ -68,7 +76,9 @@ class Peers:
         """Take up the copies of an earlier agent, and serve. Raises SettingsError, OSError."""
         self._kept.adopt()
         host = f"[{self._host}]" if ":" in self._host else self._host
-        await self._server.start(self._settings.peer_listen or f"{host}:0")
+        listen = self._settings.peer_listen or f"{host}:0"
+        check_exposed("--peer-listen", listen.rpartition(":")[0], self._settings)
+        await self._server.start(listen)
         self.address = self._fetches.address = f"{host}:{self._server.port}"
 
     async def stop(self) -> None:

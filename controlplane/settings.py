@@ -5,6 +5,7 @@ The command line makes its flags from these (`heartbeat_s` becomes `--heartbeat-
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -20,9 +21,13 @@ class SettingsError(ValueError):
     """A setting that cannot be. The message names it and says how to mend it."""
 
 
-def setting(default: Any, about: str, *, unit: str = "", minimum: float | None = None) -> Any:
-    """A dataclass field that the command line can show: its reason, unit and smallest value."""
-    return dataclasses.field(default=default, metadata={"about": about, "unit": unit, "minimum": minimum})
+def setting(
+    default: Any, about: str, *, unit: str = "", minimum: float | None = None, env: bool = False
+) -> Any:
+    """A dataclass field that the command line can show: its reason, unit and smallest value. With `env` the
+    environment may say it too: HOLDFAST_ and the name in capitals."""
+    known = {"about": about, "unit": unit, "minimum": minimum, "env": env}
+    return dataclasses.field(default=default, metadata=known)
 
 
 def check(settings: Any) -> None:
@@ -45,6 +50,37 @@ def check_name(kind: str, name: str) -> None:
         )
 
 
+@dataclass(frozen=True)  # without slots: it is a second base
+class TlsSettings:
+    """What proves who we are on a gRPC port. The environment can say each, too: HOLDFAST_TLS_CERT ..."""
+
+    tls_cert: str = setting(
+        "", "PEM file of our certificate, read anew when it changes; empty: none", env=True
+    )
+    tls_key: str = setting("", "PEM file of its key", env=True)
+    tls_ca: str = setting(
+        "",
+        "PEM file of the authority whose certificates we believe; a server with one asks for them",
+        env=True,
+    )
+    insecure: bool = setting(
+        False, "plaintext, and nobody asked who they are, on addresses that others can reach", env=True
+    )
+    private: bool = setting(
+        False, "a laptop's own cluster on loopback: no TLS, no tokens, whatever the environment says"
+    )
+
+
+@dataclass(frozen=True)
+class CallerSettings(TlsSettings):
+    """What we show when we call, and whom we expect to answer."""
+
+    tls_name: str = setting(
+        "", "name in the certificates of those we call; empty: the host that we call", env=True
+    )
+    token_file: str = setting("", "file of our bearer token; empty: HOLDFAST_TOKEN, if set", env=True)
+
+
 @dataclass(frozen=True, slots=True)
 class EtcdSettings:
     """How to reach etcd."""
@@ -61,11 +97,17 @@ class EtcdSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class CoordinatorSettings(EtcdSettings):
+class CoordinatorSettings(EtcdSettings, TlsSettings):
     """One coordinator process."""
 
     cluster: str = setting("default", "name of the cluster; agents must name the same")
     listen: str = setting("127.0.0.1:7070", "host:port for agents and tools; port 0 takes a free one")
+    tokens: str = setting(
+        "", "file of the tokens' digests and roles (docs/security.md), read anew when it changes; empty: none"
+    )
+    health: str = setting(
+        "", "host:port that answers grpc.health.v1 in plaintext, nothing else, for probes; empty: none"
+    )
     advertise: str = setting("", "host:port that others reach it at; empty: the listen address")
     metrics: str = setting("127.0.0.1:0", "host:port of /metrics; port 0 takes a free one, empty: none")
     journal: str = setting("", "JSON lines file of every event, effect and decision; empty: none")
@@ -114,8 +156,12 @@ class CoordinatorSettings(EtcdSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class AgentSettings:
+class AgentSettings(CallerSettings):
     """One agent process, beside one node."""
+
+    tls_peer_name: str = setting(
+        "", "name in the certificates of other agents; empty: the host of their address", env=True
+    )
 
     cluster: str = setting("default", "name of the cluster; the coordinator must name the same")
     coordinator: str = setting("127.0.0.1:7070", "coordinators, host:port, comma separated")
@@ -133,6 +179,20 @@ class AgentSettings:
     process_timeout_s: float = setting(5.0, "a rank silent for so long is dead", unit="s", minimum=0.2)
     device_timeout_s: float = setting(
         10.0, "a device that its sensor calls bad, or cannot read, for so long is bad", unit="s", minimum=0.2
+    )
+    hang_floor_s: float = setting(
+        60.0, "a rank is not called hung before so long without progress", unit="s", minimum=0.1
+    )
+    hang_first_s: float = setting(
+        1800.0,
+        "the same for the first step of a job, while nothing is known of its pace",
+        unit="s",
+        minimum=0.1,
+    )
+    hang_factor: float = setting(
+        10.0,
+        "a rank without progress for so many times as long as its steps usually take is hung; 0: never",
+        minimum=0,
     )
     orphan_timeout_s: float = setting(
         60.0, "a launcher without an agent for so long ends its ranks", unit="s", minimum=1
@@ -183,6 +243,8 @@ def check_coordinator(settings: CoordinatorSettings) -> None:
     """Raise SettingsError on values that cannot be, alone or together."""
     check(settings)
     check_name("cluster", settings.cluster)
+    check_exposed("--listen", settings.listen.rpartition(":")[0], settings)
+    _check_tls(settings, settings.tokens)
     _ordered(settings, "stop_timeout_s", "form_timeout_s")
     _ordered(settings, "lease_ttl_s", "node_timeout_s")
     _ordered(settings, "retry_s", "stop_timeout_s")
@@ -203,7 +265,38 @@ def check_agent(settings: AgentSettings) -> None:
             f"--peer-bytes-per-s {settings.peer_bytes_per_s} would look like silence to a partner: "
             f"give {_PEER_RATE_MIN} or more, or 0 for no limit"
         )
+    _check_tls(settings)
     _ordered(settings, "beat_interval_s", "process_timeout_s")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches this host."""
+    try:
+        return ipaddress.ip_address(host.strip("[]").partition("%")[0]).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def check_exposed(flag: str, host: str, settings: TlsSettings) -> None:
+    """Raise SettingsError when others would reach a plaintext port that nobody asked for by name."""
+    if is_loopback(host) or (settings.insecure and not settings.private):
+        return
+    if settings.private:
+        raise SettingsError(f"{flag} {host} can be reached by others: with --private only loopback will do")
+    if not settings.tls_cert:
+        raise SettingsError(
+            f"{flag} {host} can be reached by others, and anyone there could run programs here: give "
+            "--tls-cert, --tls-key and --tls-ca, or listen on 127.0.0.1, or say --insecure"
+        )
+
+
+def _check_tls(settings: TlsSettings, tokens: str = "") -> None:
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise SettingsError("--tls-cert and --tls-key belong together: give both, or neither")
+    if settings.tls_cert and not (settings.tls_ca or tokens or settings.insecure):
+        raise SettingsError(
+            "with --tls-cert alone nobody is asked who they are: give --tls-ca or --tokens, or say --insecure"
+        )
 
 
 def _check_listen(flag: str, value: str) -> None:

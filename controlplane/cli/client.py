@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
+from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import CliError, UnreachableError, UsageError
+from controlplane.settings import SettingsError
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.codec import row_message
 from controlplane.wire.control_pb2_grpc import AdminStub
@@ -16,22 +18,29 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from types import TracebackType
 
+    from controlplane.access.own import Access
     from controlplane.core.model import CheckpointRecord
 
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _OPTIONS = (("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", 64 << 20))
 
 
-class Admin:
-    """One of several coordinators, whichever answers. Use as an async context."""
+_DENIED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
-    def __init__(self, coordinators: str, timeout_s: float = 5.0) -> None:
+
+class Admin:
+    """One of several coordinators, whichever answers. Use as an async context.
+
+    `access`: what we show; None: what the environment says."""
+
+    def __init__(self, coordinators: str, timeout_s: float = 5.0, access: Access | None = None) -> None:
         self._addresses = [address.strip() for address in coordinators.split(",") if address.strip()]
         for address in self._addresses:
             _check_address(address)
         if not self._addresses:
             raise UsageError("--coordinator is empty: give host:port")
         self._timeout_s = timeout_s
+        self._access = access or access_of()
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     async def __aenter__(self) -> Admin:
@@ -71,7 +80,8 @@ class Admin:
         """The journal from line `after` on. Raises UnreachableError when the stream breaks."""
         address, problem = self._addresses[0], "no coordinator was asked"
         for address in self._addresses:
-            call = self._stub(address).Events(pb.EventsRequest(follow=follow, after=after, job=job))
+            request = pb.EventsRequest(follow=follow, after=after, job=job)
+            call = self._stub(address).Events(request, metadata=self._access.metadata())
             try:
                 async for line in call:
                     after = line.sequence
@@ -88,7 +98,7 @@ class Admin:
         for address in self._addresses:
             call = getattr(self._stub(address), method)
             try:
-                return await call(request, timeout=self._timeout_s)
+                return await call(request, timeout=self._timeout_s, metadata=self._access.metadata())
             except grpc.aio.AioRpcError as error:
                 if error.code() not in (*_AWAY, grpc.StatusCode.FAILED_PRECONDITION):
                     raise CliError(_told(error)) from error
@@ -100,7 +110,10 @@ class Admin:
 
     def _stub(self, address: str) -> Any:
         if address not in self._channels:
-            self._channels[address] = grpc.aio.insecure_channel(address, options=_OPTIONS)
+            try:
+                self._channels[address] = self._access.channel(address, _OPTIONS)
+            except SettingsError as error:
+                raise UsageError(str(error)) from error
         return AdminStub(self._channels[address])  # type: ignore[no-untyped-call]
 
 
@@ -112,4 +125,6 @@ def _check_address(address: str) -> None:
 
 def _told(error: grpc.aio.AioRpcError) -> str:
     details = error.details() or error.code().name.lower()
+    if error.code() in _DENIED:
+        return f"the coordinator refuses: {details}"
     return "connection refused" if "Connection refused" in details else details

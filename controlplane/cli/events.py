@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from controlplane.cli.credentials import access_of, add_access
 from controlplane.cli.errors import OK, CliError
 from controlplane.cli.event_text import Level, stamped, tell
 from controlplane.cli.parser import Parser, one_of
@@ -33,6 +34,7 @@ def events(argv: Sequence[str]) -> int:
         help="json: as written",
     )
     parser.add_argument("--coordinator", default="127.0.0.1:7070", metavar="HOST:PORT", help="whom to ask")
+    add_access(parser)
     return asyncio.run(_events(parser.read(argv)))
 
 
@@ -66,7 +68,7 @@ def read_line(text: str) -> dict[str, Any]:
 async def _from_coordinator(values: argparse.Namespace) -> AsyncIterator[str]:
     from controlplane.cli.client import Admin
 
-    async with Admin(values.coordinator) as admin:
+    async with Admin(values.coordinator, access=access_of(values)) as admin:
         async for line in admin.events(values.follow, values.after, values.job):
             yield line.json
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+import os
 import typing
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Settings = TypeVar("Settings")
+_BOOLS = {"1": True, "true": True, "0": False, "false": False}
 
 
 def add_settings(parser: argparse._ActionsContainer, kind: type, only_unit: str | None = None) -> None:
@@ -35,7 +37,7 @@ def read_settings(
     kind: type[Settings], values: argparse.Namespace, check: Callable[[Settings], None]
 ) -> Settings:
     """The settings that these flags say. Raises UsageError when they cannot be."""
-    settings = kind(**given(kind, values))
+    settings = kind(**(from_environment(kind) | given(kind, values)))
     try:
         check(settings)
     except SettingsError as error:
@@ -50,6 +52,23 @@ def given(kind: type, values: argparse.Namespace) -> dict[str, Any]:
         for spec in dataclasses.fields(kind)
         if hasattr(values, spec.name)
     }
+
+
+def from_environment(kind: type) -> dict[str, Any]:
+    """The fields of `kind` that HOLDFAST_ variables say. Raises UsageError when one cannot be."""
+    found: dict[str, Any] = {}
+    types = typing.get_type_hints(kind)
+    for spec in dataclasses.fields(kind):
+        name = f"HOLDFAST_{spec.name.upper()}"
+        text = os.environ.get(name, "") if spec.metadata["env"] else ""
+        if not text:
+            continue
+        if types[spec.name] is bool and text not in _BOOLS:
+            raise UsageError(
+                f"{name}={text} is neither {' nor '.join(_BOOLS)}: unset it, or give one of them"
+            )
+        found[spec.name] = _BOOLS[text] if types[spec.name] is bool else text
+    return found
 
 
 def as_flags(kind: type, settings: dict[str, Any]) -> list[str]:

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from controlplane.cli.client import Admin
+from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import OK
 from controlplane.cli.parser import Parser
 from controlplane.cli.queries import add_coordinator
@@ -30,7 +31,7 @@ def quarantine(argv: Sequence[str]) -> int:
 
 
 async def _quarantine(values: argparse.Namespace) -> int:
-    async with Admin(values.coordinator) as admin:
+    async with Admin(values.coordinator, access=access_of(values)) as admin:
         if values.release:
             await admin.release(values.release, values.reason)
             print(f"node {values.release} is released: its failures are forgotten")

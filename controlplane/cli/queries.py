@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from controlplane.cli.client import Admin
+from controlplane.cli.credentials import access_of, add_access
 from controlplane.cli.errors import OK, CliError, nearest
 from controlplane.cli.parser import Parser, one_of
 from controlplane.cli.tables import JOBS, NODES, RANKS, TABLES, as_json, plain
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
 
 
 def add_coordinator(parser: Parser) -> None:
-    """The flag that says whom to ask."""
+    """The flags that say whom to ask, and what to show them."""
     parser.add_argument(
         "--coordinator",
         default="127.0.0.1:7070",
         metavar="HOST:PORT",
         help="coordinators, comma separated",
     )
+    add_access(parser)
 
 
 def get(argv: Sequence[str]) -> int:
@@ -41,7 +43,7 @@ def get(argv: Sequence[str]) -> int:
 
 
 async def _get(values: argparse.Namespace) -> int:
-    async with Admin(values.coordinator) as admin:
+    async with Admin(values.coordinator, access=access_of(values)) as admin:
         status = await admin.status()
     if values.job:
         _only(status, values.job)
@@ -74,7 +76,7 @@ def status(argv: Sequence[str]) -> int:
 
 
 async def _status(values: argparse.Namespace) -> int:
-    async with Admin(values.coordinator) as admin:
+    async with Admin(values.coordinator, access=access_of(values)) as admin:
         print(overview(await admin.status()))
         while values.watch:
             await asyncio.sleep(1)
@@ -109,7 +111,7 @@ def stop(argv: Sequence[str]) -> int:
 
 
 async def _stop(values: argparse.Namespace) -> int:
-    async with Admin(values.coordinator) as admin:
+    async with Admin(values.coordinator, access=access_of(values)) as admin:
         _only(await admin.status(), values.job)
         await admin.stop(values.job, values.reason)
     print(f"job {values.job} is being stopped")

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.client import Admin
+from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import OK, UsageError
 from controlplane.cli.event_text import Level, stamped, tell
 from controlplane.cli.follow import last_words, until_end
@@ -61,7 +62,7 @@ def _variable(text: str) -> tuple[str, str]:
 
 async def _submit(values: argparse.Namespace, spec: JobSpec) -> int:
     started = time.time()
-    async with Admin(values.coordinator) as admin:
+    async with Admin(values.coordinator, access=access_of(values)) as admin:
         reply = await admin.submit(spec_message(spec))
         print(f"job {reply.job} {'goes on' if reply.resumed else 'submitted'}, {reply.phase}", flush=True)
         if not values.wait:

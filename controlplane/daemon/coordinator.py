@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
+from controlplane.access.tls import TlsFiles
+from controlplane.access.tokens import Tokens
 from controlplane.core.timing import CoreSettings
 from controlplane.daemon.alerts import Alerts
 from controlplane.daemon.etcd.client import Etcd
 from controlplane.daemon.etcd.election import Election
 from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable
 from controlplane.daemon.etcd.keyspace import Keyspace
+from controlplane.daemon.health import HealthServer
 from controlplane.daemon.identity import Identity
 from controlplane.daemon.journal import Journal
 from controlplane.daemon.metrics import Metrics
@@ -71,12 +74,16 @@ async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
         metrics_address = _start_metrics(settings, metrics, stack)
         front = Front(settings.cluster, journal, metrics)
         host, port = host_port("--listen", settings.listen)
-        server = Server(front, host, port)
+        tls = TlsFiles() if settings.private else TlsFiles.of(settings)
+        tokens = Tokens(settings.tokens) if settings.tokens and not settings.private else None
+        _warn_open(settings, tls, tokens)
+        server = Server(front, host, port, tls, tokens)
         stack.push_async_callback(server.close)
         stack.callback(journal.release)
         alerts = front.alerts = Alerts(settings.alert_webhook, settings.cluster, metrics.saw_alert)
         front.address = settings.advertise or f"{_reachable(host)}:{server.port}"
         await server.start()
+        await _start_health(settings, server, stack)
         listen = f"{_reachable(host)}:{server.port}"
         _write_address(settings.address_file, listen, metrics_address, stack)
         log.info("cluster %s: listening on %s, metrics on %s", settings.cluster, listen, metrics_address)
@@ -163,6 +170,31 @@ def _start_metrics(settings: CoordinatorSettings, metrics: Metrics, stack: conte
         ) from error
     stack.callback(server.close)
     return f"{_reachable(host)}:{server.port}"
+
+
+def _warn_open(settings: CoordinatorSettings, tls: TlsFiles, tokens: Tokens | None) -> None:
+    """Plaintext only when asked for by name, and with a warning."""
+    if settings.private:
+        return
+    if not tls.serves:
+        log.warning("--listen %s is plaintext: give --tls-cert, --tls-key and --tls-ca", settings.listen)
+    if not tls.verifies and tokens is None:
+        log.warning("nobody who reaches %s is asked who they are: give --tls-ca or --tokens", settings.listen)
+
+
+async def _start_health(
+    settings: CoordinatorSettings, server: Server, stack: contextlib.AsyncExitStack
+) -> None:
+    """Answer probes on a port of their own, when wanted."""
+    if not settings.health:
+        return
+    host_port("--health", settings.health)
+    try:
+        health = HealthServer(server.health, settings.health)
+    except RuntimeError as error:
+        raise PortTaken(f"cannot answer probes on {settings.health}: give another --health") from error
+    stack.push_async_callback(health.close)
+    await health.start()
 
 
 def _reachable(host: str) -> str:

@@ -16,7 +16,7 @@ PHASES = ("detect", "decide", "fence", "reform", "restore", "first_step")
 OUTCOMES = ("recovered", "failed", "superseded")
 DROPPED = (
     "malformed", "oversized", "slow_agent", "no_stream", "wrong_version", "wrong_cluster", "bad_name",
-    "stale_leader", "not_leader", "refused", "stale",
+    "stale_leader", "not_leader", "refused", "stale", "denied", "unauthenticated",
 )  # fmt: skip
 CHECKPOINT_FAILURES = ("failed", "skipped", "bad", "unmirrored", "refused")
 NODE_STATES = ("expected", "up", "suspect", "lost")

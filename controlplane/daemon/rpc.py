@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from controlplane.access.guard import Guard, Sparing, calling
+from controlplane.access.tls import LIMITS, TlsFiles, listen
 from controlplane.core.events import NodeBroken
 from controlplane.daemon.admin import Admin
+from controlplane.daemon.health import Health
 from controlplane.daemon.links import Link
 from controlplane.settings import SettingsError, check_name
 from controlplane.wire import codec
@@ -21,6 +24,7 @@ from controlplane.wire.shape import WireError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from controlplane.access.tokens import Tokens
     from controlplane.daemon.alerts import Alerts
     from controlplane.daemon.journal import Journal
     from controlplane.daemon.metrics import Metrics
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HELLO_TIMEOUT_S = 10.0
+HELLOS_MAX = 512
+"""Streams at a time that have not been told yet whether they are welcome."""
 STOP_TIMEOUT_S = 1.0
 """Beyond its grace a server's stop is waited for so long, twice."""
 
@@ -39,6 +45,7 @@ _OPTIONS = [
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
+    *LIMITS,
 ]
 
 
@@ -59,12 +66,14 @@ class Front:
         self.reign: Reign | None = None
         self.leader = ""
         self.address = ""
+        self._greeting = 0
+        self._telling = Sparing()
         self.alerts: Alerts | None = None
 
     async def link(self, _requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         """One agent's stream, from hello to its end. Requests come as bytes: we say what is wrong."""
         try:
-            greeting = await self._hello(context)
+            greeting = await self._greet(context)
             reign = self._accept(greeting)
         except _Unwelcome as unwelcome:
             self._drop(unwelcome.counted, str(unwelcome), context)
@@ -82,6 +91,17 @@ class Front:
                 reign.post(NodeBroken(link.node, link.incarnation, reason))
         if link.code is not grpc.StatusCode.OK:
             await context.abort(link.code, link.details)
+
+    async def _greet(self, context: Any) -> codec.Greeting:
+        if self._greeting >= HELLOS_MAX:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"{HELLOS_MAX} streams are before their hello: come again"
+            )
+        self._greeting += 1
+        try:
+            return await self._hello(context)
+        finally:
+            self._greeting -= 1
 
     async def _hello(self, context: Any) -> codec.Greeting:
         """The first message, checked as far as it can be without knowing the cluster's state."""
@@ -126,6 +146,13 @@ class Front:
             check_name("node", greeting.joined.node)
         except SettingsError as error:
             raise _Unwelcome("bad_name", str(error), retry=False) from error
+        if not calling().may_be(greeting.joined.node):
+            raise _Unwelcome(
+                "denied",
+                f"{calling()} may not speak for node {greeting.joined.node!r}: give the agent a certificate "
+                "or token of that node's name, or the name it has with --node",
+                retry=False,
+            )
         if not greeting.protocol_version or not greeting.cluster:
             raise _Unwelcome("malformed", "the hello names no protocol version or no cluster", retry=False)
         if self.reign is None:
@@ -172,10 +199,23 @@ class Front:
                 link.end(grpc.StatusCode.INVALID_ARGUMENT, str(error))
                 return
             try:
-                reign.post(codec.event_from(link.node, link.incarnation, message))
+                event = codec.event_from(link.node, link.incarnation, message)
+                if all(map(calling().may_touch, _jobs_of(event))):
+                    reign.post(event)
+                else:
+                    self._drop("denied", f"{calling()} tells of a job that is not theirs", context)
             except WireError as error:
                 self._drop("malformed", f"node {link.node}: {error}", context)
             await reign.loop.room()
+
+    def denied(self, counted: str, peer: str, reason: str) -> None:
+        """Someone was turned away: counted each time, told now and then."""
+        self.metrics.messages_dropped_total.labels(counted).inc()
+        if self._telling():
+            log.warning("turned away (%s) %s: %s; %d more untold", counted, peer, reason, self._telling.left)
+            term = self.reign.term if self.reign else 0
+            body = {"kind": counted, "subject": peer, "reason": reason}
+            self.journal.write_body(term, "daemon", "Dropped", body)
 
     def _drop(self, counted: str, reason: str, context: Any) -> None:
         """Count and name a message that is not acted upon."""
@@ -185,6 +225,13 @@ class Front:
         term = self.reign.term if self.reign else 0
         body = {"kind": counted, "subject": peer, "reason": reason}
         self.journal.write_body(term, "daemon", "Dropped", body)
+
+
+def _jobs_of(event: Any) -> list[str]:
+    """The jobs that an agent's word is about."""
+    inner = [getattr(event, name, None) for name in ("status", "part", "record")]
+    found = [event, *inner, *getattr(event, "members", ())]
+    return [each.job for each in found if isinstance(getattr(each, "job", None), str)]
 
 
 async def _speak(link: Link, context: Any) -> None:
@@ -205,20 +252,30 @@ class PortTaken(OSError):
 class Server:
     """The listening server. `port` is the one bound."""
 
-    def __init__(self, front: Front, host: str, port: int) -> None:
+    def __init__(
+        self,
+        front: Front,
+        host: str,
+        port: int,
+        tls: TlsFiles | None = None,
+        tokens: Tokens | None = None,
+    ) -> None:
         """Bind. Raises PortTaken."""
-        self._server = grpc.aio.server(options=_OPTIONS)
+        tls = tls or TlsFiles()
+        guard = Guard(front.cluster, certificates=tls.verifies, tokens=tokens, denied=front.denied)
+        self._server = grpc.aio.server(options=_OPTIONS, interceptors=(guard,))
         handler = grpc.stream_stream_rpc_method_handler(
             front.link,
             request_deserializer=None,
             response_serializer=pb.CoordinatorMessage.SerializeToString,
         )
         control = grpc.method_handlers_generic_handler("holdfast.control.v1.Control", {"Link": handler})
-        self._server.add_generic_rpc_handlers((control,))
+        self.health = Health(lambda: front.reign is not None)
+        self._server.add_generic_rpc_handlers((control, self.health.handlers()))
         add_AdminServicer_to_server(Admin(front), self._server)  # type: ignore[no-untyped-call]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
-            self.port: int = self._server.add_insecure_port(address)
+            self.port: int = listen(self._server, address, tls)
         except RuntimeError as error:
             raise PortTaken(_taken(address)) from error
         if self.port == 0:

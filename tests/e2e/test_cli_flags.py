@@ -241,7 +241,11 @@ def test_torchruns_flags_without_effect_are_told(script: str) -> None:
             check_agent,
             {"node": "n7", "slots": 3, "show_output": False, "beat_interval_s": 0.25},
         ),
-        (CoordinatorSettings, check_coordinator, {"listen": "0.0.0.0:1", "lease_ttl_s": 5.0}),
+        (
+            CoordinatorSettings,
+            check_coordinator,
+            {"listen": "0.0.0.0:1", "insecure": True, "lease_ttl_s": 5.0},
+        ),
     ],
 )
 def test_settings_survive_the_command_line(kind: Any, check: Any, settings: dict[str, object]) -> None:

@@ -11,6 +11,7 @@ from agent.checkpoint.manifest import KIND, MANIFEST_BYTES_MAX
 from controlplane.cli.checkpoint.place import make_parser, one_job, opened
 from controlplane.cli.checkpoint.verifying import verify
 from controlplane.cli.client import Admin
+from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import FAILED, OK, CliError
 from controlplane.cli.queries import add_coordinator
 from controlplane.core.model import CheckpointRecord
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agent.checkpoint.store import Store
+    from controlplane.access.own import Access
     from controlplane.wire import control_pb2 as pb
 
 
@@ -32,7 +34,7 @@ def run(argv: Sequence[str]) -> int:
         whole, refused = survey(store, job)
     if not whole:
         raise CliError(f"job {job} has no whole checkpoint to adopt: {'; '.join(refused) or 'there is none'}")
-    reply = asyncio.run(_adopt(values.coordinator, job, whole))
+    reply = asyncio.run(_adopt(values.coordinator, access_of(values), job, whole))
     refused += list(reply.refused)
     if values.output == "json":
         print(json.dumps({"job": job, "adopted": list(reply.adopted), "refused": refused}, indent=2))
@@ -45,8 +47,10 @@ def run(argv: Sequence[str]) -> int:
     return OK if reply.adopted else FAILED
 
 
-async def _adopt(coordinator: str, job: str, records: Sequence[CheckpointRecord]) -> pb.AdoptReply:
-    async with Admin(coordinator) as admin:
+async def _adopt(
+    coordinator: str, access: Access, job: str, records: Sequence[CheckpointRecord]
+) -> pb.AdoptReply:
+    async with Admin(coordinator, access=access) as admin:
         return await admin.adopt(job, records)
 
 

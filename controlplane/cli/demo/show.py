@@ -7,6 +7,7 @@ import json
 import os
 from typing import TYPE_CHECKING
 
+from controlplane.access.own import plain
 from controlplane.cli.client import Admin
 from controlplane.cli.demo.ledger import Ledger, judge, read
 from controlplane.cli.demo.report import verdict_table
@@ -134,7 +135,7 @@ async def _tell(training: Training, screen: Screen) -> None:
     while True:
         address = training.card().get("coordinator")
         if address:
-            async with Admin(address) as admin:
+            async with Admin(address, access=plain()) as admin:
                 try:
                     async for line in admin.events(follow=True, after=after):
                         after = line.sequence

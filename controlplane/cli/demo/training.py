@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.board import Board
+from controlplane.access.own import plain
 from controlplane.cli.client import Admin
 from controlplane.cli.errors import CliError
 from controlplane.cli.local.layout import Layout, layout_at
@@ -113,7 +114,7 @@ class Training:
         while True:
             address = self.layout.read_card().get("coordinator")
             if address:
-                async with Admin(address, timeout_s=2.0) as admin:
+                async with Admin(address, timeout_s=2.0, access=plain()) as admin:
                     await self._look(admin)
             await asyncio.sleep(STATUS_PAUSE_S)
 

@@ -129,6 +129,7 @@ class LocalCluster:
             **self.plan.coordinator,
             "etcd": self._endpoints,
             "etcd_private": not self.plan.etcd,
+            "private": True,
             "cluster": self.layout.cluster,
             "address_file": str(self._coordinator.address_file),
         }
@@ -143,6 +144,7 @@ class LocalCluster:
             "coordinator": self.address,
             "node": node,
             "slots": self.plan.slots,
+            "private": True,
             "run_dir": str(self.layout.run_root),
             "shm_dir": str(self.layout.shm_dir),
             "address_file": str(self.layout.state / f"{node}.json"),

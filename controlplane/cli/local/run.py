@@ -10,6 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from controlplane.access.own import plain
 from controlplane.cli.client import Admin
 from controlplane.cli.errors import FAILED, INTERRUPTED, OK, TERMINATED
 from controlplane.cli.event_text import Level, tell
@@ -105,7 +106,7 @@ async def _work(cluster: LocalCluster, spec: JobSpec) -> tuple[int, str]:
 
 async def _follow(cluster: LocalCluster, spec: JobSpec) -> tuple[int, str]:
     """See the job to its end: the exit code, and what is to be said of it."""
-    async with Admin(cluster.address) as admin:
+    async with Admin(cluster.address, access=plain()) as admin:
         reply, started = await _submit(admin, cluster.layout, spec)
         if reply.phase == "finished":
             return OK, f"job {spec.job} is finished already; --fresh begins it anew, --rdzv-id names another"

@@ -1,0 +1,105 @@
+"""Who calls: a role and a name, by certificate or by token, for the whole cluster or for some jobs.
+
+A certificate says it in a URI among its names: holdfast://CLUSTER/ROLE/NAME, with ?job=J for each job it is
+restricted to. One without such a URI says it in its subject: OU is the role, CN the name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlsplit
+
+from controlplane.settings import NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+SCHEME = "holdfast"
+
+
+class Role(StrEnum):
+    """What someone is to the cluster."""
+
+    OPERATOR = "operator"
+    AGENT = "agent"
+    VIEWER = "viewer"
+
+
+class Unknown(Exception):
+    """Whoever calls has not shown who they are. The message says how to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Someone who may call. `role` None: nobody is asked here (loopback, or --insecure)."""
+
+    role: Role | None
+    name: str
+    jobs: tuple[str, ...] = ()  # empty: every job
+    by: str = "nothing"
+
+    def may_touch(self, job: str) -> bool:
+        """Whether this job is theirs; "" stands for the cluster as a whole."""
+        return not self.jobs or job in self.jobs
+
+    def may_be(self, node: str) -> bool:
+        """Whether they may speak for this node."""
+        return self.role is None or (self.role is Role.AGENT and self.name == node)
+
+    def __str__(self) -> str:
+        return f"{self.role or 'anyone'} {self.name}"
+
+
+ANYONE = Caller(None, "on a port that asks nobody")
+
+
+def from_certificate(cluster: str, peer: Mapping[str, Sequence[bytes]]) -> Caller:
+    """The caller whom grpc's auth context describes. Raises Unknown, with the mend."""
+    uris = [uri.decode("ascii", "replace") for uri in peer.get("peer_uri", ())]
+    ours = [uri for uri in uris if uri.startswith(f"{SCHEME}://")]
+    if len(ours) > 1:
+        raise Unknown(f"the certificate names {len(ours)} {SCHEME}:// URIs: give it one")
+    if ours:
+        return _from_uri(cluster, ours[0])
+    return _from_subject(peer)
+
+
+def _from_uri(cluster: str, uri: str) -> Caller:
+    mend = f"give it the URI {SCHEME}://{cluster}/ROLE/NAME, ROLE one of {', '.join(Role)}"
+    try:
+        parts = urlsplit(uri)
+        of, query = parts.netloc, parse_qsl(parts.query, strict_parsing=bool(parts.query))
+    except ValueError as error:
+        raise Unknown(f"the certificate's URI {uri!r:.200} is none ({error}): {mend}") from error
+    words = parts.path.split("/")
+    if of != cluster:
+        raise Unknown(f"the certificate is of cluster {of!r:.80}, this is {cluster!r}: {mend}")
+    if len(words) != 3 or parts.fragment or any(key != "job" for key, _ in query):
+        raise Unknown(f"the certificate's URI {uri!r:.200} says no role and name: {mend}")
+    return caller(words[1], words[2], [job for _, job in query], f"certificate {words[2]}")
+
+
+def _from_subject(peer: Mapping[str, Sequence[bytes]]) -> Caller:
+    subject = b"".join(peer.get("x509_subject", ())).decode("utf-8", "replace")
+    units = re.findall(r"(?:^|,)OU=([^,=+]*)(?=,|$)", subject)
+    names = [name.decode("utf-8", "replace") for name in peer.get("x509_common_name", ())]
+    if len(units) != 1 or len(names) != 1:
+        raise Unknown(
+            f"the certificate {subject!r:.200} says no role: give it the URI {SCHEME}://CLUSTER/ROLE/NAME, "
+            f"or one OU that is its role ({', '.join(Role)}) and one CN that is its name"
+        )
+    return caller(units[0], names[0], [], f"certificate {names[0]}")
+
+
+def caller(role: str, name: str, jobs: Sequence[str], by: str) -> Caller:
+    """A caller of these words. Raises Unknown when one of them cannot be."""
+    if role not in tuple(Role):
+        raise Unknown(f"{role!r:.80} is no role: there are {', '.join(Role)}")
+    for kind, word in (("name", name), *(("job", job) for job in jobs)):
+        if not NAME.fullmatch(word):
+            raise Unknown(
+                f"the {kind} {word!r:.80} will not do: letters, digits, '.', '_' and '-', 63 at most"
+            )
+    return Caller(Role(role), name, tuple(jobs), by)

@@ -1,0 +1,218 @@
+"""Stands before every method of a server: who calls, may they, and for which jobs."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+
+from controlplane.access.callers import ANYONE, Caller, Unknown, from_certificate
+from controlplane.access.roles import RULES, Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from controlplane.access.tokens import Tokens
+
+log = logging.getLogger(__name__)
+
+TOLD_PER_S = 5.0
+_BEARER = "Bearer "
+_calling: ContextVar[Caller] = ContextVar("calling", default=ANYONE)
+
+
+def calling() -> Caller:
+    """Who called the method that runs now."""
+    return _calling.get()
+
+
+class Sparing:
+    """Lets a few lines per second through: whoever knocks for ever fills no disk. `left` were held back."""
+
+    def __init__(self, per_s: float = TOLD_PER_S, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_s, self._clock = per_s, clock
+        self._room, self._at = per_s, clock()
+        self.left = 0
+
+    def __call__(self) -> bool:
+        """Whether one more may be told now."""
+        now = self._clock()
+        self._room = min(self._per_s, self._room + (now - self._at) * self._per_s)
+        self._at = now
+        if self._room < 1:
+            self.left += 1
+            return False
+        self._room -= 1
+        return True
+
+
+class _Denied(Exception):
+    """Someone is turned away."""
+
+    def __init__(self, code: grpc.StatusCode, counted: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code, self.counted, self.reason = code, counted, reason
+
+
+class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
+    """Asks by certificate when the port demands one, by token when there are tokens, else nobody.
+
+    `denied(counted, peer, reason)` hears of everyone who is turned away; it never sees a token."""
+
+    def __init__(
+        self,
+        cluster: str,
+        *,
+        certificates: bool,
+        tokens: Tokens | None,
+        denied: Callable[[str, str, str], None],
+    ) -> None:
+        self._cluster, self._certificates, self._tokens, self._denied = cluster, certificates, tokens, denied
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
+    ) -> Any:
+        """The method's handler, with the guard before it."""
+        handler = await continuation(details)
+        if handler is None:
+            return None
+        return _guarded(handler, _Door(self, details.method, details.invocation_metadata or ()))
+
+    def who(self, metadata: Sequence[tuple[str, Any]], context: Any) -> Caller:
+        """Who calls. Raises Unknown: what they showed will not do."""
+        if not self._certificates and self._tokens is None:
+            return ANYONE
+        token = _token(metadata)
+        if token is not None:
+            if self._tokens is None:
+                raise Unknown(
+                    "no tokens are taken here: come with a certificate alone (unset HOLDFAST_TOKEN)"
+                )
+            return self._tokens.who(token)
+        if self._certificates:
+            return from_certificate(self._cluster, context.auth_context())
+        raise Unknown("no token was shown: give --token-file, or set HOLDFAST_TOKEN")
+
+    async def deny(self, context: Any, denied: _Denied) -> None:
+        """Count it and end the call."""
+        self._denied(denied.counted, context.peer(), denied.reason)
+        await context.abort(denied.code, denied.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Door:
+    """One call at a guard."""
+
+    guard: Guard
+    method: str
+    metadata: Sequence[tuple[str, Any]]
+
+    async def enter(self, context: Any, request: Any = None) -> tuple[Rule, Caller]:
+        """Let the caller in, or abort."""
+        try:
+            rule, caller = self._judge(context, request)
+        except _Denied as denied:
+            await self.guard.deny(context, denied)
+            raise
+        _calling.set(caller)
+        return rule, caller
+
+    def _judge(self, context: Any, request: Any) -> tuple[Rule, Caller]:
+        rule = RULES.get(self.method)
+        short = self.method.rpartition("/")[2]
+        if rule is None:
+            raise _Denied(
+                grpc.StatusCode.PERMISSION_DENIED, "denied", f"{self.method:.200} is nobody's to call"
+            )
+        if rule.public:
+            return rule, ANYONE
+        try:
+            caller = self.guard.who(self.metadata, context)
+        except Unknown as unknown:
+            raise _Denied(grpc.StatusCode.UNAUTHENTICATED, "unauthenticated", str(unknown)) from unknown
+        if caller.role is not None and caller.role not in rule.roles:
+            wanted = " or ".join(sorted(rule.roles))
+            raise _denied(f"{caller} may not {short}: come with the certificate or token of an {wanted}")
+        if rule.job is not None and request is not None and not caller.may_touch(rule.job(request)):
+            mine = ", ".join(caller.jobs)
+            asked = f"job {rule.job(request)!r:.80}" if rule.job(request) else "the whole cluster"
+            raise _denied(f"{caller} may {short} for {mine} only, not for {asked}: name a job of yours")
+        return rule, caller
+
+
+def _denied(reason: str) -> _Denied:
+    return _Denied(grpc.StatusCode.PERMISSION_DENIED, "denied", reason)
+
+
+def _token(metadata: Sequence[tuple[str, Any]]) -> str | None:
+    """What the caller shows as a token; None when nothing."""
+    for key, value in metadata:
+        if key == "authorization":
+            text = value if isinstance(value, str) else ""
+            return text.removeprefix(_BEARER) if text.startswith(_BEARER) else ""
+    return None
+
+
+def _guarded(handler: Any, door: _Door) -> Any:
+    kinds = (handler.request_streaming, handler.response_streaming)
+    wrap, make, name = _WRAPS[kinds]
+    inner = getattr(handler, name)
+    return make(wrap(inner, door), handler.request_deserializer, handler.response_serializer)
+
+
+def _unary(inner: Any, door: _Door) -> Any:
+    async def call(request: Any, context: Any) -> Any:
+        rule, caller = await door.enter(context, request)
+        reply = await inner(request, context)
+        if rule.trim is not None and caller.jobs:
+            rule.trim(reply, caller.jobs)
+        return reply
+
+    return call
+
+
+def _streaming(inner: Any, door: _Door) -> Any:
+    async def call(request: Any, context: Any) -> None:
+        await door.enter(context, request)
+        await _answer(inner, request, context)
+
+    return call
+
+
+def _streamed(inner: Any, door: _Door) -> Any:
+    async def call(requests: Any, context: Any) -> Any:
+        await door.enter(context)
+        return await inner(requests, context)
+
+    return call
+
+
+def _both(inner: Any, door: _Door) -> Any:
+    async def call(requests: Any, context: Any) -> None:
+        await door.enter(context)
+        await _answer(inner, requests, context)
+
+    return call
+
+
+async def _answer(inner: Any, request: Any, context: Any) -> None:
+    """Run a method that answers with a stream, written as a generator or with `context.write`."""
+    if not inspect.isasyncgenfunction(inner):
+        await inner(request, context)
+        return
+    async for reply in inner(request, context):
+        await context.write(reply)
+
+
+_WRAPS: dict[tuple[bool, bool], tuple[Any, Any, str]] = {
+    (False, False): (_unary, grpc.unary_unary_rpc_method_handler, "unary_unary"),
+    (False, True): (_streaming, grpc.unary_stream_rpc_method_handler, "unary_stream"),
+    (True, False): (_streamed, grpc.stream_unary_rpc_method_handler, "stream_unary"),
+    (True, True): (_both, grpc.stream_stream_rpc_method_handler, "stream_stream"),
+}

@@ -1,0 +1,73 @@
+"""What each role may do: one line per method of every service. A method without a line is nobody's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.access.callers import Role
+
+CONTROL = "holdfast.control.v1.Control"
+ADMIN = "holdfast.control.v1.Admin"
+PEER = "holdfast.peer.v1.Peer"
+HEALTH = "grpc.health.v1.Health"
+
+JobOf = Callable[[Any], str]
+"""The job that a request is about; "" for the cluster as a whole."""
+
+
+def _whole(_request: Any) -> str:
+    return ""
+
+
+def _named(request: Any) -> str:
+    return str(request.job)
+
+
+def _of_spec(request: Any) -> str:
+    return str(request.spec.job)
+
+
+def _kept(reply: Any, jobs: tuple[str, ...]) -> None:
+    """Leave in a StatusReply what belongs to these jobs, and the nodes."""
+    for field in ("jobs", "ranks", "checkpoints"):
+        rows = getattr(reply, field)
+        kept = [row for row in rows if row.job in jobs]
+        del rows[:]
+        rows.extend(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Who may call a method. `job` None: the method itself limits what a caller of some jobs may touch."""
+
+    roles: frozenset[Role]
+    job: JobOf | None = _whole
+    trim: Callable[[Any, tuple[str, ...]], None] | None = None
+    public: bool = False  # nobody is asked who they are
+
+
+def _rule(*roles: Role, **more: Any) -> Rule:
+    return Rule(frozenset(roles), **more)
+
+
+_OPERATOR = Role.OPERATOR
+_SEES = (Role.OPERATOR, Role.VIEWER)
+RULES: dict[str, Rule] = {
+    f"/{CONTROL}/Link": _rule(Role.AGENT, job=None),
+    f"/{ADMIN}/Status": _rule(*_SEES, job=None, trim=_kept),
+    f"/{ADMIN}/Events": _rule(*_SEES, job=_named),
+    f"/{ADMIN}/Submit": _rule(_OPERATOR, job=_of_spec),
+    f"/{ADMIN}/Stop": _rule(_OPERATOR, job=_named),
+    f"/{ADMIN}/Adopt": _rule(_OPERATOR, job=_named),
+    f"/{ADMIN}/Release": _rule(_OPERATOR),
+    f"/{ADMIN}/Drain": _rule(_OPERATOR),
+    f"/{ADMIN}/Cordon": _rule(_OPERATOR),
+    f"/{PEER}/Put": _rule(Role.AGENT, job=None),
+    f"/{PEER}/Get": _rule(Role.AGENT, job=None),
+    f"/{PEER}/Have": _rule(Role.AGENT, job=None),
+    f"/{PEER}/Drop": _rule(Role.AGENT, job=None),
+    f"/{HEALTH}/Check": _rule(public=True),
+    f"/{HEALTH}/Watch": _rule(public=True),
+}

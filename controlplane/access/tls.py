@@ -1,0 +1,187 @@
+"""TLS for every gRPC port: credentials from PEM files, read anew when the files change.
+
+A renewed certificate is taken without a restart: a server reads its files at each handshake, a client at each
+new channel. Files that do not fit together (a renewal half written) are passed over until they do."""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+
+from controlplane.settings import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from controlplane.settings import TlsSettings
+
+log = logging.getLogger(__name__)
+
+HANDSHAKE_TIMEOUT_S = 10.0
+CONNECTIONS_MAX = 16_384
+"""Of one listening port; a cluster of 10,000 nodes fits. One more is hung up on."""
+STREAMS_MAX = 64
+"""Calls at a time on one connection."""
+LIMITS = (
+    ("grpc.server_handshake_timeout_ms", int(HANDSHAKE_TIMEOUT_S * 1000)),
+    ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX),
+    ("grpc.max_concurrent_streams", STREAMS_MAX),
+    ("grpc.max_metadata_size", 16 << 10),
+    ("grpc.max_connection_idle_ms", 300_000),
+    ("grpc.http2.max_ping_strikes", 2),
+)
+"""What a server grants those it does not know yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What the files hold now; empty: not given."""
+
+    cert: bytes
+    key: bytes
+    ca: bytes
+
+
+class TlsFiles:
+    """The PEM files of one process. Without any: plaintext."""
+
+    def __init__(self, cert: str = "", key: str = "", ca: str = "") -> None:
+        """Read them. Raises SettingsError, with the flag, when they will not do."""
+        self._paths = {"--tls-cert": cert, "--tls-key": key, "--tls-ca": ca}
+        if bool(cert) != bool(key):
+            raise SettingsError("--tls-cert and --tls-key belong together: give both, or neither")
+        self._seen = self._signature()
+        self._material = self._read()
+
+    @classmethod
+    def of(cls, settings: TlsSettings) -> TlsFiles:
+        """The files that these settings name."""
+        return cls(settings.tls_cert, settings.tls_key, settings.tls_ca)
+
+    @property
+    def serves(self) -> bool:
+        """Whether a server can prove who it is."""
+        return bool(self._paths["--tls-cert"])
+
+    @property
+    def given(self) -> bool:
+        """Whether anything is encrypted."""
+        return any(self._paths.values())
+
+    @property
+    def verifies(self) -> bool:
+        """Whether those who call must have a certificate."""
+        return self.serves and bool(self._paths["--tls-ca"])
+
+    def material(self) -> Material:
+        """What the files hold; what they held before, while they do not fit together."""
+        seen = self._signature()
+        if seen != self._seen:
+            self._seen = seen
+            try:
+                self._material = self._read()
+                log.info("took the renewed certificate: %s", self._paths["--tls-cert"] or "authority only")
+            except SettingsError as error:
+                log.error("the changed TLS files are not used, the former go on: %s", error)
+        return self._material
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        """For a listening port. With an authority, only its certificates get past the handshake."""
+        return grpc.dynamic_ssl_server_credentials(self._configuration(), self._configuration, self.verifies)
+
+    def channel_credentials(self) -> grpc.ChannelCredentials:
+        """For calls."""
+        now = self.material()
+        return grpc.ssl_channel_credentials(now.ca or None, now.key or None, now.cert or None)
+
+    def channel(self, address: str, options: Sequence[tuple[str, Any]], name: str = "") -> grpc.aio.Channel:
+        """A channel to host:port; `name` is what its certificate must carry when that is not the host."""
+        if not self.given:
+            return grpc.aio.insecure_channel(address, options=options)
+        named = (("grpc.ssl_target_name_override", name),) if name else ()
+        return grpc.aio.secure_channel(address, self.channel_credentials(), options=(*options, *named))
+
+    def _configuration(self) -> grpc.ServerCertificateConfiguration:
+        now = self.material()
+        return grpc.ssl_server_certificate_configuration(
+            [(now.key, now.cert)], root_certificates=now.ca or None
+        )
+
+    def _signature(self) -> tuple[object, ...]:
+        return tuple(_signature(path) for path in self._paths.values() if path)
+
+    def _read(self) -> Material:
+        parts = [_pem(flag, path) for flag, path in self._paths.items()]
+        material = Material(*parts)
+        if material.cert:
+            _check_pair(material, self._paths["--tls-cert"], self._paths["--tls-key"])
+        if material.ca:
+            _check_authority(material.ca, self._paths["--tls-ca"])
+        return material
+
+
+def listen(server: grpc.aio.Server, address: str, files: TlsFiles) -> int:
+    """Bind a server's port, encrypted when there are files. Returns the port; raises RuntimeError."""
+    if files.serves:
+        return int(server.add_secure_port(address, files.server_credentials()))
+    return int(server.add_insecure_port(address))
+
+
+def _signature(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _pem(flag: str, path: str) -> bytes:
+    if not path:
+        return b""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise SettingsError(f"{flag} {path} cannot be read: {error.strerror}; name a PEM file") from error
+    if b"-----BEGIN " not in data:
+        raise SettingsError(f"{flag} {path} holds no PEM: name a file that begins with -----BEGIN")
+    return data
+
+
+def _check_pair(material: Material, cert: str, key: str) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with _in_memory(material.cert) as chain, _in_memory(material.key) as private:
+        try:
+            context.load_cert_chain(chain, private, password=lambda: "")
+        except (ssl.SSLError, ValueError) as error:
+            raise SettingsError(
+                f"--tls-cert {cert} and --tls-key {key} do not fit together ({error}): "
+                "give a certificate and its own key, unencrypted"
+            ) from error
+
+
+def _check_authority(data: bytes, path: str) -> None:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=data.decode("ascii", "replace"))
+    except ssl.SSLError as error:
+        raise SettingsError(
+            f"--tls-ca {path} holds no certificate ({error}): name the authority's"
+        ) from error
+
+
+@contextmanager
+def _in_memory(data: bytes) -> Iterator[str]:
+    """A path under which these bytes can be read, and nothing on a disk."""
+    descriptor = os.memfd_create("pem", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, data)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,111 @@
+"""Bearer tokens: a file of digests on the server's side, a file or the environment on the caller's.
+
+A line of the server's file: ROLE NAME sha256:HEX [JOB,JOB]. Only digests are kept: who reads the file cannot
+call. A token is compared with every line, each in constant time."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import os
+import re
+from pathlib import Path
+
+from controlplane.access.callers import Caller, Unknown, caller
+from controlplane.settings import SettingsError
+
+log = logging.getLogger(__name__)
+
+TOKEN_BYTES_MIN = 24
+"""A shorter one could be guessed."""
+_TOKEN = re.compile(rf"[\x21-\x7e]{{{TOKEN_BYTES_MIN},1024}}")
+_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+MAKE = "make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+
+
+class Tokens:
+    """Whose token is whose. The file is read anew when it changes: a line removed is a caller shut out."""
+
+    def __init__(self, path: str) -> None:
+        """Read the file. Raises SettingsError with the line that will not do."""
+        self._path = Path(path)
+        self._seen = self._signature()
+        self._lines = _read(self._path)
+
+    def who(self, token: str) -> Caller:
+        """The caller with this token. Raises Unknown."""
+        self._refresh()
+        digest = hashlib.sha256(token.encode("utf-8", "replace")).digest()
+        found: Caller | None = None
+        for known, whose in self._lines:
+            if hmac.compare_digest(known, digest):
+                found = whose
+        if found is None:
+            raise Unknown("the token is none of this cluster's: ask an operator for one")
+        return found
+
+    def _refresh(self) -> None:
+        seen = self._signature()
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
+            self._lines = _read(self._path)
+            log.info("took the changed tokens of %s: %d", self._path, len(self._lines))
+        except SettingsError as error:
+            log.error("the changed tokens are not used, the former go on: %s", error)
+
+    def _signature(self) -> tuple[int, int, int] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _read(path: Path) -> list[tuple[bytes, Caller]]:
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"--tokens {path} cannot be read: {error}; name a text file") from error
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if words and not words[0].startswith("#"):
+            found.append(_line(f"--tokens {path}, line {number}", words))
+    return found
+
+
+def _line(where: str, words: list[str]) -> tuple[bytes, Caller]:
+    digest = _DIGEST.fullmatch(words[2]) if len(words) in (3, 4) else None
+    if digest is None:
+        raise SettingsError(
+            f"{where}: give ROLE NAME sha256:HEX [JOB,JOB], HEX as `printf %s TOKEN | sha256sum` prints it"
+        )
+    jobs = words[3].split(",") if len(words) == 4 else []
+    try:
+        return bytes.fromhex(digest[1]), caller(words[0], words[1], jobs, f"token of {words[1]}")
+    except Unknown as error:
+        raise SettingsError(f"{where}: {error}") from error
+
+
+def read_token(path: str, variable: str = "HOLDFAST_TOKEN") -> str:
+    """Our own token: of a file, else of the environment; "" when there is none. Raises SettingsError."""
+    if path:
+        try:
+            token = Path(path).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingsError(
+                f"--token-file {path} cannot be read: {error}; name the token's file"
+            ) from error
+    else:
+        token = os.environ.get(variable, "")
+    if token and not _TOKEN.fullmatch(token):
+        raise SettingsError(
+            f"the token of {path or variable} will not do: {TOKEN_BYTES_MIN} or more printable characters "
+            f"without spaces; {MAKE}"
+        )
+    if path and not token:
+        raise SettingsError(f"--token-file {path} is empty: {MAKE}")
+    return token
