@@ -52,6 +52,7 @@ def store(m: Machine, job: Job, choice: Resume) -> None:
         resume=choice,
         reason=reason,
         restarts=restarts,
+        cut_at=reach.cut_at(job, len(job.seats), number),
     )
     job.number, job.formed = max(job.number, number), max(job.formed, number)
     job.storing = generation
@@ -144,7 +145,7 @@ def _watch_broken(m: Machine, job: Job, generation: Generation) -> None:
     """A broken collective without a dead member to explain it: after a grace the same members re-form."""
     suspects = [mb for mb in job.seated() if _suspects(mb, generation)]
     if not suspects:
-        job.broken_since = job.looks = None
+        job.broken_since = None
         return
     if job.broken_since is None:
         job.broken_since = m.now
@@ -195,6 +196,12 @@ def _spoil(job: Job, generation: Generation, suspects: list[Member]) -> None:
 def _watch_form(m: Machine, job: Job, generation: Generation) -> None:
     """Members that do not form in time are killed; when all hang alike, they re-form first."""
     if job.phase is not JobPhase.FORMING:
+        return
+    if m.now < job.form_by - m.settings.form_timeout_s / 2:
+        m.wake(job, job.form_by - m.settings.form_timeout_s / 2)
+        return
+    network.look(m, job)
+    if network.cut_off(m, job):
         return
     m.wake(job, job.form_by)
     if m.now < job.form_by:

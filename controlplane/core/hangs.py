@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from controlplane.core import effects as fx
 from controlplane.core import arrivals, members
+from controlplane.core import effects as fx
 from controlplane.core.failures import Evidence
 from controlplane.core.model import Cause, Failure, JobPhase, MemberPhase, Standing
 

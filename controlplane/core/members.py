@@ -208,7 +208,9 @@ def _learn_shard(job: Job, member: Member, status: MemberStatus) -> None:
     """What a rank has held in a group. "all" never takes the place of a shard: a script says so, too, while
     it has built nothing yet."""
     seat = job.seats[member.rank : member.rank + 1] if member.rank >= 0 else []
-    if not seat or seat[0].member != member.name or status.rank != member.rank or member.generation == 0:
+    if not seat or seat[0].member != member.name or status.rank != member.rank:
+        return
+    if member.generation < max(1, job.cut_at):
         return
     old = job.shards.get(member.rank, "")
     if status.shard and status.shard != old and (not old or status.shard != WHOLE_STATE):

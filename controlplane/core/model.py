@@ -273,6 +273,7 @@ class Generation:
     resume: Resume
     reason: str
     restarts: int = 0  # failures survived so far
+    cut_at: int = 0  # state in shards is cut as in this generation and all since; 0: as in the first
 
     @property
     def world_size(self) -> int:

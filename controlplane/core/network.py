@@ -31,8 +31,10 @@ class Looks:
     """One round of dialling: who was asked, and what was said."""
 
     round: int
+    generation: int
     asked: tuple[str, ...]
     said: dict[str, dict[str, PeerSight]] = field(default_factory=dict)
+    judged: bool = False
 
     @property
     def complete(self) -> bool:
@@ -99,11 +101,12 @@ def untangle(ring: Sequence[str], bad: Sequence[Line]) -> list[str]:
 
 def look(m: Machine, job: Job) -> None:
     """A collective broke and nobody is dead: have the nodes dial each other."""
+    number = job.generation.number if job.generation else 0
     ring = [name for name in job.seat_nodes() if m.up(name) and m.nodes[name].peer]
-    if len(ring) < 2:
+    if len(ring) < 2 or (job.looks is not None and job.looks.generation == number):
         return
     m.rounds += 1
-    job.looks = Looks(m.rounds, tuple(ring))
+    job.looks = Looks(m.rounds, number, tuple(ring))
     for index, name in enumerate(ring):
         peers = tuple(PeerAddress(each, m.nodes[each].peer) for each in _dialled(ring, index))
         m.emit(fx.LookAtPeers(name, job.name, m.rounds, peers))
@@ -137,6 +140,9 @@ def cut_off(m: Machine, job: Job) -> bool:
     """Once all have answered: fence whoever has to go. Returns whether somebody has."""
     if job.looks is None or not job.looks.complete:
         return False
+    if job.generation is None or job.looks.generation != job.generation.number or job.looks.judged:
+        return False
+    job.looks.judged = True
     ring = [name for name in job.looks.asked if name in job.seat_nodes()]
     bad = lines(job.looks.said, ring)
     gone = untangle(ring, bad)

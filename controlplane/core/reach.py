@@ -85,7 +85,8 @@ def repeats(job: Job) -> tuple[str, ...]:
     is made of them. () when the state is cut over all ranks."""
     size = job.spec.nproc_per_node * job.spec.replica_nodes
     words = _former(job)
-    seen = len(words) >= 2 * size and all(words) and words == words[:size] * (len(words) // size)
+    known = all(word and not word.startswith("?") for word in words)
+    seen = len(words) >= 2 * size and known and words == words[:size] * (len(words) // size)
     if seen and words[0] != WHOLE_STATE:
         job.cut_words = tuple(words[:size])
     return job.cut_words
@@ -96,6 +97,12 @@ def torn(job: Job, nodes: int) -> bool:
     return recuts(job, nodes) and not repeats(job)
 
 
+def cut_at(job: Job, ranks: int, number: int) -> int:
+    """Since which generation state is cut as it is in the one of this number, with so many ranks."""
+    torn_now = job.generation is not None and ranks != job.generation.world_size and not repeats(job)
+    return number if torn_now and sharded(job) else job.cut_at
+
+
 def _recut(job: Job) -> list[str]:
     words = repeats(job)
     return [words[rank % len(words)] if words else f"?{rank}" for rank in range(len(job.seats))]
@@ -103,9 +110,12 @@ def _recut(job: Job) -> list[str]:
 
 def relabel(job: Job, generation: Generation) -> None:
     """Another number of ranks is in etcd: what they hold is known only where replicas repeat."""
-    words = repeats(job)
-    job.cut_at = generation.number
-    job.shards = {rank: words[rank % len(words)] for rank in range(generation.world_size)} if words else {}
+    words, ranks = repeats(job), range(generation.world_size)
+    if words:
+        job.shards = {rank: words[rank % len(words)] for rank in ranks}
+    else:
+        job.shards = {rank: f"?{rank}" for rank in ranks} if sharded(job) else {}
+    job.cut_at = generation.cut_at
 
 
 def _left(m: Machine, job: Job) -> dict[int, str]:
@@ -159,13 +169,21 @@ def generation_met(job: Job) -> bool:
 def _living(job: Job, need: Shards) -> Iterator[Copy]:
     for member in job.seated():
         status, word = member.status, need.words[member.rank]
-        if need.recut and status is not None and status.held_step > NO_STEP and status.shard != word:
+        if _of_another_cut(job, member, need, word):
             continue
         if status is not None and status.held_step > NO_STEP:
             born = birth(job, status.held_step, member.generation)
             yield Copy(Tier.DONOR, status.held_step, member.rank, word, born=born)
         elif status is not None and (member.generation == 0 or not generation_met(job)):
             yield Copy(Tier.FRESH, 0, member.rank, word)
+
+
+def _of_another_cut(job: Job, member: Member, need: Shards, word: str) -> bool:
+    """Whether what a member holds is a shard of a layout that is over."""
+    status = member.status
+    if status is None or status.held_step <= NO_STEP or member.generation == 0:
+        return False
+    return member.generation < job.cut_at or (need.recut and status.shard != word)
 
 
 def _arenas(m: Machine, job: Job, need: Shards) -> Iterator[Copy]:
@@ -178,7 +196,7 @@ def _arenas(m: Machine, job: Job, need: Shards) -> Iterator[Copy]:
         if rank is None or need.words[rank] != word:
             continue
         for step, generation in _slots(member.status):
-            if (member.name, step) not in job.spoiled:
+            if (member.name, step) not in job.spoiled and generation >= job.cut_at:
                 born = birth(job, step, generation)
                 yield _slot(job, member, Copy(Tier.MEMORY, step, rank, word, member.name, born=born))
 
@@ -210,7 +228,8 @@ def _peers(m: Machine, job: Job, need: Shards) -> Iterator[Copy]:
         for kept in node.copies_of(job.name):
             word = kept.shard or need.only
             rank = _reader(job, node, word, need)
-            if rank is None or (f"{kept.member}@{node.name}", kept.step) in job.spoiled:
+            spoiled = (f"{kept.member}@{node.name}", kept.step) in job.spoiled
+            if rank is None or spoiled or kept.generation < job.cut_at:
                 continue
             born = birth(job, kept.step, kept.generation)
             yield Copy(

@@ -60,6 +60,7 @@ def _generation(m: Machine, job: Job, generation: Generation) -> None:
     job.generation = generation
     job.number = max(job.number, generation.number)
     job.known[generation.number] = None
+    job.cut_at = generation.cut_at
     if generation.store:
         job.lines[generation.number] = (generation.resume.step, generation.resume.born)
         job.formed, job.elastic, job.barrier = generation.number, True, True

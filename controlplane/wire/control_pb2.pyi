@@ -236,7 +236,7 @@ class Resume(_message.Message):
     def __init__(self, tier: _Optional[str] = ..., step: _Optional[int] = ..., rank: _Optional[int] = ..., member: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., reshard: bool = ..., born: _Optional[int] = ..., skip: _Optional[_Iterable[_Union[Window, _Mapping]]] = ...) -> None: ...
 
 class Generation(_message.Message):
-    __slots__ = ("job", "number", "term", "seats", "store", "master", "resume", "reason", "restarts")
+    __slots__ = ("job", "number", "term", "seats", "store", "master", "resume", "reason", "restarts", "cut_at")
     JOB_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
@@ -246,6 +246,7 @@ class Generation(_message.Message):
     RESUME_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    CUT_AT_FIELD_NUMBER: _ClassVar[int]
     job: str
     number: int
     term: int
@@ -255,7 +256,8 @@ class Generation(_message.Message):
     resume: Resume
     reason: str
     restarts: int
-    def __init__(self, job: _Optional[str] = ..., number: _Optional[int] = ..., term: _Optional[int] = ..., seats: _Optional[_Iterable[_Union[Placement, _Mapping]]] = ..., store: _Optional[str] = ..., master: _Optional[str] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., reason: _Optional[str] = ..., restarts: _Optional[int] = ...) -> None: ...
+    cut_at: int
+    def __init__(self, job: _Optional[str] = ..., number: _Optional[int] = ..., term: _Optional[int] = ..., seats: _Optional[_Iterable[_Union[Placement, _Mapping]]] = ..., store: _Optional[str] = ..., master: _Optional[str] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., reason: _Optional[str] = ..., restarts: _Optional[int] = ..., cut_at: _Optional[int] = ...) -> None: ...
 
 class RankStep(_message.Message):
     __slots__ = ("rank", "step")
