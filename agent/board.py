@@ -24,10 +24,24 @@ _FIELDS = (
     "completed_ns",  # CLOCK_MONOTONIC of the last completion
     "resumed_generation",  # the newest generation in which it completed a step ...
     "resumed_ns",  # ... and when, for the first such step
+    "activity",  # code of ACTIVITIES: what it does since the last mark
+    "marked_ns",  # CLOCK_MONOTONIC of the last mark
+    "limit_ns",  # how long the script allows this activity; 0: nothing said
+    "marks",  # made so far; the last RING of them are told by `gaps`
 )
 PHASES = ("none", "between", "forward", "optimizer", "tail", "snapshot", "forming", "barrier", "finished")
 """What a rank is doing: `between` steps; `forward` is forward, backward and all-reduce; `tail` is after the
 optimizer."""
+ACTIVITIES = (
+    "none", "first", "step", "compile", "checkpoint", "evaluate", "data", "after", "fault",
+)  # fmt: skip
+"""What a rank's progress is judged as. `none`: not at all; `first`: its first step in a generation; `after`:
+between the last step and the end; `fault`: waits for what becomes of a fault. The others are as declared."""
+DECLARED = ("compile", "checkpoint", "evaluate", "data")
+"""Activities that a script may declare."""
+RING = 64
+_RING_AT = 1024
+_GAP_MAX = (1 << 55) - 1
 
 
 class Board:
@@ -41,6 +55,10 @@ class Board:
     completed_ns: int
     resumed_generation: int
     resumed_ns: int
+    activity: int
+    marked_ns: int
+    limit_ns: int
+    marks: int
 
     def __init__(self, memory: mmap.mmap) -> None:
         object.__setattr__(self, "_memory", memory)
@@ -68,6 +86,27 @@ class Board:
         finally:
             os.close(descriptor)
 
+    def mark(self, now_ns: int, activity: int, limit_ns: int = 0) -> None:
+        """A step or a phase begins or ends: what it did until now is history, `activity` begins."""
+        memory: mmap.mmap = self._memory  # type: ignore[attr-defined]
+        was, since, _, count = _MARK.unpack_from(memory, _MARK_AT)
+        if since > 0:
+            place = _RING_AT + count % RING * _WORD.size
+            _WORD.pack_into(memory, place, was << 55 | min(now_ns - since, _GAP_MAX))
+            count += 1
+        _MARK.pack_into(memory, _MARK_AT, activity, now_ns, limit_ns, max(count, 0))
+
+    def gaps(self, seen: int) -> tuple[int, list[tuple[str, float]]]:
+        """The number of marks made, and (activity, s) between those that came after `seen` of them, the
+        newest `RING` at most."""
+        memory: mmap.mmap = self._memory  # type: ignore[attr-defined]
+        count, found = self.marks, []
+        for index in range(max(seen, count - RING, 0), count):
+            (word,) = _WORD.unpack_from(memory, _RING_AT + index % RING * _WORD.size)
+            if 0 <= word >> 55 < len(ACTIVITIES):
+                found.append((ACTIVITIES[word >> 55], (word & _GAP_MAX) / 1e9))
+        return max(count, 0), found
+
     def close(self) -> None:
         """Unmap the page; the file stays."""
         self._memory.close()  # type: ignore[attr-defined]
@@ -85,6 +124,9 @@ def _word(index: int) -> property:
 
     return property(read, write)
 
+
+_MARK = struct.Struct("=4q")
+_MARK_AT = _FIELDS.index("activity") * _WORD.size
 
 for _index, _name in enumerate(_FIELDS):
     setattr(Board, _name, _word(_index))

@@ -34,6 +34,7 @@ class Exits:
             "exited": self._exited,
             "failed": self._failed,
             "note": self._note,
+            "stood": self._stood,
             "stopping": self._stopping,
         }
 
@@ -104,6 +105,9 @@ class Exits:
         failure = Failure(Cause.LAUNCH_FAILED, str(message.get("message"))[:2000])
         self._node.order_failed(member.status.job, member.name, failure)
         self._finish(member, failure)
+
+    def _stood(self, message: Message) -> None:
+        self._node.stacks.stood(message)
 
     def _note(self, message: Message) -> None:
         log.warning("launcher: %s", message.get("message"))

@@ -58,6 +58,7 @@ def _restore(member: Member, seat: Placement, resume: Resume, paths: Paths) -> M
         "checkpoint": resume.checkpoint,
         "reason": resume.reason,
         "sources": [_source(source, member, seat, paths) for source in resume.sources],
+        "skip": [{"first": window.first, "end": window.end} for window in resume.skip],
     }
     arenas = [source["arena"] for source in restore["sources"] if "arena" in source]
     if arenas:

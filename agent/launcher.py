@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.frames import Decoder, FrameError, Message, encode
-from agent.launching import linux
+from agent.launching import linux, traces
 from agent.launching.errand import ORPHANED, Errand
 from agent.launching.lives import Life
 from agent.launching.zygote import Zygote
@@ -61,6 +61,7 @@ class Launcher:
             "spawn": self._spawn,
             "run": self._run,
             "signal": self._signal,
+            "stacks": self._stacks,
             "forget": self._forget,
             "over": self._over,
             "end": self._end,
@@ -165,6 +166,15 @@ class Launcher:
         if not life.signal(number) and life.pid == 0 and number == signal.SIGKILL:
             self._zygote.forget(life.member)  # not forked yet: closing its socket ends it if it will be
             self._say(life.ended(None, signal.SIGKILL, time.monotonic_ns()))
+
+    async def _stacks(self, message: Message) -> None:
+        """Have a member write its Python stacks, and say what the kernel shows of it."""
+        life = self._lives[message["member"]]
+        if life.pid == 0 or life.end is not None:
+            return
+        why = traces.ask(life.pid)
+        native = traces.native(life.pid)[: traces.CHARS_MAX]
+        self._say({"op": "stood", "member": life.member, "reason": why, "native": native})
 
     async def _forget(self, message: Message) -> None:
         life = self._lives.get(message["member"])

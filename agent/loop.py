@@ -69,6 +69,7 @@ class _Shell:
             sensors = found_sensors(self._node.paths.run)
             works = [self._node.link.run(), self._node.launcher.run(self._node.exits.lost)]
             works += [self._sense(sensor) for sensor in sensors]
+            works.append(self._node.stalls.run())
             tasks = [asyncio.create_task(self._guard(work)) for work in works]
             await self._stop.wait()
         except LauncherError as error:
@@ -157,6 +158,7 @@ class _Shell:
         await asyncio.gather(*tasks, return_exceptions=True)
         await node.gate.close()
         await node.looks.stop()
+        await node.stacks.close()
         await node.peers.stop()
         await node.snapshots.close()
         await node.arenas.close()

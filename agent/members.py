@@ -128,7 +128,8 @@ class Members:
         """Forget a member and remove its shared memory."""
         del self._all[member.name]
         member.close()
-        for path in (self._paths.board, self._paths.arena, self._paths.record, self._paths.spec):
+        paths = self._paths
+        for path in (paths.board, paths.stacks, paths.arena, paths.record, paths.spec):
             path(member.name).unlink(missing_ok=True)
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import dataclasses
 import logging
 import os
 import signal
@@ -28,6 +29,8 @@ from agent.ports import OfferedPort
 from agent.ranks import Ranks
 from agent.site import Site, Storages
 from agent.snapshots import Snapshots
+from agent.stacks import TRACE_CHARS, Stacks
+from agent.stalls import Stalls
 from controlplane.access.own import Access
 from controlplane.core import events
 from controlplane.core.model import Cause, Failure, MemberPhase, Role
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from agent.frames import Message
     from agent.paths import Paths
     from agent.sensors import DeviceReading
-    from controlplane.core.model import Generation, MemberStatus
+    from controlplane.core.model import Generation, MemberStatus, Standing
     from controlplane.settings import AgentSettings
 
 _DEATH_TIMEOUT_S = 2.0
@@ -74,6 +77,7 @@ class Node:
         )
         self.looks = Looks(name, self.incarnation, self.tell)
         self.outputs = Outputs() if settings.show_output else None
+        self.stacks, self.stalls = Stacks(self), Stalls(self)
         self.orders = Orders(self)
         self._ranks = Ranks(self)
         self._watch = core.Watch(settings.process_timeout_s, settings.device_timeout_s)
@@ -256,6 +260,18 @@ class Node:
         failure = Failure(Cause.SILENT, message, step=member.step(), age_s=effect.age_s)
         self.members.note(member, failure=failure)
         self.count("silent")
+        self.stacks.testify(member, self._end_silent)
+
+    def _end_silent(self, member: Member, standing: Standing) -> None:
+        """Its stacks are taken, as far as it gave any: now it ends."""
+        failure = member.status.failure
+        if not member.alive or failure is None:
+            return
+        place = f"; it stands at {' < '.join(standing.frames[:3])}" if standing.frames else ""
+        failure = dataclasses.replace(
+            failure, message=failure.message + place, traceback=standing.stacks[:TRACE_CHARS]
+        )
+        self.members.note(member, failure=failure)
         self.launcher.say(op="signal", member=member.name, signal=int(signal.SIGKILL))
         asyncio.get_running_loop().call_later(_DEATH_TIMEOUT_S, self._give_up, member)
 

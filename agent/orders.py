@@ -45,6 +45,7 @@ class Orders:
             effects.CheckpointTold: self._told,
             effects.Replicate: self._node.peers.replicate,
             effects.Fetch: self._node.peers.fetch,
+            effects.CollectStacks: self._node.stacks.order,
             effects.LookAtPeers: self._node.looks.order,
             **dict.fromkeys(SNAPSHOT_ORDERS, self._node.snapshots.order),
         }

@@ -57,6 +57,10 @@ class Paths:
         """A member's page of progress."""
         return self.memory / f"{member}.board"
 
+    def stacks(self, member: str) -> Path:
+        """Where a member writes its stacks when it is asked to."""
+        return self.memory / f"{member}.stacks"
+
     def arena(self, member: str) -> Path:
         """A member's snapshots."""
         return self.memory / f"{member}.arena"

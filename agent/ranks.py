@@ -32,6 +32,7 @@ _ALIVE_PHASES = (
     MemberPhase.RUNNING,
     MemberPhase.FINISHED,
 )
+FAULT_KINDS = ("nan", "user")
 log = logging.getLogger("holdfast.agent.ranks")
 
 
@@ -55,6 +56,8 @@ class Ranks:
             "raised": self._raised,
             "report": self._report,
             "restore_failed": self._restore_failed,
+            "standing": node.stacks.standing,
+            "fault": self._fault,
         }
 
     def hear(self, member: Member, message: Message) -> None:
@@ -213,6 +216,25 @@ class Ranks:
             if type(value) in (int, float):
                 member.reported[name] = float(value)
         self._node.members.note(member, step=integer(message, "step"))
+
+    def _fault(self, member: Member, message: Message) -> None:
+        node, kind = self._node, text(message, "kind")
+        if kind not in FAULT_KINDS:
+            raise BadMessage(f"fault: kind {kind!r:.80} is none of {', '.join(FAULT_KINDS)}")
+        node.count("faults")
+        node.tell(
+            events.UserFault(
+                node.name,
+                node.incarnation,
+                member.status.job,
+                member.name,
+                integer(message, "generation"),
+                integer(message, "step"),
+                kind,
+                text(message, "reason")[:2000],
+                message.get("rollback") is True,
+            )
+        )
 
     def _restore_failed(self, member: Member, message: Message) -> None:
         reason = f"state could not be put in place: {text(message, 'reason')}"

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.frames import encode
+from agent.launching import traces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,6 +101,7 @@ def become(order: Order) -> None:
     os.environ.clear()
     os.environ.update(order.env)
     try:
+        traces.register(order.env.get("HOLDFAST_BOARD", ""))
         os.chdir(order.cwd)
         _apply_threads(inherited, order.env)
         _reseed()

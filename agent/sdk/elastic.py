@@ -236,6 +236,9 @@ class _Loop:
         gate.say({"op": "running", "generation": formation.number, "step": session._completed})
         session._phase = "running"
         session._show("between")
+        session._progress.mark("first")
+        session._numbers.begin()
+        keeping.skip(session, formation.resume.skip)
         if session._board is not None:
             session._board.completed = session._completed
         if session._completed:

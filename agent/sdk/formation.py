@@ -51,6 +51,7 @@ class Resume:
     job: str = ""
     checkpoint: str = ""
     born: int = 0  # the generation that computed it, 0 when not known
+    skip: tuple[tuple[int, int], ...] = ()  # batches [first, end) that are left out, ascending
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,17 @@ def _resume(body: dict[str, Any], world_size: int) -> Resume:
         _text(body, "job", ""),
         _text(body, "checkpoint", ""),
         _integer(body, "born") if "born" in body else 0,
+        tuple(_window(entry) for entry in body.get("skip") or ()),
     )
+
+
+def _window(entry: Any) -> tuple[int, int]:
+    if not isinstance(entry, dict):
+        raise FormationError("a window of skipped data that is no object")
+    first, end = _integer(entry, "first"), _integer(entry, "end")
+    if first >= end:
+        raise FormationError(f"data from batch {first} to {end} cannot be skipped")
+    return first, end
 
 
 def _source(entry: Any, world_size: int) -> Source:

@@ -58,6 +58,7 @@ class Gate:
         self.orders = Orders()
         self.dropped = 0
         self.arena_taken: Message | None = None  # the answer whose arena is in use
+        self.describe: Callable[[], list[dict[str, Any]]] = list  # the groups, when the agent asks
         self._path, self._greet, self._beat, self._sever = path, greet, beat, sever
         self._changed = threading.Condition()
         self._kept: dict[str, Message] = {}
@@ -291,6 +292,15 @@ class Gate:
         if answered is not None:
             answered(message)
 
+    def _hear_stand(self, message: Message) -> None:
+        groups, trouble = [], ""
+        try:
+            groups = self.describe()
+        except Exception as error:  # torch's recorder is none of our making, and this thread must live
+            trouble = repr(error)[:200]
+        answer = {"op": "standing", "round": message.get("round"), "groups": groups, "trouble": trouble}
+        self._outbox.append(answer)
+
     def _hear_complete(self, message: Message) -> None:
         self.orders.complete = message
 
@@ -318,4 +328,5 @@ _HANDLERS: dict[str, Callable[[Gate, Message], None]] = {
     "release": Gate._hear_release,
     "complete": Gate._hear_complete,
     "checkpoint_told": Gate._hear_told,
+    "stand": Gate._hear_stand,
 }

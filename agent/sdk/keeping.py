@@ -95,8 +95,19 @@ def last(session: Session, gate: Gate) -> str:
     return "" if made else snapshot(session, gate)
 
 
+def skip(session: Session, windows: tuple[tuple[int, int], ...]) -> None:
+    """These batches are left out from now on; the ledger knows it."""
+    if session._ledger is not None:
+        for first, end in windows:
+            if (first, end) not in session._skips:
+                session._ledger.skipped(first, end, session._generation, session._rank)
+    session._skips = windows
+
+
 def snapshot(session: Session, gate: Gate) -> str:
     """Take one now: "" or why not. An arena that fails costs a snapshot, never the training."""
+    if session._numbers.noticed:
+        return "the numbers are at fault: nothing of this state is kept"
     reason = _attach(session, gate)
     if reason:
         return reason

@@ -27,6 +27,10 @@ class Ledger:
         """A step is complete."""
         self._write(kind="committed", step=step, generation=generation, rank=rank, t_ns=time.monotonic_ns())
 
+    def skipped(self, first: int, end: int, generation: int, rank: int) -> None:
+        """Batches `first` up to, not including, `end` are left out by policy."""
+        self._write(kind="skipped", first=first, end=end, generation=generation, rank=rank)
+
     def close(self) -> None:
         """Close the file."""
         os.close(self._descriptor)

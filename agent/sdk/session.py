@@ -7,13 +7,14 @@ import threading
 import time
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
 
 from agent.board import PHASES, Board
-from agent.sdk import ddp, elastic, groups, keeping, randomness, sampling
+from agent.launching import traces
+from agent.sdk import ddp, elastic, groups, keeping, numbers, progress, randomness, sampling
 from agent.sdk.asking import Asking, CheckpointHandle
 from agent.sdk.environment import Environment
 from agent.sdk.errors import Interrupted, SessionError
@@ -25,6 +26,7 @@ from agent.sdk.state import Tracked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from agent.frames import Message
     from agent.sdk.snapshot import Kept
@@ -32,7 +34,14 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 _CODE = {name: code for code, name in enumerate(PHASES)}
-_REPORT_EVERY_S = 1.0
+_ACTIVITIES = {
+    "barrier": "none",
+    "forming": "none",
+    "finished": "none",
+    "snapshot": "checkpoint",
+    "between": "step",
+}
+"""What the agent judges the progress in a phase as; phases within a step are no marks."""
 
 
 class Session:
@@ -70,10 +79,15 @@ class Session:
         self._fresh = False
         self._wrapped: list[weakref.ref[torch.nn.Module]] = []
         self._report: dict[str, Any] = {}
+        self._report_step = 0
         self._report_lock = threading.Lock()
         self._device: torch.device | None = None
         self._ledger = _ledger(environment)
         self._board = _board(environment)
+        traces.register(environment.board)
+        self._progress = progress.Progress(self._board)
+        self._numbers = numbers.Numbers(self)
+        self._skips: tuple[tuple[int, int], ...] = ()  # batches that are left out
         self._gate: Gate | None = None
         self._groups = groups.Groups(environment.address, self._backend, self._own_sockets)
         if environment.gate:
@@ -83,6 +97,7 @@ class Session:
     def _connect(self, environment: Environment) -> None:
         self._address = self._groups.serve()
         self._gate = Gate(environment.gate, self._hello, self._beat, self._groups.sever)
+        self._gate.describe = progress.collectives
         self._groups.heed(self._gate.interrupted)
         self._gate.start()
 
@@ -102,6 +117,12 @@ class Session:
     def step(self) -> int:
         """The number of completed steps, which is the number of the step that runs or comes next."""
         return self._completed
+
+    @property
+    def data_step(self) -> int:
+        """Which batch of the data this step is to consume: its own number, unless batches before it are left
+        out by policy. `sample_indices` goes by it."""
+        return numbers.batch(self._completed, self._skips)
 
     @property
     def generation(self) -> int:
@@ -154,10 +175,13 @@ class Session:
         chosen = self._seed if isinstance(seed, str) else seed
         self.restore()
         self._after_break()
-        while self._completed < total:
-            self._begin(chosen)
-            yield self._completed
-            self._complete()
+        try:
+            while self._completed < total:
+                self._begin(chosen)
+                yield self._completed
+                self._complete()
+        finally:
+            self._progress.mark("after")
         self._check_interrupted()
 
     def checkpoint(self) -> CheckpointHandle:
@@ -185,7 +209,7 @@ class Session:
         Which samples a step has depends on the step alone, never on the world size. Raises SessionError."""
         sampling.check(n, global_batch)
         places = sampling.share(global_batch, self._rank, self._world_size)
-        chosen = sampling.indices(n, self._completed * global_batch + places.start, len(places), seed)
+        chosen = sampling.indices(n, self.data_step * global_batch + places.start, len(places), seed)
         if self._ledger is not None:
             self._ledger.attempt(
                 self._completed,
@@ -205,6 +229,23 @@ class Session:
         }
         with self._report_lock:
             self._report.update(kept)
+            self._report_step = self._completed
+
+    def check(self, loss: Any, *, every: int = numbers.LOOK_EVERY) -> None:
+        """Have a loss that is NaN or Inf noticed; what follows is the job's policy (--on-nan). A tensor on a
+        GPU is looked at every `every` steps, for the GPU is waited for then; anything else at once."""
+        self._numbers.check(loss, every)
+
+    def fault(self, why: str, *, rollback: bool = True) -> NoReturn:
+        """The numbers are wrong, by the script's own judgement: all ranks go back to an older state, or with
+        `rollback` false the job stops with this reason. Raises SessionError where there is no agent."""
+        self._numbers.fault(why, rollback=rollback)
+
+    def phase(self, name: str, *, timeout_s: float | None = None) -> AbstractContextManager[None]:
+        """Declare what is done within: compile, checkpoint, evaluate or data. It may take longer than a step;
+        a rank that has not left it after `timeout_s` counts as hung (by default long: see hangs in the docs).
+        Raises SessionError on another name."""
+        return self._progress.phase(name, timeout_s)
 
     def close(self) -> None:
         """Let go of everything. A session that is not closed ends with its process."""
@@ -217,6 +258,7 @@ class Session:
             if thing is not None:
                 thing.close()
         self._ledger = self._board = None
+        self._progress.close()
 
     # ------------------------------------------------------------------ a step
 
@@ -234,6 +276,7 @@ class Session:
             self._board.step = step
             self._board.step_started_ns = time.monotonic_ns()
             self._board.phase = _CODE["forward"]
+            self._progress.again()
 
     def _after_break(self) -> None:
         if self._guard.left_half and self._guard.moved:
@@ -263,6 +306,8 @@ class Session:
     def _show(self, phase: str) -> None:
         if self._board is not None:
             self._board.phase = _CODE[phase]
+            if phase in _ACTIVITIES:
+                self._progress.mark(_ACTIVITIES[phase])
 
     # ------------------------------------------------------------------ for the gate's thread
 
@@ -291,10 +336,13 @@ class Session:
 
     def _send_report(self) -> None:
         with self._report_lock:
-            values, self._report = self._report, {}
-        numbers = {name: number for name, value in values.items() if (number := _number(value)) is not None}
-        if numbers and self._gate is not None:
-            self._gate.say({"op": "report", "step": self._completed, "values": numbers})
+            values, self._report, step = self._report, {}, self._report_step
+        for name, value in values.items():
+            if _number(value) is None:
+                self._numbers.reported(name, value, step)
+        shown = {name: number for name, value in values.items() if (number := _number(value)) is not None}
+        if shown and self._gate is not None:
+            self._gate.say({"op": "report", "step": self._completed, "values": shown})
 
     def _random_state(self) -> dict[str, Any]:
         return randomness.capture(self._rank)

@@ -1,4 +1,4 @@
-"""Who did not arrive: from where every rank of a hung generation stands to the ranks that the others wait for."""
+"""Who did not arrive: from where all ranks of a hung generation stand to those that the others wait for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMED_MAX = 4
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Ranks that did not arrive where the others wait, and how that shows. None: nobody can be singled out."""
+    """Ranks that did not arrive where the others wait, and how that shows; none: nobody is singled out."""
 
     ranks: tuple[int, ...]
     reason: str

@@ -1,7 +1,7 @@
 """A job that gets no further: stacks of all ranks are collected, who did not arrive is named and replaced.
 
 Agents say when a rank is past its own deadline. That alone convicts nobody: most of such ranks wait for
-another one. The rank that they wait for is replaced once it is past its own deadline, too; slow is not hung."""
+another one. Whom they wait for is replaced once it is past its own deadline, too: slow is not hung."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Look:
 
 
 def tend(m: Machine, job: Job) -> None:
-    """Look at a running generation in which a rank is past its deadline, until it is clear who is to blame."""
+    """Look at a generation in which a rank is past its deadline, until it is clear who is to blame."""
     if not job.stalled and job.hang is None:
         return
     generation = job.generation

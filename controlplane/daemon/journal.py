@@ -15,7 +15,7 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core.model import JobSpec
+from controlplane.core.model import JobSpec, Standing
 from controlplane.daemon.linefile import LineFile, tail
 from controlplane.wire.records import plain
 from controlplane.wire.shape import shapes_of
@@ -32,6 +32,9 @@ RING_LINES = 20_000
 HIDDEN = "(hidden)"
 """Stands for values that may be secrets: those of a job's environment."""
 
+STACK_CHARS = 400
+"""Of a rank's stacks: they are whole in the folder `stacks` beside the journal."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
@@ -46,6 +49,7 @@ class Journal:
     """Append-only. Never raises on a full disk: what could not be written is counted in `lines_lost`."""
 
     def __init__(self, path: Path | None = None) -> None:
+        self.folder = None if path is None else path.parent
         self._ring: deque[Line] = deque(maxlen=RING_LINES)
         self._news = asyncio.Event()
         self._skipped = 0
@@ -139,18 +143,20 @@ class Journal:
 
 
 def shown(record: Any) -> dict[str, Any]:
-    """A record as the journal shows it: without the values of a job's environment."""
+    """A record as the journal shows it: without the values of its environment, and without whole stacks."""
     body: dict[str, Any] = plain(conceal(record))
     return body
 
 
 def conceal(record: Any) -> Any:
-    """The record with the values of every JobSpec's environment hidden."""
+    """The record with the values of every JobSpec's environment hidden, and with stacks cut short."""
     if isinstance(record, JobSpec):
         return dataclasses.replace(record, env=tuple((name, HIDDEN) for name, _ in record.env))
+    if isinstance(record, Standing):
+        return dataclasses.replace(record, stacks=record.stacks[:STACK_CHARS])
     changes: dict[str, Any] = {}
     for shape in shapes_of(type(record)):
-        if shape.kind is not JobSpec:
+        if shape.kind not in (JobSpec, Standing):
             continue
         value = getattr(record, shape.name)
         if value is not None:

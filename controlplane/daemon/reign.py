@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core import view
 from controlplane.core.cluster import Cluster
-from controlplane.core.effects import Alert, CheckpointChanged, Probe, Store
+from controlplane.core.effects import Alert, CheckpointChanged, Probe, StacksKept, Store
 from controlplane.core.events import CheckpointsFound, DcsChanged, JobSubmitted, QuarantineReleased
 from controlplane.daemon.links import Links
 from controlplane.daemon.loop import Loop, ReignOver
@@ -16,6 +16,7 @@ from controlplane.daemon.metrics_observer import Observer
 from controlplane.daemon.performer import Performer
 from controlplane.daemon.prober import Prober
 from controlplane.daemon.recorder import Recorder
+from controlplane.daemon.stacks import FOLDER, Shelf
 from controlplane.wire import codec
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class Reign:
         self._trouble, self._troubled = trouble, ""
         self._prober = Prober(self.post)
         self._performer.table[Probe] = self._prober.probe
+        self._shelf = Shelf(journal.folder / FOLDER if journal.folder else None)
+        self._performer.table[StacksKept] = self._shelf.keep
         if alerts is not None:
             alerts.new_reign()
             self._performer.table[Alert] = alerts.tell
@@ -96,6 +99,7 @@ class Reign:
             await asyncio.get_running_loop().create_future()
         finally:
             await self._prober.close()
+            await self._shelf.close()
 
     async def _watch_etcd(self) -> None:
         """Tell the core when etcd ceases to answer keepalives, and when it answers again."""

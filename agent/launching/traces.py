@@ -1,0 +1,77 @@
+"""Where a process stands, told to a file on a signal: by the interpreter itself, whatever its threads do.
+
+Python's faulthandler writes from the signal handler: while the main thread is blocked in C, and while the
+interpreter's lock is held. Standard library only."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+from pathlib import Path
+
+SIGNAL = signal.SIGRTMIN + 6
+"""A real-time signal: scripts and schedulers use SIGUSR1 and SIGUSR2 themselves."""
+
+CHARS_MAX = 64_000
+_kept: list[int] = []  # the file stays open
+
+
+def beside(board: str) -> Path:
+    """The file that belongs to a board."""
+    return Path(board).with_suffix(".stacks")
+
+
+def register(board: str) -> None:
+    """Have this process write its stacks beside its board at each SIGNAL. Nothing without a board, or where
+    its folder is gone."""
+    if not board:
+        return
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    try:
+        descriptor = os.open(beside(board), flags, 0o600)
+    except OSError:
+        return
+    faulthandler.register(SIGNAL, file=descriptor, all_threads=True, chain=False)
+    while _kept:
+        os.close(_kept.pop())
+    _kept.append(descriptor)
+
+
+def ask(pid: int) -> str:
+    """Signal a process that has registered: "" or why it was not done. Never harms one that has not."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        if "\nState:\tT" in status:
+            return "it is stopped, and tells nothing"
+        caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+        if not int(caught.split()[1], 16) >> (SIGNAL - 1) & 1:
+            return "it does not tell its Python stacks"
+        os.kill(pid, SIGNAL)
+    except (OSError, StopIteration, ValueError) as error:
+        return f"it cannot be asked: {error}"
+    return ""
+
+
+def native(pid: int) -> str:
+    """What the kernel shows of a process: per thread its state, what it sleeps in, and its kernel stack
+    where we may read it."""
+    lines = []
+    for task in sorted(Path(f"/proc/{pid}/task").glob("*")):
+        state = _first(task / "status", "State:")
+        words = [f"thread {task.name} ({_read(task / 'comm')}) {state}"]
+        words += [f"in {name} {text}" for name in ("wchan", "syscall") if (text := _read(task / name))]
+        stack = [line.split()[-1] for line in _read(task / "stack").splitlines()]
+        lines.append(", ".join(words) + (f": {' < '.join(stack)}" if stack else ""))
+    return "\n".join(lines)
+
+
+def _first(path: Path, key: str) -> str:
+    return next((line[len(key) :].strip() for line in _read(path).splitlines() if line.startswith(key)), "?")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,144 @@
+"""Progress of ranks, judged against its own history. No clock, no I/O: sights in, changes out.
+
+A rank marks every step and every phase on its board. The time between two marks, by activity, is the history
+of its job on this node; one that has made no mark for a multiple of that is stalled. Slow is not stalled: the
+multiple is of a high quantile, and never below a floor. What a script declares (evaluate, compile, ...) has a
+floor of its own. Whether a stalled rank is to blame, or waits for another one, is not decided here."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+
+FLOORS: dict[str, float] = {
+    "first": 1.0,  # once it is known how long the first step takes: as a step
+    "step": 1.0,
+    "data": 10.0,
+    "checkpoint": 30.0,
+    "compile": 60.0,
+    "evaluate": 60.0,
+    "after": 60.0,  # the loop over steps is over, the function is not
+    "fault": 60.0,  # told a fault, waits for what becomes of it
+}
+"""Activities that are judged, and their floors as multiples of the setting."""
+
+QUANTILE = 0.95
+HISTORY_LOOKS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Settings, see AgentSettings. A factor of 0: nothing is ever called stalled."""
+
+    factor: float
+    floor_s: float
+    first_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a look at a rank's board shows. `since`: of its last mark, s on the clock of `now`."""
+
+    member: str
+    job: str
+    activity: str
+    since: float
+    gaps: tuple[tuple[str, float], ...] = ()  # (activity, s) between marks made since the last look
+    limit_s: float = 0.0  # what the script allows this phase; 0: nothing said
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """No mark for `age_s`, which is past `limit_s`."""
+
+    member: str
+    activity: str
+    age_s: float
+    limit_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """It was stalled, and is no more."""
+
+    member: str
+
+
+@dataclass(slots=True)
+class _Rank:
+    since: float
+    pardon_s: float = 0.0  # the agent itself was stopped for so long: the rank may have been, too
+    stalled: bool = False
+
+
+@dataclass(slots=True)
+class _History:
+    """Of one job on this node: the longest gap of each look, by activity."""
+
+    gaps: dict[str, deque[float]] = field(default_factory=dict)
+
+    def learn(self, gaps: tuple[tuple[str, float], ...]) -> None:
+        longest: dict[str, float] = {}
+        for activity, spent in gaps:
+            longest[activity] = max(spent, longest.get(activity, 0.0))
+        for activity, spent in longest.items():
+            self.gaps.setdefault(activity, deque(maxlen=HISTORY_LOOKS)).append(spent)
+
+    def quantile(self, activity: str) -> float | None:
+        known = sorted(self.gaps.get(activity, ()))
+        return known[math.ceil(QUANTILE * len(known)) - 1] if known else None
+
+
+class Progress:
+    """The ranks of one node. All times in s."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._ranks: dict[str, _Rank] = {}
+        self._jobs: dict[str, _History] = {}
+        self._now = -math.inf
+
+    @property
+    def look_every_s(self) -> float:
+        """How often to look: well within the floor, and within what a person calls at once."""
+        return min(0.25, self._limits.floor_s / 4)
+
+    def begin(self, now: float) -> None:
+        """A round of looks begins. After a pause that is none of ours everybody gets that time back."""
+        gap = now - self._now
+        if 4 * self.look_every_s + 1.0 < gap < math.inf:
+            for rank in self._ranks.values():
+                rank.pardon_s += gap
+        self._now = now
+
+    def look(self, sight: Sight) -> Stalled | Resumed | None:
+        """Take one look at a rank; what has changed by it."""
+        rank = self._ranks.setdefault(sight.member, _Rank(sight.since))
+        history = self._jobs.setdefault(sight.job, _History())
+        history.learn(sight.gaps)
+        if sight.since != rank.since:
+            rank.since, rank.pardon_s = sight.since, 0.0
+        age_s, limit_s = self._now - sight.since, self.limit_s(sight)
+        stalled = age_s - rank.pardon_s >= limit_s
+        if stalled == rank.stalled:
+            return None
+        rank.stalled = stalled
+        return Stalled(sight.member, sight.activity, age_s, limit_s) if stalled else Resumed(sight.member)
+
+    def limit_s(self, sight: Sight) -> float:
+        """The deadline for what a rank does now."""
+        floor = FLOORS.get(sight.activity)
+        if floor is None or not self._limits.factor:
+            return math.inf
+        if sight.limit_s > 0:
+            return sight.limit_s
+        usual = self._jobs[sight.job].quantile(sight.activity) if sight.job in self._jobs else None
+        if usual is None and sight.activity == "first":
+            return max(self._limits.first_s, self._limits.floor_s)
+        return max(floor * self._limits.floor_s, self._limits.factor * (usual or 0.0))
+
+    def forget(self, members: set[str], jobs: set[str]) -> None:
+        """Keep only what is known of these."""
+        self._ranks = {name: rank for name, rank in self._ranks.items() if name in members}
+        self._jobs = {name: history for name, history in self._jobs.items() if name in jobs}

@@ -1,0 +1,134 @@
+"""What a rank shows of its progress: marks on the board, and on demand its collectives."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from torch._C import _distributed_c10d as c10d
+from torch.distributed import distributed_c10d
+
+from agent.board import ACTIVITIES, DECLARED
+from agent.sdk.errors import SessionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.board import Board
+
+RECORDED = 64
+"""Collectives that torch's flight recorder keeps: their names and sizes are told of a hung rank."""
+
+GROUPS_TOLD = 16
+_CODE = {name: code for code, name in enumerate(ACTIVITIES)}
+_NONE = _CODE["none"]
+
+
+class Progress:
+    """Marks of one rank. Without a board nothing is shown."""
+
+    def __init__(self, board: Board | None) -> None:
+        self._board = board
+        self._activity = _NONE
+        self._limit_ns = 0
+        os.environ.setdefault("TORCH_FR_BUFFER_SIZE", str(RECORDED))  # read with the first collective
+
+    def mark(self, activity: str) -> None:
+        """What was done until now is over; `activity` begins, or goes on with its next part."""
+        self._set(_CODE[activity], 0)
+
+    def again(self) -> None:
+        """A step begins: the same activity goes on."""
+        self._set(self._activity, self._limit_ns)
+
+    def close(self) -> None:
+        """Show nothing any more."""
+        self._board = None
+
+    @contextlib.contextmanager
+    def phase(self, name: str, timeout_s: float | None) -> Iterator[None]:
+        """What is done within is declared. Raises SessionError on a name or a time that cannot be."""
+        if name not in DECLARED:
+            raise SessionError(f"phase: {name!r:.80} is none of {', '.join(DECLARED)}")
+        if timeout_s is not None and not 0 < timeout_s < 1e9:
+            raise SessionError(f"phase: timeout_s {timeout_s!r:.80} is no number of seconds above 0")
+        before, limit_ns = self._activity, self._limit_ns
+        self._set(_CODE[name], round((timeout_s or 0.0) * 1e9))
+        try:
+            yield
+        finally:
+            self._set(before, limit_ns)
+
+    def _set(self, activity: int, limit_ns: int) -> None:
+        self._activity, self._limit_ns = activity, limit_ns
+        if self._board is not None:
+            self._board.mark(time.monotonic_ns(), activity, limit_ns)
+
+
+def collectives() -> list[dict[str, Any]]:
+    """Of every group that this rank is in: how many collectives it has entered, and what is known of the
+    last one. From any thread; milliseconds, so only on demand."""
+    recorded, ended = _recorded()
+    found = []
+    for group, name in list(distributed_c10d._world.pg_names.items()):
+        counted: Any = group  # torch's annotations lack it
+        try:
+            sequence = int(counted._get_sequence_number_for_group())
+        except RuntimeError:  # a backend that does not count
+            continue
+        last = recorded.get(name, {})
+        known = last.get("collective_seq_id") == sequence
+        ranks = sorted(distributed_c10d._world.pg_group_ranks.get(group, {}))
+        found.append(
+            {
+                "group": _label(name, ranks),
+                "sequence": sequence,
+                "ended": ended.get(name, -1),
+                "operation": str(last.get("profiling_name", "")) if known else "",
+                "bytes": _bytes(last) if known else 0,
+            }
+        )
+    return found[:GROUPS_TOLD]
+
+
+def _label(name: str, ranks: list[int]) -> str:
+    """Which ranks are in it: a group's name alone may be that of another group elsewhere."""
+    if not ranks:
+        return name
+    span = f"{ranks[0]}-{ranks[-1]}" if ranks[-1] - ranks[0] == len(ranks) - 1 else f"{ranks[0]}.. "
+    return f"{name} (ranks {span.strip()}, {len(ranks)} of them)"
+
+
+def _recorded() -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
+    """By group the newest entry of torch's flight recorder, and how many collectives are over."""
+    dump = getattr(c10d, "_dump_nccl_trace_json", None) or getattr(c10d, "_dump_fr_trace_json", None)
+    if dump is None:
+        return {}, {}
+    document = json.loads(dump())
+    newest: dict[str, dict[str, Any]] = {}
+    for entry in document.get("entries") or ():
+        if not entry.get("is_p2p"):
+            newest[str(entry["process_group"][0])] = entry
+    ended = {}
+    for name, entry in newest.items():
+        status = (document.get("pg_status") or {}).get(str(entry.get("pg_id")), {})
+        last = int(status.get("last_completed_collective", -1))
+        # A group of this generation may bear the number of one that is gone.
+        ended[name] = last if last <= entry["collective_seq_id"] else -1
+    return newest, ended
+
+
+_WIDTHS = {"Double": 8, "Long": 8, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2}
+
+
+def _bytes(entry: dict[str, Any]) -> int:
+    total = 0
+    for sizes, kind in zip(entry.get("input_sizes", ()), entry.get("input_dtypes", ()), strict=False):
+        count = 1
+        for size in sizes:
+            count *= size
+        total += count * _WIDTHS.get(kind, 1)
+    return total

@@ -1,0 +1,76 @@
+"""The shelf beside the journal: where every rank stood when a job hung, one file for each time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from controlplane.core.arrivals import told
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from controlplane.core.effects import StacksKept
+    from controlplane.core.model import Standing
+
+log = logging.getLogger(__name__)
+
+FILES_KEPT = 100
+FOLDER = "stacks"
+
+
+class Shelf:
+    """Files `<job>-<generation>-<step>.txt` in a folder; the oldest go when there are too many. Without a
+    folder nothing is kept. A full disk is logged, never raised."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._writing: set[asyncio.Future[None]] = set()
+
+    def keep(self, effect: StacksKept) -> None:
+        """Write it soon, off the event loop."""
+        if self._folder is None:
+            return
+        path = self._folder / f"{effect.job}-{effect.generation}-{effect.step}.txt"
+        work = asyncio.get_running_loop().run_in_executor(None, _write, path, text_of(effect))
+        self._writing.add(work)
+        work.add_done_callback(self._writing.discard)
+
+    async def close(self) -> None:
+        """Wait for what is being written."""
+        await asyncio.gather(*self._writing, return_exceptions=True)
+
+
+def text_of(effect: StacksKept) -> str:
+    """The summary, a line per rank, then all stacks."""
+    head = [
+        f"job {effect.job}, generation {effect.generation}, step {effect.step}",
+        effect.summary,
+        "",
+        *(f"rank {s.rank} ({s.member}): {told(s)}; {_collectives(s)}" for s in effect.ranks),
+    ]
+    stacks = [f"\n======== rank {s.rank} ({s.member})\n{s.stacks}" for s in effect.ranks]
+    return "\n".join([*head, *stacks]) + "\n"
+
+
+def _collectives(standing: Standing) -> str:
+    found = [
+        f"{c.group}: {c.sequence} entered"
+        + (f", {c.ended} over" if c.ended >= 0 else "")
+        + (f", the last {c.operation}" if c.operation else "")
+        for c in standing.collectives
+    ]
+    return "; ".join(found) or "collectives not known"
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o600)
+        old = sorted(path.parent.glob("*.txt"), key=lambda found: found.stat().st_mtime)
+        for found in old[:-FILES_KEPT]:
+            found.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("stacks are not kept: %s", error)
