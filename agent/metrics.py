@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from agent.metrics_table import FAMILIES, FIGURES, TALLIES
 from controlplane import __version__
 from controlplane.core.model import MemberPhase
 from controlplane.settings import SettingsError
@@ -23,19 +24,21 @@ if TYPE_CHECKING:
     from agent.node import Node
 
 _DROPPED = "dropped_"
-_TALLIES = (
-    ("uploaded_bytes", "Chunks written to a job's storage", "training_job"),
-    ("mirrored_bytes", "Chunks copied to a job's second storage", "training_job"),
-    ("mirror_behind", "Manifests that are not published at the second storage", "training_job"),
-    ("stage_seconds", "Time spent in the stages of saving and loading", "stage"),
-    ("chunks", "Chunks of saved parts by how they are encoded", "codec"),
-    ("scrubbed_bytes", "Read again in the background", "training_job"),
-    ("scrub_repaired", "Files that had rotted and were mended", "training_job"),
-    ("scrub_failed", "Chunks that have rotted and could not be mended", "training_job"),
-    ("collected_bytes", "Freed on storage", "training_job"),
-    ("orders_failed", "Orders about snapshots that could not be carried out", "order"),
-)
-"""Families of the tally of snapshot orders: name, meaning, label."""
+_KINDS = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
+
+
+class _Sheet:
+    """One answer to a scrape: every family once, in the order of the table."""
+
+    def __init__(self) -> None:
+        self.families: dict[str, Metric] = {
+            name: _KINDS[family.kind](f"holdfast_{name}", family.about, labels=family.labels)
+            for name, family in FAMILIES.items()
+        }
+
+    def add(self, name: str, value: float, *labels: str) -> None:
+        """One series. KeyError when the table does not know the name."""
+        self.families[name].add_metric(list(labels), float(value))  # type: ignore[attr-defined]
 
 
 class NodeCollector(Collector):
@@ -46,126 +49,77 @@ class NodeCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All families."""
-        yield from self._about()
-        yield from self._members()
-        yield from self._traffic()
-        yield from self._devices()
-        yield from self._uploads()
-        yield from self._peers()
+        sheet = _Sheet()
+        for part in (
+            *(self._about, self._members, self._traffic, self._devices),
+            *(self._uploads, self._storages, self._peers),
+        ):
+            part(sheet)
+        yield from sheet.families.values()
 
-    def _about(self) -> Iterator[Metric]:
-        labels = [self._node.settings.cluster, self._node.name]
-        info = GaugeMetricFamily(
-            "holdfast_agent_build_info", "Version of this agent", labels=["version", "cluster", "node"]
-        )
-        info.add_metric([__version__, *labels], 1)
-        yield info
-        yield _gauge("holdfast_agent_connected", "1 while a coordinator hears this agent", self._node.link.up)
-        yield _gauge("holdfast_agent_term", "Highest term heard of", self._node.link.term)
+    def _about(self, sheet: _Sheet) -> None:
+        node = self._node
+        sheet.add("agent_build_info", 1, __version__, node.settings.cluster, node.name)
+        sheet.add("agent_connected", node.link.up)
+        sheet.add("agent_term", node.link.term)
 
-    def _members(self) -> Iterator[Metric]:
+    def _members(self, sheet: _Sheet) -> None:
         phases = collections.Counter(member.status.phase for member in self._node.members)
-        family = GaugeMetricFamily("holdfast_agent_members", "Members by phase", labels=["phase"])
         for phase in MemberPhase:
-            family.add_metric([phase.value], phases[phase])
-        yield family
-        step = GaugeMetricFamily("holdfast_rank_step", "Step a rank is in", labels=["training_job", "rank"])
-        values = GaugeMetricFamily(
-            "holdfast_rank_reported", "What the script reports", labels=["training_job", "rank", "name"]
-        )
+            sheet.add("agent_members", phases[phase], phase.value)
         for member in self._node.members:
             if member.alive and member.status.rank >= 0:
-                labels = [member.status.job, str(member.status.rank)]
-                step.add_metric(labels, member.step())
+                labels = (member.status.job, str(member.status.rank))
+                sheet.add("rank_step", member.step(), *labels)
                 for name, value in list(member.reported.items()):
-                    values.add_metric([*labels, name], value)
-        yield step
-        yield values
+                    sheet.add("rank_reported", value, *labels, name)
 
-    def _traffic(self) -> Iterator[Metric]:
+    def _traffic(self, sheet: _Sheet) -> None:
         node = self._node
-        yield _counter("holdfast_agent_beats", "Beats sent to the coordinator", node.link.beats)
-        yield _counter("holdfast_agent_welcomes", "Streams that a coordinator took", node.link.welcomes)
-        yield _gauge("holdfast_agent_gate_connections", "Ranks connected", node.gate.connections)
-        dropped = CounterMetricFamily("holdfast_agent_dropped", "What was dropped", labels=["kind"])
-        noted = CounterMetricFamily("holdfast_agent_events", "What happened on the node", labels=["kind"])
+        sheet.add("agent_beats", node.link.beats)
+        sheet.add("agent_welcomes", node.link.welcomes)
+        sheet.add("agent_gate_connections", node.gate.connections)
         for kind, count in list(node.counts.items()):
-            family = dropped if kind.startswith(_DROPPED) else noted
-            family.add_metric([kind.removeprefix(_DROPPED)], count)
-        yield dropped
-        yield noted
+            name = "agent_dropped" if kind.startswith(_DROPPED) else "agent_events"
+            sheet.add(name, count, kind.removeprefix(_DROPPED))
 
-    def _devices(self) -> Iterator[Metric]:
-        healthy = GaugeMetricFamily(
-            "holdfast_device_healthy", "1: the sensor finds it well", labels=["device"]
-        )
-        reading = GaugeMetricFamily(
-            "holdfast_device_reading",
-            "What a sensor reads, unit in the figure's name",
-            labels=["device", "figure"],
-        )
-        for name, device in list(self._node.devices.items()):
-            healthy.add_metric([name], device.healthy)
-            for figure, value in device.figures.items():
-                reading.add_metric([name, figure], value)
-        yield healthy
-        yield reading
+    def _devices(self, sheet: _Sheet) -> None:
+        for device, reading in list(self._node.devices.items()):
+            sheet.add("device_healthy", reading.healthy, device)
+            for figure, value in reading.figures.items():
+                if figure in FIGURES:
+                    name, factor = FIGURES[figure]
+                    sheet.add(name, value * factor, device)
+                else:
+                    sheet.add("device_reading", value, device, figure)
 
-    def _uploads(self) -> Iterator[Metric]:
+    def _uploads(self, sheet: _Sheet) -> None:
         snapshots = self._node.snapshots
-        queued = GaugeMetricFamily(
-            "holdfast_agent_snapshot_orders", "Orders about snapshots not done yet", labels=["queue"]
-        )
         for queue, count in snapshots.queued().items():
-            queued.add_metric([queue], count)
-        yield queued
-        for name, about, label in _TALLIES:
-            family = CounterMetricFamily(f"holdfast_agent_{name}", about, labels=[label])
+            sheet.add("agent_snapshot_orders", count, queue)
+        for name in TALLIES:
             for value, total in snapshots.site.tally.of(name).items():
-                family.add_metric([value], total)
-            yield family
-        yield from self._storages()
+                sheet.add(f"agent_{name}", total, value)
 
-    def _storages(self) -> Iterator[Metric]:
+    def _storages(self, sheet: _Sheet) -> None:
         storages = self._node.snapshots.site.storages
-        limits = GaugeMetricFamily(
-            "holdfast_agent_storage_limit", "What a storage cannot promise", labels=["storage", "limit"]
-        )
         for storage, words in storages.limits.items():
             for limit in words:
-                limits.add_metric([storage, limit], 1)
-        yield limits
-        moved = CounterMetricFamily(
-            "holdfast_agent_storage_bytes", "Moved to and from a storage", labels=["storage", "direction"]
-        )
-        busy = CounterMetricFamily(
-            "holdfast_agent_storage_busy_seconds",
-            "Time in which a storage was read or written",
-            labels=["storage", "direction"],
-        )
-        retries = CounterMetricFamily(
-            "holdfast_agent_storage_retries", "Attempts that were made again", labels=["storage", "reason"]
-        )
+                sheet.add("agent_storage_limit", 1, storage, limit)
         for storage, totals in storages.totals().items():
-            moved.add_metric([storage, "read"], totals.bytes_read)
-            moved.add_metric([storage, "write"], totals.bytes_written)
-            busy.add_metric([storage, "read"], totals.read_s)
-            busy.add_metric([storage, "write"], totals.write_s)
+            sheet.add("agent_storage_bytes", totals.bytes_read, storage, "read")
+            sheet.add("agent_storage_bytes", totals.bytes_written, storage, "write")
+            sheet.add("agent_storage_busy_seconds", totals.read_s, storage, "read")
+            sheet.add("agent_storage_busy_seconds", totals.write_s, storage, "write")
             for reason, count in totals.retries.items():
-                retries.add_metric([storage, reason], count)
-        yield from (moved, busy, retries)
+                sheet.add("agent_storage_retries", count, storage, reason)
 
-    def _peers(self) -> Iterator[Metric]:
-        family = CounterMetricFamily(
-            "holdfast_agent_peer", "Copies of snapshots between nodes: bytes and events", labels=["kind"]
-        )
-        for kind, count in list(self._node.peers.counts.items()):
-            family.add_metric([kind], count)
-        yield family
-        yield _gauge(
-            "holdfast_agent_peer_waiting", "Copies not at their partner yet", self._node.peers.waiting
-        )
-        yield _gauge("holdfast_agent_peer_copies", "Copies kept for others", len(self._node.peers.copies()))
+    def _peers(self, sheet: _Sheet) -> None:
+        peers = self._node.peers
+        for kind, count in list(peers.counts.items()):
+            sheet.add("agent_peer", count, kind)
+        sheet.add("agent_peer_waiting", peers.waiting)
+        sheet.add("agent_peer_copies", len(peers.copies()))
 
 
 class MetricsServer:
@@ -191,11 +145,3 @@ class MetricsServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-
-
-def _gauge(name: str, about: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, about, value=float(value))
-
-
-def _counter(name: str, about: str, value: float) -> CounterMetricFamily:
-    return CounterMetricFamily(name, about, value=float(value))

@@ -1,0 +1,55 @@
+"""Builds what is made from the code: rules, dashboards, the table of metrics. `--check` only compares."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path[:0] = [str(HERE)]
+
+import catalog  # noqa: E402
+import dashboards  # noqa: E402
+import rules  # noqa: E402
+
+FILES = ROOT / "helm" / "holdfast" / "files"
+HEADER = "# Built by `python docs/monitoring/build.py` from docs/monitoring/rules.py.\n"
+
+
+def built() -> dict[Path, str]:
+    """Every file and its content."""
+    document = yaml.safe_dump(rules.groups(), sort_keys=False, width=110)
+    made = {
+        FILES / "rules" / "holdfast.yaml": HEADER + document,
+        ROOT / "docs" / "metrics.md": catalog.page(),
+    }
+    for name, dashboard in dashboards.boards().items():
+        made[FILES / "dashboards" / f"{name}.json"] = _json(dashboard)
+    return made
+
+
+def _json(document: Any) -> str:
+    return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+
+def main(words: list[str]) -> int:
+    """Write, or with --check say what is not as it would be written."""
+    stale = [path for path, text in built().items() if not path.exists() or path.read_text() != text]
+    if "--check" in words:
+        for path in stale:
+            print(f"{path.relative_to(ROOT)} is not what the code says: run {Path(__file__).name}")
+        return int(bool(stale))
+    for path in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(built()[path])
+        print(f"written: {path.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,354 @@
+"""Dashboards of Grafana, as code: Fleet, Job, Node. Grafana itself was not to be had where they were made."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from grafana_foundation_sdk.builders import common, stat, timeseries
+from grafana_foundation_sdk.builders import dashboard as board
+from grafana_foundation_sdk.builders.prometheus import Dataquery
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.common import StackingMode
+from grafana_foundation_sdk.models.dashboard import DataSourceRef, VariableRefresh
+
+SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
+JOB = 'training_job=~"$training_job"'
+ON_NODE = '* on (instance) group_left (node) holdfast_agent_build_info{node=~"$node"}'
+"""Joins an agent's series with the one that names its node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One panel: its queries as (legend, expression). `now`: only the newest value, large."""
+
+    title: str
+    about: str
+    queries: tuple[tuple[str, str], ...]
+    unit: str = "short"
+    now: bool = False
+    stacked: bool = False
+    span: int = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """One dashboard. `variable`: what it can be narrowed to, and where its values are from."""
+
+    title: str
+    about: str
+    panels: tuple[Panel, ...]
+    variable: tuple[str, str] = ("", "")
+
+
+def mean(histogram: str, by: str = "", labels: str = "") -> str:
+    """The mean of a histogram's observations in a window."""
+    group = f"sum by ({by})" if by else "sum"
+    where = f"{{{labels}}}" if labels else ""
+    window = "[$__rate_interval]"
+    return (
+        f"{group} (rate({histogram}_sum{where}{window})) / {group} (rate({histogram}_count{where}{window}))"
+    )
+
+
+FLEET = Board(
+    "Holdfast / Fleet",
+    "Is the cluster well, and what does its training get out of it?",
+    (
+        Panel(
+            "Leader",
+            "1: one coordinator leads.",
+            (("", "sum(holdfast_leader)"),),
+            now=True,
+            span=4,
+        ),
+        Panel(
+            "Health",
+            "1 for the state the cluster is in.",
+            (("{{state}}", "max by (state) (holdfast_cluster_health)"),),
+            now=True,
+            span=4,
+        ),
+        Panel("Spare nodes", "Up, without a rank.", (("", "max(holdfast_spare_nodes)"),), now=True, span=4),
+        Panel(
+            "Quarantined nodes",
+            "They get no ranks.",
+            (("", "max(holdfast_quarantined_nodes)"),),
+            now=True,
+            span=4,
+        ),
+        Panel(
+            "Time between failures",
+            "Mean of a day.",
+            (("", "holdfast_mtbf:seconds1d"),),
+            "s",
+            now=True,
+            span=4,
+        ),
+        Panel(
+            "Time to recover",
+            "Mean of a day, from injury to first step.",
+            (("", "holdfast_mttr:seconds1d"),),
+            "s",
+            now=True,
+            span=4,
+        ),
+        Panel(
+            "Goodput",
+            "Share of a job's time that went into steps that were kept.",
+            (("{{training_job}}", "training_job:holdfast_goodput:ratio5m"),),
+            "percentunit",
+        ),
+        Panel(
+            "ETTR of a day",
+            "Effective training time ratio.",
+            (("{{training_job}}", "training_job:holdfast_ettr:ratio1d"),),
+            "percentunit",
+        ),
+        Panel(
+            "Nodes by state",
+            "What the leader sees.",
+            (("{{state}}", 'max by (state) (holdfast_members{level="node"})'),),
+            stacked=True,
+        ),
+        Panel(
+            "Incidents an hour",
+            "By how they were met, and how that ended.",
+            (
+                (
+                    "{{strategy}} {{outcome}}",
+                    "sum by (strategy, outcome) (increase(holdfast_incidents_total[1h])) > 0",
+                ),
+            ),
+        ),
+        Panel(
+            "Failures an hour",
+            "By cause.",
+            (("{{cause}}", "sum by (cause) (increase(holdfast_failures_detected_total[1h])) > 0"),),
+        ),
+        Panel(
+            "Requests to etcd",
+            "Mean duration.",
+            (("{{operation}}", mean("holdfast_etcd_request_seconds", "operation")),),
+            "s",
+        ),
+        Panel(
+            "Beats heard",
+            "A second.",
+            (("{{instance}}", "rate(holdfast_heartbeats_total[$__rate_interval])"),),
+        ),
+        Panel(
+            "Coordinators are late by",
+            "Lag of the event loop.",
+            (("{{instance}}", "holdfast_event_loop_lag_seconds"),),
+            "s",
+        ),
+    ),
+)
+
+TRAINING = Board(
+    "Holdfast / Job",
+    "How does a job train, and where does its time go?",
+    (
+        Panel(
+            "Step",
+            "Completed by every rank.",
+            (("{{training_job}}", f"max by (training_job) (holdfast_step{{{JOB}}})"),),
+        ),
+        Panel(
+            "What the script reports",
+            "For example its loss: mean over the ranks.",
+            (("{{name}}", f"avg by (training_job, name) (holdfast_rank_reported{{{JOB}}})"),),
+        ),
+        Panel(
+            "Step time",
+            "Mean.",
+            (("{{training_job}}", mean("holdfast_step_seconds", "training_job", JOB)),),
+            "s",
+        ),
+        Panel(
+            "Recoveries by phase",
+            "Seconds of recovery in an hour.",
+            (("{{phase}}", "sum by (phase) (increase(holdfast_recovery_seconds_sum[1h]))"),),
+            "s",
+            stacked=True,
+        ),
+        Panel(
+            "Lost time by cause",
+            "Share of the time.",
+            (
+                (
+                    "{{cause}}",
+                    f"sum by (cause) (rate(holdfast_lost_seconds_total{{{JOB}}}[$__rate_interval])) > 0",
+                ),
+            ),
+            "percentunit",
+            stacked=True,
+        ),
+        Panel(
+            "Steps done again",
+            "In an hour.",
+            (
+                (
+                    "{{training_job}}",
+                    f"sum by (training_job) (increase(holdfast_steps_lost_total{{{JOB}}}[1h]))",
+                ),
+            ),
+        ),
+        Panel(
+            "Age of the newest copy",
+            "By tier: in memory, on storage.",
+            (
+                (
+                    "{{tier}}",
+                    "time() - max by (training_job, tier) "
+                    f"(holdfast_checkpoint_last_success_timestamp_seconds{{{JOB}}})",
+                ),
+            ),
+            "s",
+        ),
+        Panel(
+            "Stages of a checkpoint",
+            "Mean duration.",
+            (("{{stage}}", mean("holdfast_checkpoint_seconds", "stage")),),
+            "s",
+        ),
+        Panel(
+            "Checkpoints written",
+            "Bytes in an hour.",
+            (
+                (
+                    "{{training_job}}",
+                    f"sum by (training_job) (increase(holdfast_checkpoint_bytes_total{{{JOB}}}[1h]))",
+                ),
+            ),
+            "bytes",
+        ),
+        Panel(
+            "Checkpoints not committed, or bad",
+            "In an hour.",
+            (("{{reason}}", "sum by (reason) (increase(holdfast_checkpoint_failures_total[1h])) > 0"),),
+        ),
+        Panel(
+            "Stall of a snapshot",
+            "Mean, per rank.",
+            (("{{training_job}}", mean("holdfast_snapshot_stall_seconds", "training_job", JOB)),),
+            "s",
+        ),
+        Panel(
+            "Generation",
+            "Grows with each formed set of process groups.",
+            (("{{training_job}}", f"max by (training_job) (holdfast_generation{{{JOB}}})"),),
+        ),
+    ),
+    ("training_job", "label_values(holdfast_generation, training_job)"),
+)
+
+NODE = Board(
+    "Holdfast / Node",
+    "What runs on a node, and is it well?",
+    (
+        Panel(
+            "Connected",
+            "1: a coordinator hears its agent.",
+            (("{{node}}", f"holdfast_agent_connected {ON_NODE}"),),
+            now=True,
+        ),
+        Panel(
+            "Processes by phase",
+            "Ranks and spares.",
+            (("{{node}} {{phase}}", f"(holdfast_agent_members > 0) {ON_NODE}"),),
+            stacked=True,
+        ),
+        Panel(
+            "Step by rank", "A rank behind the others.", (("rank {{rank}}", f"holdfast_rank_step {ON_NODE}"),)
+        ),
+        Panel(
+            "Beats sent",
+            "A second.",
+            (("{{node}}", f"rate(holdfast_agent_beats_total[$__rate_interval]) {ON_NODE}"),),
+        ),
+        Panel(
+            "Devices",
+            "1: well.",
+            (("{{node}} {{device}}", f"holdfast_device_healthy {ON_NODE}"),),
+        ),
+        Panel(
+            "Device use",
+            "Share of the time (NVML).",
+            (("{{device}}", f"holdfast_device_utilization_ratio {ON_NODE}"),),
+            "percentunit",
+        ),
+        Panel(
+            "Device memory",
+            "In use (NVML).",
+            (("{{device}}", f"holdfast_device_memory_used_bytes {ON_NODE}"),),
+            "bytes",
+        ),
+        Panel(
+            "Temperature",
+            "NVML.",
+            (("{{device}}", f"holdfast_device_temperature_celsius {ON_NODE}"),),
+            "celsius",
+        ),
+        Panel(
+            "Uncorrected memory errors",
+            "Since the driver was loaded (NVML).",
+            (("{{device}}", f"holdfast_device_uncorrected_errors {ON_NODE}"),),
+        ),
+        Panel(
+            "Free",
+            "Memory and disk.",
+            (("{{node}} {{device}}", f"holdfast_device_free_bytes {ON_NODE}"),),
+            "bytes",
+        ),
+        Panel(
+            "Orders about snapshots that wait",
+            "The queue of uploads is one of them.",
+            (("{{node}} {{queue}}", f"holdfast_agent_snapshot_orders {ON_NODE}"),),
+        ),
+        Panel(
+            "Storage traffic",
+            "Bytes a second.",
+            (("{{direction}}", f"rate(holdfast_agent_storage_bytes_total[$__rate_interval]) {ON_NODE}"),),
+            "Bps",
+        ),
+    ),
+    ("node", "label_values(holdfast_agent_build_info, node)"),
+)
+
+BOARDS = {"fleet": FLEET, "job": TRAINING, "node": NODE}
+
+
+def boards() -> dict[str, Any]:
+    """Every dashboard as the document that Grafana imports, by file name."""
+    return {
+        name: json.loads(json.dumps(_built(name, each), cls=JSONEncoder)) for name, each in BOARDS.items()
+    }
+
+
+def _built(name: str, source: Board) -> Any:
+    made = board.Dashboard(source.title).uid(f"holdfast-{name}").description(source.about).tags(["holdfast"])
+    made = made.time("now-3h", "now").refresh("30s").timezone("browser")
+    made.with_variable(board.DatasourceVariable("datasource").type("prometheus").label("Data source"))
+    variable, query = source.variable
+    if variable:
+        narrowed = board.QueryVariable(variable).query(query).datasource(SOURCE).multi(True).include_all(True)
+        made.with_variable(narrowed.refresh(VariableRefresh.ON_TIME_RANGE_CHANGED))
+    for panel in source.panels:
+        made.with_panel(_panel(panel))
+    return made.build()
+
+
+def _panel(source: Panel) -> Any:
+    made: Any = stat.Panel() if source.now else timeseries.Panel()
+    made = made.title(source.title).description(source.about).unit(source.unit).datasource(SOURCE)
+    made = made.span(source.span).height(4 if source.now else 8)
+    if source.stacked:
+        made.stacking(common.StackingConfig().mode(StackingMode.NORMAL)).fill_opacity(30)
+    for index, (legend, expression) in enumerate(source.queries):
+        made.with_target(
+            Dataquery().expr(expression).legend_format(legend or source.title).ref_id(chr(ord("A") + index))
+        )
+    return made
