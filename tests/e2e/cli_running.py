@@ -101,6 +101,20 @@ class Run:
         left = [self.layout.run_dir, *self.layout.shm_dir.glob(self.layout.shm("").name + "*")]
         return [str(path) for path in left if path.exists()]
 
+    def stop(self) -> None:
+        """End it, whatever it is doing, and remove its traces."""
+        if self.process is not None and self.process.poll() is None:
+            os.kill(self.process.pid, signal.SIGTERM)
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                for pid in [self.process.pid, *descendants(self.process.pid)]:
+                    os.kill(pid, signal.SIGKILL)
+                self.process.wait()
+        shutil.rmtree(self.layout.run_dir, ignore_errors=True)
+        for trace in self.traces():
+            shutil.rmtree(trace, ignore_errors=True)
+
     def everything_below(self) -> list[int]:
         assert self.process is not None
         return [pid for pid in descendants(self.process.pid) if is_running(pid)]
@@ -118,16 +132,5 @@ def running(*words: str, script: str = OBEDIENT, storage: bool = False) -> Itera
     try:
         yield run.start()
     finally:
-        assert run.process is not None
-        if run.process.poll() is None:
-            os.kill(run.process.pid, signal.SIGTERM)
-            try:
-                run.process.wait(30)
-            except subprocess.TimeoutExpired:
-                for pid in [run.process.pid, *descendants(run.process.pid)]:
-                    os.kill(pid, signal.SIGKILL)
-                run.process.wait()
+        run.stop()
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.rmtree(run.layout.run_dir, ignore_errors=True)
-        for trace in run.traces():
-            shutil.rmtree(trace, ignore_errors=True)

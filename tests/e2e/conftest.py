@@ -1,0 +1,5 @@
+"""An S3 server on this machine, for jobs that keep their checkpoints there."""
+
+from tests.checkpoint.s3 import s3, s3_bucket, s3_server
+
+__all__ = ["s3", "s3_bucket", "s3_server"]
