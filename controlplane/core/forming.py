@@ -106,7 +106,7 @@ def running(m: Machine, job: Job) -> None:
         m.set_phase(job, JobPhase.RUNNING, generation.reason)
         job.answered = {}
         _close(m, job, generation)
-    elif job.phase is JobPhase.RUNNING and any(_outside(mb, generation) for mb in seated):
+    elif job.phase is JobPhase.RUNNING and any(_enters(mb, generation) for mb in seated):
         job.form_by = m.now + m.settings.form_timeout_s
         m.set_phase(job, JobPhase.FORMING, "a rank of the stored generation is not in it yet")
     _watch_broken(m, job, generation)
@@ -122,6 +122,11 @@ def _runs(member: Member, generation: Generation) -> bool:
 
 def _outside(member: Member, generation: Generation) -> bool:
     return member.status is not None and member.generation < generation.number
+
+
+def _enters(member: Member, generation: Generation) -> bool:
+    """Whether it is not in the generation yet, or only about to be: under a former leader, it seems."""
+    return _outside(member, generation) or member.phase is MemberPhase.FORMING
 
 
 def _order_form(m: Machine, job: Job, generation: Generation) -> None:

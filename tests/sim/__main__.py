@@ -10,8 +10,11 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from time import perf_counter
 
-from tests.sim.faults import FAULTS
+from tests.sim.faults import EVERY, FAULTS
+from tests.sim.plants import PLANTS
 from tests.sim.world import Options, World
+
+PLANTED_MAX = 5000
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ def live(options: Options) -> Outcome:
 def replay_command(options: Options) -> str:
     """The command that lives through the same schedule again, in detail."""
     command = f"python -m tests.sim --seed {options.seed} --nodes {options.nodes}"
+    if options.elastic:
+        command += " --elastic"
     if options.faults != tuple(FAULTS):
         command += " --faults " + ",".join(options.faults)
     for name in ("fault_s", "gap_s", "steps"):
@@ -65,7 +70,9 @@ def schedule(seed: int, nodes: int | None, args: argparse.Namespace) -> Options:
         fault_s=args.fault_s,
         gap_s=args.gap_s,
         steps=args.steps,
+        plant=args.plant,
         faults=tuple(args.faults.split(",")),
+        elastic=args.elastic,
     )
 
 
@@ -87,6 +94,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--fault-s", type=float, default=Options.fault_s, help="virtual s of faults")
     made.add_argument("--gap-s", type=float, default=Options.gap_s, help="mean virtual s between faults")
     made.add_argument("--faults", default=",".join(FAULTS), help=f"comma separated: {', '.join(FAULTS)}")
+    made.add_argument("--plant", default="", choices=("", *PLANTS), help="put this bug in: is it found?")
+    made.add_argument("--elastic", action="store_true", help="the job may shrink and grow")
     made.add_argument("--workers", type=int, default=2, help="processes for --schedules")
     return made
 
@@ -94,9 +103,13 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Returns 0 when every promise held, 1 otherwise."""
     args = parser().parse_args(argv)
-    unknown = [name for name in args.faults.split(",") if name not in FAULTS]
+    if args.faults == "every":
+        args.faults = ",".join(EVERY)
+    unknown = [name for name in args.faults.split(",") if name not in EVERY]
     if unknown:
-        parser().error(f"no fault is called {unknown[0]}; there are {', '.join(FAULTS)}")
+        parser().error(f"no fault is called {unknown[0]}; there are {', '.join(EVERY)}")
+    if args.plant:
+        return _found(args)
     if not args.schedules:
         return _one(schedule(args.seed or 0, args.nodes, args))
     first = args.seed or 0
@@ -115,6 +128,20 @@ def main(argv: list[str] | None = None) -> int:
     print(f"digest {digest_of(outcomes)}")
     print(f"{spent:.1f} s", file=sys.stderr)
     return 1 if bad else 0
+
+
+def _found(args: argparse.Namespace) -> int:
+    """Live through schedules until the planted bug shows. Returns 0 when it does."""
+    most, first = args.schedules or PLANTED_MAX, args.seed or 0
+    for count, seed in enumerate(range(first, first + most), 1):
+        outcome = live(schedule(seed, args.nodes, args))
+        if outcome.error:
+            print(
+                f"the planted bug ({args.plant}) is found by schedule {count}, seed {seed}: {outcome.error}"
+            )
+            return 0
+    print(f"the planted bug ({args.plant}) is not found by {most} schedules")
+    return 1
 
 
 def _one(options: Options) -> int:

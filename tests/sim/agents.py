@@ -12,6 +12,7 @@ from controlplane.core.model import (
     Failure,
     MemberPhase,
 )
+from tests.sim.parting import look
 from tests.sim.ranks import IN_GROUP, Rank
 from tests.sim.restores import RESTORE_ORDERS, Kept, push
 from tests.sim.saves import SAVE_ORDERS
@@ -36,12 +37,15 @@ class Agent:
         self.term = 0
         self.port = 1000
         self.up = True
+        self.muted_until = 0.0  # the leader hears nothing of it, but its door opens
         self.cut_until = 0.0  # no packet passes to or from the leader
         self.linked = 0  # the term of the leader that it has a stream to, 0: none
         self.ranks: dict[str, Rank] = {}
         self.answers: dict[tuple[Any, ...], ev.Event] = {}  # to orders that are done
         self.partners: tuple[Partner, ...] = ()
         self.copies: list[Kept] = []  # of other nodes' snapshots
+        self.leaving = self.marked = False
+        self.bad: list[str] = []  # devices
         world.clock.after(world.rng.uniform(0.0, 0.5), self._beat)
 
     # -------------------------------------------------------------- towards the leader
@@ -66,8 +70,10 @@ class Agent:
 
     def send(self, event: Any) -> None:
         """A message on the stream, if there is one; the network does what it does."""
-        if self.up and self.linked == self.world.term and self.world.clock.now >= self.cut_until:
-            self.world.network(lambda: self.world.feed_if(self.linked, event))
+        term = self.linked
+        heard = term == self.world.term or term in self.world.frozen
+        if self.up and heard and self.world.clock.now >= self.cut_until:
+            self.world.network(lambda: self.world.feed_if(term, event))
 
     def _beat(self) -> None:
         self.world.clock.after(1.0, self._beat)
@@ -156,9 +162,11 @@ class Agent:
 
     def interrupt(self, order: fx.Interrupt) -> None:
         for rank in self.ranks.values():
-            if self.world.fences:
+            if self.world.fences and not order.gentle:
                 rank.fence = max(rank.fence, order.generation)
-            if rank.phase in IN_GROUP and rank.generation <= order.generation and not rank.wedged:
+            if order.gentle and rank.generation == order.generation and not rank.wedged:
+                rank.halt, rank.keep = order.generation, order.generation if order.keep else rank.keep
+            elif rank.phase in IN_GROUP and rank.generation <= order.generation and not rank.wedged:
                 self._later(0.05, rank, lambda r=rank: self._stop(r, order.generation))  # type: ignore[misc]
 
     def _stop(self, rank: Rank, generation: int) -> None:
@@ -166,6 +174,12 @@ class Agent:
             return
         if rank.phase is MemberPhase.RUNNING and self.world.rng.random() < self.world.dirty_chance:
             rank.held = NO_STEP
+        self.leave_group(rank)
+
+    def leave_group(self, rank: Rank) -> None:
+        """Back to the barrier; with a snapshot of where it stands, if that was asked for."""
+        if rank.keep >= rank.generation > 0 and rank.held > 0 and not rank.stopped:
+            rank.save()
         self._ready(rank)
 
     def form(self, order: fx.Form) -> None:
@@ -178,7 +192,10 @@ class Agent:
                 continue
             if rank.phase is not MemberPhase.READY and rank.phase not in IN_GROUP:
                 continue
+            if rank.world_size != generation.world_size:
+                rank.built = False  # what it holds is another part, from now on
             rank.generation, rank.rank, rank.phase = generation.number, seat.rank, MemberPhase.FORMING
+            rank.world_size = generation.world_size
             rank.failure = None
             self.report(rank)
             self.world.group(generation).join(seat.rank, rank)
@@ -223,7 +240,34 @@ class Agent:
         if rank is not None:
             rank.asks.pop(order.request, None)
 
+    def drained(self, order: fx.Drained) -> None:
+        """The node is free: an agent that was told to end does so."""
+        if self.leaving:
+            self.leaving = False
+            self.down()
+            self.world.broken(self)
+            self.world.clock.after(self.world.rng.uniform(1.0, 20.0), self.reboot)
+
     # -------------------------------------------------------------- faults
+
+    def sigterm(self, grace_s: float) -> None:
+        """The machine is to go away."""
+        self.leaving = True
+        self.send(ev.NodeLeaving(self.name, self.incarnation, "SIGTERM", grace_s))
+        self.world.clock.after(grace_s + 1.0, lambda: self.drained(fx.Drained(self.name, "its time is over")))
+
+    def sense(self, device: str, healthy: bool) -> None:
+        """A sensor's word."""
+        self.bad = [d for d in self.bad if d != device] + ([] if healthy else [device])
+        self.send(ev.DeviceReport(self.name, self.incarnation, device, healthy, "a test"))
+
+    def well(self) -> None:
+        """Devices are mended, marks are taken off: told again until it is heard."""
+        for device in self.bad:
+            self.send(ev.DeviceReport(self.name, self.incarnation, device, True, ""))
+        if self.marked:
+            self.world.feed(ev.CordonRequested(self.name, False, ""))
+        self.world.clock.after(5.0, self.well)
 
     def restart(self) -> None:
         """The agent process is killed and comes back; its ranks do not notice."""
@@ -253,7 +297,9 @@ ORDERS: dict[type[Any], Callable[[Agent, Any], None]] = {
     fx.Kill: Agent.kill,
     fx.Complete: Agent.complete,
     fx.Release: Agent.release,
+    fx.Drained: Agent.drained,
     fx.CheckpointTold: Agent.told,
+    fx.LookAtPeers: look,
     **RESTORE_ORDERS,
     **SAVE_ORDERS,
 }

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from controlplane.core import events as ev
 from controlplane.core.model import Cause, Failure, MemberPhase
+from tests.sim.frozen import freeze
+from tests.sim.parting import mute, part
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,7 +116,7 @@ def coordinator(world: World) -> None:
 
 def etcd_outage(world: World) -> None:
     """etcd answers nothing but errors for a while."""
-    for_s = world.rng.uniform(0.5, 6.0)
+    for_s = world.rng.choice((world.rng.uniform(0.5, 6.0), world.rng.uniform(6.0, 30.0)))
     world.say("etcd_outage", f"{for_s:.1f} s")
     world.etcd_away_until = world.clock.now + for_s
 
@@ -124,6 +127,55 @@ def rot(world: World) -> None:
         name = list(world.storage.lines)[-1]
         world.say("rot", name)
         world.storage.rotten.add(name)
+
+
+def node_away(world: World) -> None:
+    """A machine goes down for long."""
+    agent = _agent(world)
+    if agent.up:
+        for_s = world.rng.uniform(15.0, 40.0)
+        world.say("node_away", f"{agent.name} for {for_s:.1f} s")
+        agent.down()
+        world.broken(agent)
+        world.clock.after(for_s, agent.reboot)
+
+
+def drain(world: World) -> None:
+    """A person drains a node, perhaps by force; sometimes changes his mind."""
+    agent, rng = _agent(world), world.rng
+    deadline_s, force = rng.choice((2.0, 20.0)), rng.random() < 0.3
+    world.say("drain", f"{agent.name} within {deadline_s} s, force={force}")
+    agent.marked = True
+    world.feed(ev.DrainRequested(agent.name, "a test", deadline_s, force))
+    if rng.random() < 0.5:
+        undo = ev.CordonRequested(agent.name, False, "")
+        world.clock.after(rng.uniform(0.1, 15.0), lambda: world.feed(undo))
+
+
+def cordon(world: World) -> None:
+    """A person marks a node, or takes the mark off."""
+    agent = _agent(world)
+    on = world.rng.random() < 0.5
+    world.say("cordon", f"{agent.name} {on}")
+    agent.marked = agent.marked or on
+    world.feed(ev.CordonRequested(agent.name, on, "a test"))
+
+
+def sigterm(world: World) -> None:
+    """A machine is to be taken away; its agent says so, and has a while."""
+    agent = _agent(world)
+    if agent.up and not agent.leaving:
+        grace_s = world.rng.choice((1.0, 8.0))
+        world.say("sigterm", f"{agent.name}, {grace_s} s")
+        agent.sigterm(grace_s)
+
+
+def device(world: World) -> None:
+    """A device goes bad, or well again."""
+    agent = _agent(world)
+    name, healthy = f"gpu{world.rng.randrange(agent.slots)}", world.rng.random() < 0.4
+    world.say("device", f"{name} of {agent.name} {healthy}")
+    agent.sense(name, healthy)
 
 
 FAULTS: dict[str, Callable[[World], None]] = {
@@ -138,8 +190,22 @@ FAULTS: dict[str, Callable[[World], None]] = {
     "coordinator": coordinator,
     "etcd_outage": etcd_outage,
     "rot": rot,
+    "part": part,
+    "mute": mute,
+    "freeze": freeze,
 }
-"""All faults by name."""
+"""What befalls every job, by name."""
+
+RESIZES: dict[str, Callable[[World], None]] = {
+    "node_away": node_away,
+    "drain": drain,
+    "cordon": cordon,
+    "sigterm": sigterm,
+    "device": device,
+}
+"""What changes the places that a job may have."""
+
+EVERY = FAULTS | RESIZES
 
 WEIGHTS = {"kill": 6, "kill_node": 2, "coordinator": 2}
 """How often each is drawn, 1 unless named."""

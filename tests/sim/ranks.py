@@ -37,6 +37,9 @@ class Rank:
     elastic: bool = True
     generation: int = 0
     rank: int = NO_RANK
+    world_size: int = 0  # of the generation that it was told of last
+    halt: int = 0  # leaves this generation at the end of its step
+    keep: int = 0  # and takes a snapshot then
     held: int = NO_STEP
     line: str = ""
     slots: dict[int, str] = field(default_factory=dict)  # step -> lineage; the arena outlives the process
@@ -63,7 +66,7 @@ class Rank:
     @property
     def word(self) -> str:
         """Which shard of the state it holds."""
-        return self.agent.world.word(self.rank)
+        return self.agent.world.word(self.rank, self.world_size)
 
     def fill(self, step: int, line: str, label: int) -> None:
         """An agent puts a state into a slot of the arena."""
@@ -148,10 +151,17 @@ class Group:
     @property
     def whole(self) -> bool:
         """Every seat is here and can take part in a collective."""
-        return len(self.members) == self.generation.world_size and all(
+        here = len(self.members) == self.generation.world_size and all(
             rank.phase in IN_GROUP and rank.generation == self.generation.number and not rank.stopped
             for rank in self.members.values()
         )
+        return here and not self.parted
+
+    @property
+    def parted(self) -> bool:
+        """Two of its nodes do not reach each other."""
+        nodes = list(dict.fromkeys(rank.agent.name for rank in self.members.values()))
+        return not self.world.parts.whole(nodes)
 
     def join(self, seat: int, rank: Rank) -> None:
         """A rank is at the meeting place."""
@@ -179,6 +189,9 @@ class Group:
 
     def _step(self) -> None:
         """All reduce together; each then finishes its own optimizer a moment later."""
+        for rank in self.members.values():
+            if rank.halt >= self.generation.number and rank.phase is MemberPhase.RUNNING:
+                rank.agent.leave_group(rank)
         if not self.whole or any(r.phase is not MemberPhase.RUNNING for r in self.members.values()):
             self._break()
             return
@@ -210,6 +223,7 @@ class Group:
         silent = any(rank.stopped for rank in self.members.values())
         for rank in self.members.values():
             still = rank.phase is MemberPhase.RUNNING and rank.generation == self.generation.number
-            if still and not rank.stopped and not silent and self.world.rng.random() < 0.5:
+            sees = rank.rank == 0 and self.parted  # nobody is dead: somebody's connection breaks at last
+            if still and not rank.stopped and not silent and (sees or self.world.rng.random() < 0.5):
                 rank.failure = Failure(Cause.BROKEN, "connection closed by peer")
                 rank.agent.report(rank)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from controlplane.core import braking
 from controlplane.core import effects as fx
 from controlplane.core import events as ev
 from controlplane.core.model import NO_STEP, MemberPhase, Tier
@@ -11,6 +12,7 @@ from controlplane.core.model import NO_STEP, MemberPhase, Tier
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from controlplane.core.model import Generation
     from tests.sim.ranks import Group, Rank
     from tests.sim.world import World
 
@@ -50,9 +52,21 @@ class Safety:
         for name in effect.forget:
             self.forgotten[name] = self.committed.get(name, 0)
         good = {n: s for n, s in self.committed.items() if n not in self.bad}
+        for (_, name), record in self.world.etcd.checkpoints.items():  # a former leader may not have told
+            good |= {name: record.step} if record.published and not record.bad else {}
         if effect.forget and good:
             newest = max(good, key=lambda name: good[name])
             assert newest not in effect.forget, f"the newest good checkpoint {newest} is given up"
+
+    def in_time(self) -> None:
+        """After every step: who has been silent for too long has been judged, or is being asked directly."""
+        machine = self.world.cluster.machine if self.world.cluster else None
+        if machine is None or machine.brake is not None or machine.fenced:
+            return
+        for node in machine.nodes.values():
+            silent_s = machine.now - braking.heard_at(node)
+            late = node.state in ("up", "suspect") and silent_s > machine.settings.node_timeout_s + 1.0
+            assert not late, f"{node.name} is {node.state} after {silent_s:.1f} s of silence"
 
     def crashed(self) -> None:
         """The leader is gone, and what it heard with it."""
@@ -92,11 +106,23 @@ class Safety:
 
     def note(self, effect: fx.Note) -> None:
         """A node that is given up takes its memory with it."""
-        self.memory_lost = self.memory_lost or effect.kind == "node_lost"
+        self.memory_lost = self.memory_lost or effect.kind in ("node_lost", "node_cut")
 
     def form(self, effect: fx.Form) -> None:
         assert effect.generation in self.world.etcd.written, "a Form names a generation that etcd never saw"
         assert effect.generation.store, "a Form names no place to meet"
+        self.places(effect.generation)
+
+    def places(self, generation: Generation) -> None:
+        """Whole replicas within the user's range, no two ranks on one device."""
+        spec, seats = self.world.spec, generation.seats
+        nodes = list(dict.fromkeys(seat.node for seat in seats))
+        assert spec.nnodes_min <= len(nodes) <= spec.nnodes_max, f"{len(nodes)} nodes are out of range"
+        assert len(nodes) % spec.replica_nodes == 0, f"{len(nodes)} nodes are no whole replicas"
+        devices = {(seat.node, seat.local_rank) for seat in seats}
+        assert len(devices) == len(seats) == len(nodes) * spec.nproc_per_node, f"seats share devices: {seats}"
+        slots = {agent.name: agent.slots for agent in self.world.agents}
+        assert all(0 <= seat.local_rank < slots[seat.node] for seat in seats), f"no such device: {seats}"
 
     def launch(self, effect: fx.Launch) -> None:
         if effect.generation is not None:
@@ -125,6 +151,7 @@ class Safety:
         self.forms += 1
         resume = generation.resume
         self.tiers[resume.tier] = self.tiers.get(resume.tier, 0) + 1
+        self.memory_lost = self.memory_lost or resume.reshard
         best = max(rank.held for rank in group.members.values())
         if len({rank.word for rank in group.members.values()}) == 1:
             assert resume.step >= best, f"resumes at {resume.step}, a living replica holds {best}"

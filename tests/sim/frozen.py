@@ -1,0 +1,78 @@
+"""Leaders that were stopped for longer than their lease, and go on as if nothing had happened.
+
+Whoever was elected meanwhile has a newer term. The old one acts on all that it had waiting, its orders in
+flight and its writes among them: only the term keeps it from doing harm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from controlplane.core import effects as fx
+from controlplane.core import events as ev
+
+if TYPE_CHECKING:
+    from controlplane.core.cluster import Cluster
+    from tests.sim.world import World
+
+TTL_S = 3.0
+"""A leader that is frozen for so long is replaced."""
+STALE_S = 2.0
+"""A leader that was replaced finds out within this, by its clock or by etcd; here as late as it may."""
+
+
+class Frozen:
+    """One stopped leader."""
+
+    def __init__(self, world: World, cluster: Cluster, term: int) -> None:
+        self.world, self.cluster, self.term = world, cluster, term
+        self.waiting: list[ev.Event] = []
+        self.runs = False
+
+    def hear(self, event: ev.Event) -> None:
+        """Something for it: it waits while the process is stopped."""
+        if self.runs:
+            self._step(event)
+        else:
+            self.waiting.append(event)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        world = self.world
+        world.say("thaw", f"term {self.term}, {len(self.waiting)} events wait")
+        if world.term == -1 and world.etcd.term == self.term:
+            self.runs = True
+            world.resume(self)
+            return
+        self.runs = True
+        for event in (*self.waiting, ev.Tick()):
+            self._step(event)
+        world.clock.after(STALE_S, self._end)
+
+    def _end(self) -> None:
+        self.world.frozen.pop(self.term, None)
+
+    def _step(self, event: ev.Event) -> None:
+        effects: list[Any] = self.cluster.step(self.world.clock.now, event)
+        for effect in effects:
+            if isinstance(effect, fx.Form | fx.Launch | fx.Collect):
+                self.world.safety.effect(effect)
+            self.world.carry_out(effect, self.term)
+
+
+def freeze(world: World) -> None:
+    """SIGSTOP of the leader for a while; another is elected when its lease is over."""
+    if world.cluster is None:
+        return
+    for_s = world.rng.choice((1.0, 2.5, 4.0, 8.0))
+    world.say("freeze", f"term {world.term} for {for_s} s")
+    frozen = Frozen(world, world.cluster, world.term)
+    world.frozen[world.term] = frozen
+    world.cluster, world.term = None, -1
+    world.clock.after(for_s, frozen.thaw)
+
+    def vacant() -> None:
+        if world.term == -1 and not frozen.runs:
+            world.safety.crashed()
+            world.elect()
+
+    world.clock.after(TTL_S + world.rng.uniform(0.1, 1.0), vacant)

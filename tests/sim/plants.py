@@ -1,0 +1,54 @@
+"""Bugs planted on purpose: a simulator that does not find them would prove nothing.
+
+fence: etcd takes the writes of a leader whose term is over.
+persist: the leader is told that a generation is in etcd before it is.
+quorum: an off-by-one in the least number of nodes.
+timer: a deadline that is set gets lost now and then."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from controlplane.core import events as ev
+from controlplane.core.cluster import Cluster
+from controlplane.core.deadlines import Deadlines
+
+if TYPE_CHECKING:
+    from controlplane.core.deadlines import Key
+    from controlplane.core.effects import Effect
+    from controlplane.core.timing import CoreSettings
+
+PLANTS = ("fence", "persist", "quorum", "timer")
+LOSES_EVERY = 7
+
+
+class Forgetful(Deadlines):
+    """Loses every so many-th deadline of a job or a node."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked = 0
+
+    def sooner(self, key: Key, at: float) -> None:
+        self._asked += key[0] in ("job", "node")
+        if self._asked % LOSES_EVERY or key[0] not in ("job", "node"):
+            super().sooner(key, at)
+
+
+class OffByOne(Cluster):
+    """Believes that one node less is enough."""
+
+    def step(self, now: float, event: ev.Event) -> list[Effect]:
+        if isinstance(event, ev.JobSubmitted):
+            least = max(1, event.spec.nnodes_min - 1)
+            event = dataclasses.replace(event, spec=dataclasses.replace(event.spec, nnodes_min=least))
+        return super().step(now, event)
+
+
+def cluster(plant: str, settings: CoreSettings) -> Cluster:
+    """A leader's core, sound or not."""
+    made = OffByOne(settings) if plant == "quorum" else Cluster(settings)
+    if plant == "timer":
+        made.machine.deadlines = Forgetful()
+    return made
