@@ -1,0 +1,81 @@
+"""Simulated nodes: just enough of an agent that the core cannot tell. All ranks of a node move together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core import events as ev
+from controlplane.core.model import NO_STEP, WHOLE_STATE, Failure, MemberPhase, MemberStatus
+
+if TYPE_CHECKING:
+    from controlplane.core.effects import Launch
+
+STATE_BYTES = 1 << 30
+
+
+class Rank:
+    """One rank process."""
+
+    __slots__ = (
+        "copied", "copied_by", "failure", "generation", "held", "local", "name", "node", "phase", "rank",
+        "shard", "step",
+    )  # fmt: skip
+
+    def __init__(self, order: Launch, shard: str) -> None:
+        self.name, self.rank, self.local, self.node = order.member, order.rank, order.local_rank, order.node
+        self.phase = MemberPhase.STARTING
+        self.generation = 0
+        self.step = self.held = self.copied = NO_STEP
+        self.copied_by = 0
+        self.shard = shard
+        self.failure: Failure | None = None
+
+    def status(self, job: str) -> MemberStatus:
+        """As its agent reports it."""
+        return MemberStatus(
+            self.name, job, self.phase, True, generation=self.generation, rank=self.rank, step=self.step,
+            held_step=self.held, pid=1, store=f"{self.node}:1", state_bytes=STATE_BYTES,
+            snapshot_step=self.copied, snapshot_generation=self.copied_by, failure=self.failure,
+            shard=self.shard,
+        )  # fmt: skip
+
+
+class Agent:
+    """One node."""
+
+    __slots__ = ("boots", "launched", "name", "ranks", "seq", "stopping", "up")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.up = False
+        self.boots = 0
+        self.seq = 0
+        self.ranks: dict[str, Rank] = {}
+        self.launched = 0.0
+        self.stopping = 0  # the newest generation that it was told to leave
+
+    def joined(self, slots: int) -> ev.NodeJoined:
+        """Its hello, once it has started (again)."""
+        self.up, self.boots, self.seq = True, self.boots + 1, 0
+        self.ranks, self.stopping = {}, 0
+        launcher = f"{self.name}/{self.boots}"
+        return ev.NodeJoined(self.name, self.boots, launcher, self.name, slots, 1)
+
+    def beat(self, job: str) -> ev.NodeBeat:
+        """Its whole view."""
+        self.seq += 1
+        members = tuple([rank.status(job) for rank in self.ranks.values()])
+        return ev.NodeBeat(self.name, self.boots, self.seq, 1, members)
+
+    def in_generation(self, upto: int) -> list[Rank]:
+        """Its ranks that form or train in a generation up to this."""
+        return [
+            rank
+            for rank in self.ranks.values()
+            if rank.phase in (MemberPhase.FORMING, MemberPhase.RUNNING) and rank.generation <= upto
+        ]
+
+
+def word(rank: int, ranks_per_replica: int) -> str:
+    """Which part of the state a rank holds: the same part in every replica."""
+    return WHOLE_STATE if ranks_per_replica <= 1 else f"part {rank % ranks_per_replica}"

@@ -1,0 +1,76 @@
+"""When which node fails, and for how long: what a trace, a mix and a rate have in common. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+DAY_S = 86_400.0
+
+
+class FailureInputError(ValueError):
+    """Failures that cannot be simulated; the message names the entry and the mend."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """One failure. `end_s` is when the node is well again, infinity for never; equal to `start_s` when only
+    a process died and the node stayed."""
+
+    node: int
+    start_s: float
+    end_s: float
+    cause: str
+
+    @property
+    def process(self) -> bool:
+        """Only a process died."""
+        return self.end_s == self.start_s
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """All that will happen, by time. `notes` say what in the source was odd and how it was taken."""
+
+    source: str
+    outages: tuple[Outage, ...]
+    notes: tuple[str, ...] = ()
+
+    def within(self, days: float) -> Failures:
+        """Those that begin in the first `days`."""
+        kept = tuple(outage for outage in self.outages if outage.start_s < days * DAY_S)
+        return Failures(self.source, kept, self.notes)
+
+
+def merged(outages: Iterable[Outage]) -> tuple[tuple[Outage, ...], int]:
+    """Outages of one node that overlap made one, all by time, and how many were taken up by another."""
+    lines: dict[int, list[Outage]] = {}
+    taken = 0
+    for outage in sorted(outages, key=lambda each: (each.start_s, each.node, each.end_s)):
+        line = lines.setdefault(outage.node, [])
+        if line and outage.start_s <= line[-1].end_s and not line[-1].process:
+            last = line[-1]
+            line[-1] = Outage(last.node, last.start_s, max(last.end_s, outage.end_s), last.cause)
+            taken += 1
+        else:
+            line.append(outage)
+    everything = [outage for line in lines.values() for outage in line]
+    return tuple(sorted(everything, key=lambda each: (each.start_s, each.node))), taken
+
+
+def spans(outages: Sequence[Outage], end_s: float) -> list[tuple[float, int]]:
+    """(s, nodes down from then on), beginning at 0, until `end_s`."""
+    changes: dict[float, int] = {0.0: 0}
+    for outage in outages:
+        if not outage.process and outage.start_s < end_s:
+            changes[outage.start_s] = changes.get(outage.start_s, 0) + 1
+            if outage.end_s < end_s:
+                changes[outage.end_s] = changes.get(outage.end_s, 0) - 1
+    down, steps = 0, []
+    for at in sorted(changes):
+        down += changes[at]
+        steps.append((at, down))
+    return steps

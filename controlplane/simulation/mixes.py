@@ -1,0 +1,122 @@
+"""Failures made by chance: from published mixes, or from rates. Seeded: the same seed, the same failures."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+
+from controlplane.simulation.failures import DAY_S, FailureInputError, Failures, Outage, merged
+
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One line of a mix: how often, and how long the node is away (median, h; 0: only a process dies)."""
+
+    name: str
+    count: int
+    repair_h: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """A published mix of failures. `per_node_day`: of all kinds together."""
+
+    name: str
+    kinds: tuple[Kind, ...]
+    per_node_day: float
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Failures by rate. All spans in s."""
+
+    mtbf_s: float  # of the whole cluster: its events, a burst counted once
+    repair_s: float = 6 * HOUR_S  # median
+    repair_sigma: float = 1.5  # of the logarithm: the tail of the lognormal
+    burst_ratio: float = 0.0  # of the events that take several nodes at once
+    burst_nodes: int = 8  # at most
+    process_ratio: float = 0.0  # of the events in which only a process dies
+
+
+_LLAMA3 = (
+    Kind("faulty GPU", 148, 12.0), Kind("HBM3", 72, 12.0), Kind("software", 54, 0.0),
+    Kind("switch or cable", 35, 4.0), Kind("host maintenance", 32, 6.0), Kind("SRAM", 19, 12.0),
+    Kind("GPU system processor", 17, 12.0), Kind("NIC", 7, 12.0), Kind("NCCL watchdog", 7, 0.0),
+    Kind("silent data corruption", 6, 24.0), Kind("thermal", 6, 6.0), Kind("SSD", 3, 24.0),
+    Kind("PSU", 3, 24.0), Kind("chassis", 2, 24.0), Kind("IO board", 2, 24.0), Kind("dependency", 2, 0.0),
+    Kind("CPU", 2, 24.0), Kind("memory", 2, 24.0),
+)  # fmt: skip
+_BYTEROBUST = (
+    Kind("CUDA", 19968, 1.0), Kind("CPU overload", 6095, 0.0), Kind("CPU out of memory", 5567, 0.0),
+    Kind("hang", 5506, 0.0), Kind("disk space", 2755, 0.0), Kind("InfiniBand", 1599, 4.0),
+    Kind("file system mount", 1176, 1.0), Kind("HDFS", 1104, 0.0), Kind("container", 781, 0.0),
+    Kind("MFU decline", 442, 4.0), Kind("kernel panic", 203, 2.0), Kind("GPU memory", 188, 12.0),
+    Kind("NaN", 148, 0.0), Kind("GPU unavailable", 76, 12.0), Kind("disk fault", 47, 24.0),
+)  # fmt: skip
+
+MIXES = {
+    "llama3": Mix(
+        "llama3", _LLAMA3, 419 / (54 * 2048),
+        "Llama 3 405B: 419 unexpected interruptions in 54 days of 2,048 nodes (16,384 H100)",
+    ),
+    "byterobust": Mix(
+        "byterobust", _BYTEROBUST, 1 / (0.125 * 12500),
+        "ByteRobust: the causes of 45,655 failures; as often as 12,500 nodes failing every 3 h",
+    ),
+}  # fmt: skip
+"""Counts as published; repair times are assumptions (no publication gives them) and can be set by rates."""
+
+
+def from_mix(name: str, nodes: int, days: float, seed: int) -> Failures:
+    """Poisson failures on `nodes` for `days`, their kinds as published. Raises FailureInputError."""
+    mix = MIXES.get(name)
+    if mix is None:
+        raise FailureInputError(f"the mix {name!r} is unknown: known are {', '.join(MIXES)}")
+    chance = random.Random(seed)
+    mean_s = DAY_S / (mix.per_node_day * nodes)
+    outages, at = [], chance.expovariate(1.0 / mean_s)
+    weights = [kind.count for kind in mix.kinds]
+    while at < days * DAY_S:
+        kind = chance.choices(mix.kinds, weights)[0]
+        away_s = kind.repair_h * HOUR_S * chance.lognormvariate(0.0, 1.0)
+        outages.append(Outage(chance.randrange(nodes), at, at + away_s, kind.name))
+        at += chance.expovariate(1.0 / mean_s)
+    return Failures(mix.about, merged(outages)[0])
+
+
+def from_rates(rates: Rates, nodes: int, days: float, seed: int) -> Failures:
+    """Poisson events; some take neighbours along; repairs are lognormal. Raises FailureInputError."""
+    _possible(rates)
+    chance = random.Random(seed)
+    outages, at = [], chance.expovariate(1.0 / rates.mtbf_s)
+    while at < days * DAY_S:
+        first = chance.randrange(nodes)
+        if chance.random() < rates.process_ratio:
+            outages.append(Outage(first, at, at, "process"))
+        else:
+            together = 1
+            if chance.random() < rates.burst_ratio:
+                together = min(nodes, chance.randint(2, max(2, rates.burst_nodes)))
+            for offset in range(together):
+                away_s = chance.lognormvariate(math.log(rates.repair_s), rates.repair_sigma)
+                outages.append(Outage((first + offset) % nodes, at, at + max(1.0, away_s), "node"))
+        at += chance.expovariate(1.0 / rates.mtbf_s)
+    return Failures(f"one failure every {rates.mtbf_s:g} s", merged(outages)[0])
+
+
+def _possible(rates: Rates) -> None:
+    checks = (
+        (rates.mtbf_s > 0, f"--mtbf-s {rates.mtbf_s:g} is not possible: give more than 0"),
+        (rates.repair_s > 0, f"--repair-s {rates.repair_s:g} is not possible: give more than 0"),
+        (rates.repair_sigma >= 0, f"--repair-sigma {rates.repair_sigma:g}: give 0 or more"),
+        (0 <= rates.burst_ratio <= 1, f"--burst-ratio {rates.burst_ratio:g}: give 0 to 1"),
+        (0 <= rates.process_ratio <= 1, f"--process-ratio {rates.process_ratio:g}: give 0 to 1"),
+        (rates.burst_nodes >= 2, f"--burst-nodes {rates.burst_nodes}: give 2 or more"),
+    )
+    for right, words in checks:
+        if not right:
+            raise FailureInputError(words)

@@ -1,0 +1,226 @@
+"""How simulated nodes answer the core's orders: after the delays of the setup, all nodes of one order together.
+
+Orders are levels: what is on its way already is not begun again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from controlplane.core import effects as fx
+from controlplane.core import events as ev
+from controlplane.core.model import NO_STEP, MemberPhase
+from controlplane.simulation.agents import Agent, Rank, word
+from controlplane.simulation.costs import NET_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from controlplane.core.model import Generation
+    from controlplane.simulation.world import World
+
+Batch = list[tuple[Agent, int]]
+"""Nodes, each with the life in which it was ordered."""
+
+
+class Meeting:
+    """One generation being formed: who sits where, and which nodes are still on their way."""
+
+    def __init__(self, generation: Generation) -> None:
+        self.generation = generation
+        self.seats: dict[str, dict[str, int]] = {}
+        for seat in generation.seats:
+            self.seats.setdefault(seat.node, {})[seat.member] = seat.rank
+        self.missing = dict.fromkeys(self.seats)
+
+
+class Orders:
+    """The nodes' side of every order."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.meeting: Meeting | None = None
+        setup = world.setup
+        self.ranks_per_replica = setup.nodes_per_replica * setup.nproc
+
+    def launch(self, orders: Sequence[fx.Launch]) -> None:
+        """Start rank processes."""
+        fresh: Batch = []
+        for order in orders:
+            agent = self.world.by_name[order.node]
+            if not agent.up or order.member in agent.ranks:
+                continue
+            gone = [r.name for r in agent.ranks.values() if r.rank == order.rank or r.failure is not None]
+            for name in gone:
+                del agent.ranks[name]
+            agent.ranks[order.member] = Rank(order, word(order.rank, self.ranks_per_replica))
+            if not fresh or fresh[-1][0] is not agent:
+                fresh.append((agent, agent.boots))
+        setup = self.world.setup
+        first = self.world.situation.cause == "start"
+        delay_s = setup.first_start_s if first else setup.costs.spawn_s
+        self._later(NET_S, fresh, lambda agent: True)
+        self._later(NET_S + delay_s, fresh, _started)
+
+    def interrupt(self, orders: Sequence[fx.Interrupt]) -> None:
+        """Leave a generation: at once, or (gentle) at the end of the step."""
+        world, batch = self.world, []
+        for order in orders:
+            agent = world.by_name[order.node]
+            if agent.up and agent.stopping < order.generation and agent.in_generation(order.generation):
+                agent.stopping = order.generation
+                batch.append((agent, agent.boots))
+        if not batch:
+            return
+        number, gentle = orders[0].generation, orders[0].gentle
+        training, now = world.training, world.clock.now
+        if gentle and training.on:
+            # A hair past the boundary: the step is whole then.
+            end = training.boundary(now + NET_S)
+            world.clock.at(end, self._halt)
+            self._later(end - now + NET_S, batch, lambda agent: self._leave(agent, number, clean=True))
+            return
+        self._halt()
+        self._later(
+            NET_S + world.setup.costs.stop_s, batch, lambda agent: self._leave(agent, number, clean=False)
+        )
+
+    def _halt(self) -> None:
+        self.world.situation.book()
+        if self.world.training.on:
+            self.world.training.halt(self.world.clock.now)
+
+    def _leave(self, agent: Agent, upto: int, clean: bool) -> bool:
+        training, now = self.world.training, self.world.clock.now
+        stretch = training.stretch
+        for rank in agent.in_generation(upto):
+            trained = stretch is not None and stretch.generation == rank.generation
+            if trained and rank.phase is MemberPhase.RUNNING:
+                rank.step = training.steps(now)
+                copied = training.copied(now)
+                if copied > NO_STEP:
+                    rank.copied, rank.copied_by = copied, rank.generation
+            rank.phase = MemberPhase.READY
+            whole = rank.step > NO_STEP and (clean or self.world.setup.donors)
+            rank.held = rank.step if whole else NO_STEP
+        return True
+
+    def form(self, orders: Sequence[fx.Form]) -> None:
+        """Meet in a new generation, put state in place, train."""
+        generation = orders[0].generation
+        if self.meeting is None or self.meeting.generation.number != generation.number:
+            self.meeting = Meeting(generation)
+            self.world.clock.after(NET_S + self.world.setup.costs.form_s, self.world.situation.restoring)
+        batch: Batch = []
+        for order in orders:
+            agent = self.world.by_name[order.node]
+            if agent.up and self._enter(agent, self.meeting):
+                batch.append((agent, agent.boots))
+        costs, number = self.world.setup.costs, generation.number
+        self._later(NET_S, batch, lambda agent: True)
+        self._later(NET_S + costs.form_s + costs.restore_s, batch, lambda agent: self._run(agent, number))
+
+    def _enter(self, agent: Agent, meeting: Meeting) -> bool:
+        seats = meeting.seats.get(agent.name, {})
+        entered = False
+        for name, seat in seats.items():
+            rank = agent.ranks.get(name)
+            if rank is None or rank.phase is not MemberPhase.READY:
+                continue
+            rank.phase, rank.generation, rank.rank = MemberPhase.FORMING, meeting.generation.number, seat
+            rank.shard, entered = word(seat, self.ranks_per_replica), True
+        return entered
+
+    def _run(self, agent: Agent, number: int) -> bool:
+        meeting = self.meeting
+        if meeting is None or meeting.generation.number != number or agent.stopping >= number:
+            return False
+        ranks = [rank for rank in agent.ranks.values() if rank.generation == number]
+        if not ranks or any(rank.phase is not MemberPhase.FORMING for rank in ranks):
+            return False
+        for rank in ranks:
+            rank.phase, rank.held = MemberPhase.RUNNING, NO_STEP
+            rank.step = meeting.generation.resume.step
+        meeting.missing.pop(agent.name, None)
+        if not meeting.missing:
+            self._train(meeting)
+        return True
+
+    def _train(self, meeting: Meeting) -> None:
+        """Everybody is there: steps are made from now on."""
+        world, generation = self.world, meeting.generation
+        world.situation.begun()
+        world.training.begin(
+            generation.number, len(meeting.seats), generation.resume.step, world.clock.now
+        )
+        world.clock.after(world.setup.step_s + NET_S, lambda: self._first_step(meeting))
+
+    def _first_step(self, meeting: Meeting) -> None:
+        world, generation = self.world, meeting.generation
+        stretch = world.training.stretch
+        if stretch is None or stretch.generation != generation.number or not world.training.on:
+            return
+        costs, step = world.setup.costs, generation.resume.step + 1
+        for seat in generation.seats:
+            agent = world.by_name[seat.node]
+            world.feed(
+                ev.MemberStarted(
+                    seat.node, agent.boots, seat.member, generation.job, generation.number, step,
+                    costs.form_s, costs.restore_s, world.setup.step_s,
+                )  # fmt: skip
+            )
+
+    def kill(self, orders: Sequence[fx.Kill]) -> None:
+        """End a process: its agent lists it no more."""
+        batch: Batch = []
+        for order in orders:
+            agent = self.world.by_name[order.node]
+            if agent.up and agent.ranks.pop(order.member, None) is not None:
+                batch.append((agent, agent.boots))
+        self._later(NET_S, batch, lambda agent: True)
+
+    def complete(self, orders: Sequence[fx.Complete]) -> None:
+        """The job has no place on these nodes any more."""
+        batch: Batch = []
+        for order in orders:
+            agent = self.world.by_name[order.node]
+            if agent.up and agent.ranks:
+                agent.ranks = {}
+                batch.append((agent, agent.boots))
+        self._later(NET_S, batch, lambda agent: True)
+
+    def probe(self, orders: Sequence[fx.Probe]) -> None:
+        """Answer for the nodes that are up."""
+        for order in orders:
+            up = self.world.by_name[order.node].up
+            event = ev.ProbeAnswered(order.node, order.incarnation, up, "" if up else "no route to host")
+            self.world.clock.after(NET_S, lambda event=event: self.world.feed(event))  # type: ignore[misc]
+
+    def _later(self, delay_s: float, batch: Batch, do: Callable[[Agent], bool]) -> None:
+        """After a while, on every node of the batch that still lives the same life: act, and report."""
+        if not batch:
+            return
+
+        def answer() -> None:
+            for agent, boots in batch:
+                if agent.up and agent.boots == boots and do(agent):
+                    self.world.report(agent)
+
+        self.world.clock.after(delay_s, answer)
+
+
+def _started(agent: Agent) -> bool:
+    """Its script has come to the barrier."""
+    fresh = [rank for rank in agent.ranks.values() if rank.phase is MemberPhase.STARTING]
+    for rank in fresh:
+        rank.phase = MemberPhase.READY
+    return bool(fresh)
+
+
+ORDERS: dict[type[Any], Callable[[Orders, Any], None]] = {
+    fx.Launch: Orders.launch,
+    fx.Interrupt: Orders.interrupt,
+    fx.Form: Orders.form,
+    fx.Kill: Orders.kill,
+    fx.Complete: Orders.complete,
+    fx.Probe: Orders.probe,
+}

@@ -1,0 +1,126 @@
+"""A failure trace: a list of faults that begin and end. What is odd is mended and told, or refused. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.simulation.failures import DAY_S, FailureInputError, Failures, Outage, merged
+
+KINDS = ("fault_start", "fault_end")
+NEEDED = ("node_id", "event_time", "event_type")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of a trace. `at_s` since its beginning."""
+
+    index: int
+    node: str
+    at_s: float
+    begins: bool
+    cause: str
+
+
+def read(text: str, nodes: int, source: str = "trace") -> Failures:
+    """The failures that a trace tells, on a cluster of `nodes`. Raises FailureInputError that names the entry
+    and the mend."""
+    try:
+        rows = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise FailureInputError(
+            f"{source} is no JSON ({error.msg} in line {error.lineno}): give a list of "
+            "{node_id, event_time, event_type, fault_type}"
+        ) from error
+    if not isinstance(rows, list):
+        raise FailureInputError(f"{source} holds a {type(rows).__name__}: give a list of events")
+    entries = [_entry(index, row) for index, row in enumerate(rows)]
+    notes = _unsorted(entries)
+    names = _numbers(entries, nodes)
+    # A fault that ends in the instant in which it began lasted no time: its beginning comes first.
+    entries.sort(key=lambda entry: (entry.at_s, not entry.begins, entry.index))
+    outages, odd = _paired(entries, names)
+    return Failures(source, outages, (*notes, *odd))
+
+
+def _entry(index: int, row: Any) -> Entry:
+    where = f"entry {index}"
+    if not isinstance(row, dict):
+        raise FailureInputError(f"{where} is a {type(row).__name__}: give an object with {', '.join(NEEDED)}")
+    for name in NEEDED:
+        if name not in row:
+            raise FailureInputError(f"{where} has no {name}: add it, or leave the entry out")
+    node, kind = row["node_id"], row["event_type"]
+    if not isinstance(node, str | int) or isinstance(node, bool) or node == "":
+        raise FailureInputError(f"{where}: node_id {node!r} names no node: give a name")
+    if kind not in KINDS:
+        near = difflib.get_close_matches(str(kind), KINDS, n=1)
+        hint = f"did you mean {near[0]}" if near else f"known are {' and '.join(KINDS)}"
+        raise FailureInputError(f"{where}: event_type {kind!r} is unknown: {hint}")
+    return Entry(index, str(node), _time(where, row["event_time"]), kind == KINDS[0], _cause(row))
+
+
+def _time(where: str, value: Any) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value < 0:
+        raise FailureInputError(
+            f"{where}: event_time {value!r} is no time: give days since the beginning, 0 or more"
+        )
+    return float(value) * DAY_S
+
+
+def _cause(row: dict[str, Any]) -> str:
+    """Its class, as far as it is told."""
+    fault = row.get("fault_type")
+    if not isinstance(fault, dict):
+        return "unknown"
+    return str(fault.get("Class") or fault.get("Level") or "unknown")
+
+
+def _unsorted(entries: list[Entry]) -> tuple[str, ...]:
+    back = sum(1 for a, b in zip(entries, entries[1:], strict=False) if b.at_s < a.at_s)
+    return (f"{back} entries were not in the order of time: sorted",) if back else ()
+
+
+def _numbers(entries: list[Entry], nodes: int) -> dict[str, int]:
+    """Every node of the trace gets a number, in the order in which it is first named."""
+    names: dict[str, int] = {}
+    for entry in entries:
+        if names.setdefault(entry.node, len(names)) >= nodes:
+            raise FailureInputError(
+                f"entry {entry.index}: {entry.node} is one node more than the {nodes} there are: "
+                f"give --nodes {len({each.node for each in entries})} or more"
+            )
+    return names
+
+
+def _paired(entries: list[Entry], names: dict[str, int]) -> tuple[tuple[Outage, ...], tuple[str, ...]]:
+    open_: dict[str, list[Entry]] = {}
+    outages: list[Outage] = []
+    orphans = 0
+    for entry in entries:
+        waiting = open_.setdefault(entry.node, [])
+        if entry.begins:
+            waiting.append(entry)
+        elif waiting:
+            first = waiting.pop(0)
+            outages.append(_outage(names, first, entry.at_s))
+        else:
+            orphans += 1
+    left = [entry for waiting in open_.values() for entry in waiting]
+    outages += [_outage(names, entry, math.inf) for entry in left]
+    joined, overlapping = merged(outages)
+    told = (
+        (orphans, "ends of faults that never began: left out"),
+        (len(left), "faults that never end: the node stays down"),
+        (overlapping, "faults that overlap another of the same node: taken as one"),
+    )
+    return joined, tuple(f"{count} {what}" for count, what in told if count)
+
+
+def _outage(names: dict[str, int], first: Entry, end_s: float) -> Outage:
+    # Shorter than a second is longer than nothing: the node fell out.
+    return Outage(names[first.node], first.at_s, max(end_s, first.at_s + 1.0), first.cause)

@@ -1,0 +1,226 @@
+"""The real core among simulated nodes, etcd and network, driven through a list of failures."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from controlplane.analysis.goodput import Ledger
+from controlplane.core import effects as fx
+from controlplane.core import events as ev
+from controlplane.core.cluster import Cluster
+from controlplane.core.model import Cause, Failure, JobPhase, JobSpec, MemberPhase
+from controlplane.core.timing import CoreSettings
+from controlplane.simulation.agents import Agent
+from controlplane.simulation.clock import Clock
+from controlplane.simulation.costs import ETCD_S, NET_S
+from controlplane.simulation.orders import ORDERS, Orders
+from controlplane.simulation.situation import Situation
+from controlplane.simulation.training import Training
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from controlplane.core.events import Event
+    from controlplane.core.model import Incident
+    from controlplane.simulation.costs import Setup
+    from controlplane.simulation.failures import Failures, Outage
+
+JOB = "job"
+BINS = 240
+"""Parts of the simulated time that the picture tells apart."""
+
+
+class SimulationError(RuntimeError):
+    """The core did what no simulated node can follow."""
+
+
+def job_of(setup: Setup) -> JobSpec:
+    """The one job, as a user would submit it."""
+    return JobSpec(
+        job=JOB, argv=("train.py",), cwd="/", nnodes_min=setup.least, nnodes_max=setup.nodes_max,
+        nproc_per_node=setup.nproc, replica_nodes=setup.nodes_per_replica, max_restarts=1_000_000,
+        snapshot_every=setup.steps_per_checkpoint, replicas=0,
+    )  # fmt: skip
+
+
+def settings_of(setup: Setup) -> CoreSettings:
+    """The core's own defaults, but for what a recovery is said to cost: a lost node is noticed after
+    `detect_s`, and where nothing else is wanted a job shrinks at once."""
+    defaults = CoreSettings()
+    longest = max(setup.costs.stop_s, setup.costs.spawn_s, setup.costs.form_s + setup.costs.restore_s)
+    return CoreSettings(
+        node_timeout_s=setup.costs.detect_s,
+        stop_timeout_s=max(defaults.stop_timeout_s, 2 * longest),
+        form_timeout_s=max(defaults.form_timeout_s, 2 * longest),
+        shrink_after_s=0.0,
+        conflict_s=0.0,
+        join_grace_s=0.0,
+    )
+
+
+class World:
+    """One run. `run()` lives through it; then `ledger`, `training` and `incidents` say what became of it."""
+
+    def __init__(self, setup: Setup, failures: Failures, settings: CoreSettings | None = None) -> None:
+        setup.check()
+        self.setup, self.failures = setup, failures
+        self.settings = settings or settings_of(setup)
+        self.clock = Clock()
+        self.end_s = setup.days * 86_400.0
+        self.ledger = Ledger(self.end_s / BINS)
+        self.training = Training(setup, self.ledger)
+        self.situation = Situation(self)
+        self.orders = Orders(self)
+        self.cluster = Cluster(self.settings)
+        width = len(str(setup.nodes - 1))
+        self.agents = [Agent(f"n{number:0{width}}") for number in range(setup.nodes)]
+        self.by_name = {agent.name: agent for agent in self.agents}
+        self.events = 0  # steps of the core
+        self.heard_at = 0.0  # when the core last heard of every node that is up
+        self.down: dict[str, Outage] = {}
+        self.struck = 0  # failures that stopped training
+        self.spared = 0  # failures of nodes that were not in the job
+        self._heard: tuple[tuple[str, int], ...] | None = None
+        self._queue: deque[Event] = deque()
+        self._armed = -1.0
+        self._feeding = False
+
+    @property
+    def incidents(self) -> Sequence[Incident]:
+        """Those that the core has closed."""
+        return self.cluster.incidents
+
+    def run(self) -> None:
+        """Live through all of it. Raises SimulationError when the core leaves the job for good."""
+        self.feed(ev.Elected(1))
+        for agent in self.agents:
+            self.feed(agent.joined(self.setup.nproc))
+        self.feed(ev.JobSubmitted(job_of(self.setup)))
+        for outage in self.failures.outages:
+            if outage.start_s < self.end_s:
+                self.clock.at(outage.start_s, lambda outage=outage: self._strike(outage))  # type: ignore[misc]
+        self.clock.run(self.end_s)
+        self.situation.book()
+        self.training.settle(None, self.end_s)
+        phase = self.cluster.machine.jobs[JOB].phase
+        if phase in (JobPhase.FAILED, JobPhase.FINISHED):
+            raise SimulationError(f"the job is {phase}: {self.cluster.machine.jobs[JOB].reason}")
+
+    # ------------------------------------------------------------ failures
+
+    def _strike(self, outage: Outage) -> None:
+        agent = self.agents[outage.node]
+        if not agent.up:
+            return
+        if outage.process:
+            self._kill_rank(agent, outage)
+            return
+        self._stopped(agent)
+        self.situation.book()
+        agent.up, agent.ranks = False, {}
+        self.down[agent.name] = outage
+        self._heard = None
+        event = ev.NodeBroken(agent.name, agent.boots, f"{outage.cause}: connection reset")
+        self.clock.after(NET_S, lambda: self.feed(event))
+        if outage.end_s < math.inf:
+            self.clock.at(outage.end_s, lambda: self._return(agent))
+
+    def _stopped(self, agent: Agent) -> None:
+        """If it had a part in the training, nobody gets any further."""
+        if agent.ranks:
+            self.struck += 1
+            self.situation.failed()
+        else:
+            self.spared += 1
+
+    def _return(self, agent: Agent) -> None:
+        self.situation.book()
+        del self.down[agent.name]
+        event = agent.joined(self.setup.nproc)
+        self._heard = None
+        self.feed(event)
+
+    def _kill_rank(self, agent: Agent, outage: Outage) -> None:
+        alive = [rank for rank in agent.ranks.values() if rank.phase is not MemberPhase.EXITED]
+        self._stopped(agent)
+        if not alive:
+            return
+        rank = alive[0]
+        rank.phase, rank.failure = MemberPhase.EXITED, Failure(Cause.SIGNALED, outage.cause, signal=9)
+        rank.step = self.training.steps(self.clock.now) if rank.generation else rank.step
+        self.clock.after(self.setup.costs.detect_s, lambda: self.report(agent))
+
+    # ------------------------------------------------------------ the core
+
+    def report(self, agent: Agent) -> None:
+        """A beat of this node, if it is up."""
+        if agent.up:
+            self.feed(agent.beat(JOB))
+
+    def feed(self, event: Event) -> None:
+        """One event for the core, after those that wait. Nodes that are up are heard of before."""
+        self._queue.append(event)
+        if self._feeding:
+            return
+        self._feeding = True
+        while self._queue:
+            if self.clock.now - self.heard_at > self.settings.node_timeout_s / 3:
+                self._step(self._all_heard())
+            self._step(self._queue.popleft())
+        self._feeding = False
+        self._arm()
+
+    def _all_heard(self) -> Event:
+        if self._heard is None:
+            self._heard = tuple((agent.name, agent.boots) for agent in self.agents if agent.up)
+        self.heard_at = self.clock.now
+        return ev.NodesHeard(self._heard)
+
+    def _step(self, event: Event) -> None:
+        self.events += 1
+        effects = self.cluster.step(self.clock.now, event)
+        told: dict[type[Any], list[Any]] = {}
+        for effect in effects:
+            kind = type(effect)
+            if kind is fx.Store:
+                self._store(effect)
+            elif kind in ORDERS:
+                told.setdefault(kind, []).append(effect)
+            elif kind in SEEN:
+                SEEN[kind](self, effect)
+        for kind, orders in told.items():
+            ORDERS[kind](self.orders, orders)
+
+    def _store(self, effect: fx.Store) -> None:
+        self.clock.after(ETCD_S, lambda: self.feed(ev.Stored(effect.ticket)))
+
+    def _refused(self, effect: fx.Refuse) -> None:
+        raise SimulationError(f"node {effect.node} was refused: {effect.reason}")
+
+    def _arm(self) -> None:
+        """Have the core's next deadline kept. While every node that it listens to speaks, theirs are none."""
+        at = self.cluster.next_deadline(steady=not self._suspects())
+        if at == math.inf or (self.clock.now < self._armed <= at):
+            return
+        self._armed = at
+
+        def tick() -> None:
+            if self._armed == at:
+                self._armed = -1.0
+            self.feed(ev.Tick())
+
+        self.clock.at(at, tick)
+
+    def _suspects(self) -> bool:
+        """Whether a node is away that the core has not given up yet."""
+        nodes = self.cluster.machine.nodes
+        return any(nodes[name].state != "lost" for name in self.down)
+
+
+SEEN = {
+    fx.Refuse: World._refused,  # noqa: SLF001
+    fx.Judged: lambda world, effect: world.situation.judged(effect),
+    fx.JobChanged: lambda world, effect: world.situation.changed(effect),
+}
