@@ -37,7 +37,7 @@ def brakes(m: Machine, node: Node) -> bool:
         if not reason:
             return False
         m.brake = Brake(m.now, reason)
-        m.note("mass_loss", "", f"{reason}: decisions are paused, each is asked directly")
+        m.note("mass_loss", "cluster", f"{reason}: decisions are paused, each is asked directly")
         m.ask_health()
         for each in m.nodes.values():
             if each.state != "lost" and _silent(m, each):
@@ -119,6 +119,8 @@ def due(m: Machine) -> list[tuple[Node, str]]:
     m.brake = None
     gone = [(m.nodes[name], why or "no answer to any probe") for name, why in brake.waits.items()]
     spent_s = m.now - brake.since
-    m.note("mass_loss_over", "", f"after {spent_s:.1f} s {len(gone)} nodes are given up: {brake.reason}")
+    m.note(
+        "mass_loss_over", "cluster", f"after {spent_s:.1f} s {len(gone)} nodes are given up: {brake.reason}"
+    )
     m.ask_health()
     return gone

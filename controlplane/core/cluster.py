@@ -66,7 +66,7 @@ def _dcs_changed(m: Machine, event: ev.DcsChanged) -> None:
     trouble = "" if event.available else event.reason or "no answer"
     if trouble != m.dcs_trouble:
         m.dcs_trouble = trouble
-        m.note("dcs_unavailable" if trouble else "dcs_available", "", trouble or "etcd answers again")
+        m.note("dcs_unavailable" if trouble else "dcs_available", "etcd", trouble or "etcd answers again")
         m.ask_health()
 
 

@@ -154,7 +154,7 @@ def _pause(m: Machine, found: tuple[Finding, ...]) -> None:
     grave = [each for each in found if each.level is Level.CRITICAL and each.kind in PAUSING]
     paused = grave[0].reason if grave and m.settings.pause_when_critical else ""
     if bool(paused) != bool(m.paused):
-        m.note("paused" if paused else "resumed", "", paused or "the cluster is critical no more")
+        m.note("paused" if paused else "resumed", "cluster", paused or "the cluster is critical no more")
         for job in m.jobs.values():
             m.touch(job)
     m.paused = paused

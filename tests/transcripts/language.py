@@ -21,6 +21,11 @@ found ID[,ID ...] [digest= bytes= shards=]                these checkpoints were
 keep NODE MEMBER step= gen= [shard= rank=]          a node keeps a copy of that member's snapshot from now on
 brought [REASON] [on=NODE] [because=rot]            every Load and Fetch not answered yet is done, or not
 wait SECONDS                                        time passes, with a Tick at every deadline
+live SECONDS [NODE ...]                             the same, while every node beats but those named
+probed NODE=yes|REASON ...                          answers to the newest probes
+sees NODE PEER=FAILED ...                           what a node found when it dialled its peers, of 3 tries
+dcs away REASON | dcs back                          etcd answers the leader's keepalives, or not
+release NODE                                        a person gives a node its good name back
 stop REASON                                         a user ends the job
 drain NODE [deadline=s] [force=1] | cordon NODE | uncordon NODE   a person marks a node
 leaving NODE [deadline=s]                           its agent was told to end
@@ -47,7 +52,7 @@ from controlplane.core.model import (
     Role,
 )
 from tests.sim.etcd import Etcd
-from tests.transcripts import restores, saves
+from tests.transcripts import restores, saves, troubles
 from tests.transcripts.show import show
 
 if TYPE_CHECKING:
@@ -329,6 +334,7 @@ COMMANDS: dict[str, Callable[[Play, list[str], dict[str, str]], None]] = {
     "keep": restores.keep,
     "brought": restores.brought,
     "wait": Play.wait,
+    **troubles.COMMANDS,
     "stop": Play.stop,
     "drain": Play.drain,
     "cordon": Play.cordon,

@@ -134,7 +134,10 @@ SHOW: dict[type[Any], Callable[[Any], str]] = {
     fx.Drained: lambda e: f"{e.node}: {e.reason}",
     fx.LookAtPeers: lambda e: f"{e.node} round={e.round}: {' '.join(p.node for p in e.peers)}",
     fx.Probe: lambda e: f"{e.node} at {e.address or 'nowhere'}",
-    fx.Alert: lambda e: f"{e.kind} {e.subject} {'resolved' if e.resolved else e.severity}: {e.reason}",
+    fx.Alert: lambda e: (
+        " ".join(filter(None, (e.kind, e.subject, "resolved" if e.resolved else e.severity)))
+        + f": {e.reason}"
+    ),
     fx.Publish: lambda e: f"{e.node} {e.record.id}",
     fx.Load: _load,
     fx.Fetch: lambda e: f"{e.node} {e.member} step={e.step} of {e.source} from {e.address}",
