@@ -83,6 +83,10 @@ def _from_uri(cluster: str, uri: str) -> Caller:
 
 def _from_subject(peer: Mapping[str, Sequence[bytes]]) -> Caller:
     subject = b"".join(peer.get("x509_subject", ())).decode("utf-8", "replace")
+    if any(odd in subject for odd in '\\"+\n'):
+        raise Unknown(
+            f"the certificate's subject {subject!r:.200} can be read in two ways: give it a URI instead"
+        )
     units = re.findall(r"(?:^|,)OU=([^,=+]*)(?=,|$)", subject)
     names = [name.decode("utf-8", "replace") for name in peer.get("x509_common_name", ())]
     if len(units) != 1 or len(names) != 1:

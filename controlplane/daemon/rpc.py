@@ -155,6 +155,14 @@ class Front:
             )
         if not greeting.protocol_version or not greeting.cluster:
             raise _Unwelcome("malformed", "the hello names no protocol version or no cluster", retry=False)
+        theirs = [job for job in _jobs_of(greeting.joined) if not calling().may_touch(job)]
+        if theirs:
+            raise _Unwelcome(
+                "denied",
+                f"{calling()} has ranks of job {theirs[0]!r}, for which it may not speak: add the job to its "
+                "certificate or token, or end those ranks",
+                retry=False,
+            )
         if self.reign is None:
             who = f"the leader is {self.leader}" if self.leader else "no leader is known yet"
             raise _Unwelcome(

@@ -1,0 +1,136 @@
+"""A coordinator's real server in this process, with or without a reign, on a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from controlplane.access.own import Access, plain
+from controlplane.core.timing import CoreSettings
+from controlplane.daemon.etcd.keyspace import Keyspace
+from controlplane.daemon.journal import Journal
+from controlplane.daemon.metrics import Metrics
+from controlplane.daemon.records import Records
+from controlplane.daemon.reign import Reign
+from controlplane.daemon.rpc import Front, Server
+from controlplane.wire import control_pb2 as pb
+from controlplane.wire.control_pb2_grpc import AdminStub
+from tests.security.authority import CLUSTER
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from controlplane.access.tls import TlsFiles
+    from controlplane.access.tokens import Tokens
+
+OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
+
+
+class Kept:
+    """A store that takes everything, in memory."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+
+    async def commit(self, _term: int, puts: Mapping[str, bytes | None]) -> int:
+        for key, value in puts.items():
+            if value is None:
+                self.values.pop(key, None)
+            else:
+                self.values[key] = value
+        return len(self.values)
+
+
+class Served:
+    """A front that answers at `address`."""
+
+    def __init__(self, front: Front, server: Server) -> None:
+        self.front, self.server = front, server
+        self.address = f"127.0.0.1:{server.port}"
+
+    def dropped(self, kind: str) -> float:
+        found: float = self.front.metrics.messages_dropped_total.labels(kind)._value.get()
+        return found
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    tls: TlsFiles | None = None, tokens: Tokens | None = None, *, reigns: bool = False
+) -> AsyncIterator[Served]:
+    """Serve; with `reigns` as a leader whose store is this process's memory."""
+    front = Front(CLUSTER, Journal(), Metrics("test"))
+    server = Server(front, "127.0.0.1", 0, tls, tokens)
+    front.address = f"127.0.0.1:{server.port}"
+    await server.start()
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+            if reigns:
+                front.reign = await stack.enter_async_context(_reigning(front))
+            yield Served(front, server)
+    finally:
+        front.reign = None
+        front.journal.release()
+        await server.close(0.1)
+
+
+@contextlib.asynccontextmanager
+async def _reigning(front: Front) -> AsyncIterator[Reign]:
+    records = Records(Keyspace(CLUSTER))
+    reign = Reign(
+        CLUSTER,
+        CoreSettings(),
+        records.elected(1, {}),
+        store=Kept(),
+        records=records,
+        journal=front.journal,
+        metrics=front.metrics,
+        held=lambda: True,
+    )
+    task = asyncio.create_task(reign.run())
+    try:
+        yield reign
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def asked(
+    address: str, method: str, request: Any, access: Access | None = None, **more: Any
+) -> tuple[grpc.StatusCode, str]:
+    """Call a method of Admin once: how it ended, and what was said."""
+    access = access or plain()
+    async with access.channel(address, OPTIONS) as channel:
+        call = getattr(AdminStub(channel), method)  # type: ignore[no-untyped-call]
+        metadata = more.pop("metadata", access.metadata())
+        try:
+            reply = call(request, timeout=10, metadata=metadata)
+            if method == "Events":
+                return grpc.StatusCode.OK, "".join([line.json async for line in reply])
+            return grpc.StatusCode.OK, str(await reply)
+        except grpc.aio.AioRpcError as error:
+            return error.code(), error.details() or ""
+
+
+async def greeted(address: str, hello: pb.AgentMessage, access: Access | None = None) -> tuple[Any, str]:
+    """Say this hello on a stream: the answer's kind, or the status, and what was said."""
+    access = access or plain()
+    async with access.channel(address, OPTIONS) as channel:
+        call = channel.stream_stream(
+            "/holdfast.control.v1.Control/Link",
+            request_serializer=pb.AgentMessage.SerializeToString,
+            response_deserializer=pb.CoordinatorMessage.FromString,
+        )(metadata=access.metadata())
+        try:
+            async with asyncio.timeout(10):
+                await call.write(hello)
+                answer = await call.read()
+        except grpc.aio.AioRpcError as error:
+            return error.code(), error.details() or ""
+        call.cancel()
+        if answer is grpc.aio.EOF:
+            return await call.code(), await call.details()
+        kind = answer.WhichOneof("body")
+        return kind, answer.refused.reason if kind == "refused" else ""
