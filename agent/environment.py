@@ -14,6 +14,22 @@ if TYPE_CHECKING:
     from controlplane.core.model import Generation
 
 
+_OURS = frozenset(
+    f"HOLDFAST_{name}"
+    for name in (
+        "TOKEN",
+        "TOKEN_FILE",
+        "TLS_CERT",
+        "TLS_KEY",
+        "TLS_CA",
+        "TLS_NAME",
+        "TLS_PEER_NAME",
+        "INSECURE",
+    )
+)
+"""What lets an agent in is none of its ranks' business."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
     """What a node gives to every process on it."""
@@ -27,7 +43,7 @@ class NodeFacts:
 def environment(base: Mapping[str, str], launch: Launch, facts: NodeFacts, board: str) -> dict[str, str]:
     """The full environment of one process: the agent's own, then the job's, then what the launch says."""
     spec = launch.spec
-    env = {**base, **dict(spec.env)}
+    env = {name: value for name, value in base.items() if name not in _OURS} | dict(spec.env)
     nproc = launch.spec.nproc_per_node
     if nproc > 1:
         env.setdefault("OMP_NUM_THREADS", "1")
@@ -62,7 +78,7 @@ def _seat(launch: Launch, node: str) -> dict[str, str]:
     host, _, port = (generation.master if generation else "").rpartition(":")
     return {
         "RANK": str(rank),
-        "LOCAL_RANK": str(NO_RANK if spare else launch.local_rank),
+        "LOCAL_RANK": str(launch.local_rank),
         "WORLD_SIZE": str(world),
         "LOCAL_WORLD_SIZE": str(here),
         "GROUP_RANK": str(groups.index(node) if node in groups else NO_RANK),

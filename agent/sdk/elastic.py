@@ -33,6 +33,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _SAME_BREAK_MAX = 3  # breaks at the same step that nobody else knows of: then it is the script's own
 _LAST_SNAPSHOT_S = 60.0  # how long the end of training waits for room for its snapshot
+_ROOM_WAIT_S = 2.0  # how long the end of a generation waits for room for its snapshot
 _POLL_S = 0.05
 log = logging.getLogger("holdfast.sdk")
 
@@ -180,6 +181,10 @@ class _Loop:
     def _enter(self, formation: Formation) -> None:
         session, gate = self._session, self._gate
         session._generation = formation.number
+        if formation.world_size != session._world_size:
+            session._said_shard = ""  # of state in shards, this rank holds another part from now on
+        session._weighting.reset()
+        session._take_place(formation.local_rank)
         session._rank, session._world_size = formation.rank, formation.world_size
         gate.say({"op": "forming", "generation": formation.number})
         session._phase = "forming"
@@ -288,10 +293,21 @@ class _Loop:
                 session._record(before)
         session._completed = session._held if session._held >= 0 else session._completed
         session._first_of_generation = None
+        if session._held > 0 and self._gate.keeps(session._generation):
+            self._preserve()
         session._asking.end()
         if session._late:
             self._stow()
         log.info("left generation %d at step %d: %s", session._generation, session._completed, error)
+
+    def _preserve(self) -> None:
+        """The places are to change: a snapshot of just this state, before anything goes."""
+        session, gate = self._session, self._gate
+        if session._made == (session._completed, session._generation):
+            return
+        reason = keeping.insist(session, gate, keeping.snapshot(session, gate), _ROOM_WAIT_S)
+        if reason:
+            keeping.skipped(session, gate, reason)
 
     def _stow(self) -> None:
         """What was tracked in the function goes with it; its state is kept if it is clean."""

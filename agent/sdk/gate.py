@@ -36,6 +36,8 @@ class Orders:
     def __init__(self) -> None:
         self.interrupted = 0  # generations up to this one are broken
         self.reason = ""
+        self.halted = 0  # this generation ends at the next step boundary
+        self.keep = 0  # and the state is to be kept in the arena then
         self.form: formation.Formation | None = None
         self.arena: Message | None = None
         self.released_step = -1
@@ -113,6 +115,14 @@ class Gate:
     def interrupted(self, generation: int) -> bool:
         """Whether this generation is known to be broken."""
         return self.orders.interrupted >= generation
+
+    def halted(self, generation: int) -> bool:
+        """Whether this generation is to end at the next step boundary."""
+        return self.orders.halted >= generation > 0
+
+    def keeps(self, generation: int) -> bool:
+        """Whether a snapshot is wanted of where this generation ends."""
+        return self.orders.keep >= generation > 0
 
     def close(self) -> None:
         """End the thread; said messages are sent first if the agent takes them."""
@@ -268,7 +278,11 @@ class Gate:
 
     def _hear_interrupt(self, message: Message) -> None:
         number = _step(message, "generation")
-        if number > self.orders.interrupted:
+        if message.get("gentle") is True:
+            self.orders.halted = max(self.orders.halted, number)
+            if message.get("keep") is True:
+                self.orders.keep = max(self.orders.keep, number)
+        elif number > self.orders.interrupted:
             self.orders.interrupted, self.orders.reason = number, str(message.get("reason", ""))
 
     def _hear_form(self, message: Message) -> None:

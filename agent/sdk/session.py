@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 import time
@@ -23,6 +24,7 @@ from agent.sdk.guard import Guard
 from agent.sdk.ledger import Ledger
 from agent.sdk.snapshot import Snapshots
 from agent.sdk.state import Tracked
+from agent.sdk.weighting import Weighting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -78,6 +80,7 @@ class Session:
         self._first_of_generation: tuple[float, float, float] | None = None
         self._fresh = False
         self._wrapped: list[weakref.ref[torch.nn.Module]] = []
+        self._weighting = Weighting()
         self._report: dict[str, Any] = {}
         self._report_step = 0
         self._report_lock = threading.Lock()
@@ -193,12 +196,19 @@ class Session:
         self.restore()
         return self._asking.ask(now=not self._guard.left_half)
 
-    def ddp(self, module: torch.nn.Module, **options: Any) -> torch.nn.Module:
+    def ddp(self, module: torch.nn.Module, *, weighted: bool = True, **options: Any) -> torch.nn.Module:
         """The module wrapped in DistributedDataParallel whose order of summation never changes, so that a
         disturbed run ends bit-identical to an undisturbed one. `options` are DDP's. The module itself when
-        this rank trains alone."""
+        this rank trains alone.
+
+        `weighted`: when the ranks' shares of the global batch (see `sample_indices`) are not equally large,
+        gradients are weighted so that they are exactly those of the mean over the global batch. That is
+        right for a loss which is the mean over the rank's own samples. With another normalisation give
+        False, and have the average over the ranks come out right: see `loss_weight`."""
         if self._world_size == 1 or not dist.is_initialized():
             return module
+        if weighted:
+            self._weighting.watch(module)
         wrapped = ddp.wrap(module, self.device, options)
         if wrapped is not module:
             self._wrapped.append(weakref.ref(wrapped))
@@ -209,6 +219,7 @@ class Session:
         Which samples a step has depends on the step alone, never on the world size. Raises SessionError."""
         sampling.check(n, global_batch)
         places = sampling.share(global_batch, self._rank, self._world_size)
+        self._weighting.share(len(places), global_batch, self._world_size)
         chosen = sampling.indices(n, self.data_step * global_batch + places.start, len(places), seed)
         if self._ledger is not None:
             self._ledger.attempt(
@@ -220,6 +231,15 @@ class Session:
                 indices=chosen.tolist(),
             )
         return chosen
+
+    @property
+    def loss_weight(self) -> float:
+        """What the mean over this rank's samples of the current step is to be multiplied with, so that the
+        average over the ranks is the mean over the global batch: 1.0 when all shares are equally large.
+        `session.ddp` does that to the gradients by itself; FSDP and other wrappers do not: multiply the loss
+        with it there. A loss that is a sum over the rank's samples is to be multiplied with
+        world_size / global_batch instead."""
+        return self._weighting.weight
 
     def report(self, **values: Any) -> None:
         """Show numbers to the operator, once a second at most. Tensors are read later, off this thread."""
@@ -262,12 +282,19 @@ class Session:
 
     # ------------------------------------------------------------------ a step
 
+    def _take_place(self, local_rank: int) -> None:
+        """Its place on the node, as the coordinator has it: a spare process learns it only now."""
+        if self._device is None:
+            self._environment = dataclasses.replace(self._environment, local_rank=local_rank)
+
     def _check_interrupted(self) -> None:
         if self._gate is not None and self._gate.interrupted(self._generation):
             raise Interrupted
 
     def _begin(self, seed: int | None) -> None:
         self._check_interrupted()
+        if self._gate is not None and self._gate.halted(self._generation):
+            raise Interrupted
         step = self._completed
         self._guard.begin(keep_random=seed is None, whole=self._fresh)
         if seed is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controlplane.core import effects as fx
-from controlplane.core import formation, marks, members, placing
+from controlplane.core import formation, marks, members, placing, reach
 from controlplane.core.job import ENDED
 from controlplane.core.machine import Drain
 from controlplane.core.model import Cause, Failure, JobPhase
@@ -118,21 +118,32 @@ def _take(m: Machine, node: Node, drain: Drain) -> None:
         seated = [mb for mb in job.seated() if mb.node == node.name and not mb.dead]
         if job.phase is JobPhase.STORING or not seated:
             continue
-        if not drain.force and placing.lacking_without(m, job, node.name):
+        waits = "" if drain.force else _waits(m, job, node)
+        if waits:
             drain.by = m.now + m.settings.resize_every_s
-            m.note("drain_waits", node.name, f"job {job.name} has nowhere to go: --force would park it")
+            m.note("drain_waits", node.name, f"job {job.name} {waits}")
             return
         message = f"node {node.name} is drained, and its time is over: {drain.reason}"
+        m.note("drain_forced", node.name, f"job {job.name}: its {len(seated)} ranks did not leave in time")
         for member in seated:
             members.bury(m, job, member, Failure(Cause.NODE_LOST, message))
             members.kill(m, job, member, message)
+
+
+def _waits(m: Machine, job: Job, node: Node) -> str:
+    """Why a job is not made to leave a node although the time is over; "" when it is."""
+    if placing.lacking_without(m, job, node.name):
+        return "has nowhere to go: --force would park it"
+    if reach.sharded(job) and not reach.repeats(job):
+        return "has a part of its state there and nowhere else: --force would cost it steps"
+    return ""
 
 
 def tidy(m: Machine, job: Job) -> None:
     """Processes of this job on nodes that it has left end there, and their memory goes, once it trains."""
     if job.phase is not JobPhase.RUNNING or job.incident is not None:
         return
-    own = job.seat_nodes()
+    own = frozenset(job.seat_nodes())
     wanted = [spot.node for spot in job.resize.spots] if job.resize is not None else []
     for name, here in job.by_node.items():
         node = m.nodes.get(name)

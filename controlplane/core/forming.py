@@ -102,7 +102,7 @@ def running(m: Machine, job: Job) -> None:
         _running_plain(m, job)
         return
     _order_form(m, job, generation)
-    if all(mb.done or _runs(mb, generation) for mb in seated):
+    if all(mb.done or runs(mb, generation) for mb in seated):
         m.set_phase(job, JobPhase.RUNNING, generation.reason)
         job.answered = {}
         _close(m, job, generation)
@@ -113,7 +113,8 @@ def running(m: Machine, job: Job) -> None:
     _watch_form(m, job, generation)
 
 
-def _runs(member: Member, generation: Generation) -> bool:
+def runs(member: Member, generation: Generation) -> bool:
+    """Whether a member trains in this generation."""
     status = member.status
     return (
         status is not None and status.phase is MemberPhase.RUNNING and status.generation == generation.number
@@ -212,7 +213,7 @@ def _watch_form(m: Machine, job: Job, generation: Generation) -> None:
     if m.now < job.form_by:
         return
     message = f"did not form within {m.settings.form_timeout_s:.0f} s"
-    late = [mb for mb in job.seated() if not (mb.done or _runs(mb, generation)) and m.up(mb.node)]
+    late = [mb for mb in job.seated() if not (mb.done or runs(mb, generation)) and m.up(mb.node)]
     if late and all(mb.phase is MemberPhase.FORMING for mb in job.seated()):
         job.form_by = m.now + m.settings.form_timeout_s
         job.fresh.append(
@@ -233,7 +234,7 @@ def _close(m: Machine, job: Job, generation: Generation) -> None:
         return
     waiting = [mb for mb in job.seated() if not mb.done and mb.started < generation.number]
     for member in waiting:
-        _hint(m, job, member, generation)
+        hint(m, job, member, generation)
     if any(mb.hint[0] != generation.number for mb in waiting):
         return
     if any(m.now < mb.hint[1] + m.settings.retry_s for mb in waiting):
@@ -244,10 +245,10 @@ def _close(m: Machine, job: Job, generation: Generation) -> None:
     _recovered(m, job, phases)
 
 
-def _hint(m: Machine, job: Job, member: Member, generation: Generation) -> None:
+def hint(m: Machine, job: Job, member: Member, generation: Generation) -> None:
     """A beat may show the first step although its report was lost: believed after a moment."""
     status = member.status
-    if status is not None and _runs(member, generation) and status.step > generation.resume.step:
+    if status is not None and runs(member, generation) and status.step > generation.resume.step:
         if member.hint[0] != generation.number:
             member.hint = (generation.number, m.now)
         m.wake(job, member.hint[1] + m.settings.retry_s)

@@ -37,9 +37,11 @@ def _idle(m: Machine, job: Job) -> list[Room]:
     return [rooms[name] for name in formation.fitting(job.spec, list(rooms.values()))]
 
 
-def _made(m: Machine, strategy: Strategy, reason: str, rows: dict[str, list[Spot]]) -> Resize:
+def _made(
+    m: Machine, strategy: Strategy, reason: str, rows: dict[str, list[Spot]], must: bool = False
+) -> Resize:
     spots = tuple(spot for row in rows.values() for spot in row)
-    return resizing.Resize(strategy, reason, spots, m.now)
+    return resizing.Resize(strategy, reason, spots, m.now, must=must)
 
 
 def _leave(m: Machine, job: Job) -> Resize | None:
@@ -65,7 +67,7 @@ def _without(m: Machine, job: Job, going: set[str], reason: str, *, must: bool) 
             holes.append(name)
             kept[name] = row
     if not holes:
-        return _made(m, Strategy.MOVE, f"{reason}; its ranks go to other nodes", kept)
+        return _made(m, Strategy.MOVE, f"{reason}; its ranks go to other nodes", kept, must)
     left = formation.whole_replicas(list(kept), job.spec.replica_nodes, holes)
     if reach.torn(job, len(left)) and not job.spec.storage:
         _tell(m, job, going, "its state is in shards, and there is no storage to cut it anew from")
@@ -76,7 +78,7 @@ def _without(m: Machine, job: Job, going: set[str], reason: str, *, must: bool) 
     if not must:
         return None
     rest = {name: kept[name] for name in left}
-    return _made(m, Strategy.SHRINK, f"{reason}; the job goes on with {len(left)} nodes", rest)
+    return _made(m, Strategy.SHRINK, f"{reason}; the job goes on with {len(left)} nodes", rest, must)
 
 
 def _tell(m: Machine, job: Job, going: set[str], why: str) -> None:

@@ -43,6 +43,7 @@ class Resize:
     begun_at: float
     stage: str = WARM
     fresh: dict[Spot, str] = field(default_factory=dict)  # members that stand ready for their places
+    must: bool = False  # even when that costs steps: its nodes go away
     keep: bool = False  # the state has to be durable before the places change
     hard_at: float = 0.0  # whoever has not stopped by then is interrupted
     met: bool = False  # somebody waits at the barrier
@@ -116,7 +117,7 @@ def _order(m: Machine, job: Job, member: Member) -> None:
 def _go(m: Machine, job: Job, resize: Resize) -> None:
     """Everything stands ready: stop at a step boundary. From here on it is an incident like any other."""
     resize.stage, resize.hard_at = HALT, m.now + m.settings.stop_timeout_s
-    resize.keep = bool(job.spec.storage) and reach.sharded(job) and not reach.repeats(job)
+    resize.keep = reach.sharded(job) and not reach.repeats(job)
     failure = Failure(Cause.RESIZED, resize.reason, step=job.known_step)
     job.incidents_before += 1  # nothing has failed: it says nothing about the time between failures
     job.fresh.append(Evidence(m.now, failure))
@@ -154,7 +155,7 @@ def holds(m: Machine, job: Job) -> bool:
     if resize.stage == SAVE and _saving(m, job, resize):
         return True
     job.resize = None
-    if resize.strategy is Strategy.GROW and resize.keep and not resize.durable:
+    if resize.keep and not resize.durable and not resize.must:
         m.note("resize_dropped", job.name, f"{resize.reason}: the state could not be made durable before")
         job.resize_at = m.now + m.settings.resize_every_s
         return False
@@ -193,7 +194,8 @@ def _halting(m: Machine, job: Job, resize: Resize) -> bool:
 
 
 def _saving(m: Machine, job: Job, resize: Resize) -> bool:
-    """State in shards has to be durable before it can be cut anew. True while that is under way."""
+    """State in shards has to be durable before it can be cut anew, or be elsewhere before its node goes. True
+    while that is under way."""
     steps = {mb.status.held_step if mb.status else NO_STEP for mb in job.seated()}
     if not resize.keep or len(steps) != 1 or job.generation is None:
         return False
@@ -201,6 +203,7 @@ def _saving(m: Machine, job: Job, resize: Resize) -> bool:
     name = f"{step}-{job.generation.number}"
     record = job.checkpoints.get(name)
     resize.durable = step <= 0 or (record is not None and record.published and not record.bad)
+    resize.durable = resize.durable or _in_reach(m, job, resize, step)
     if resize.durable or (record is not None and record.bad):
         return False
     if m.now >= resize.save_by:
@@ -213,10 +216,26 @@ def _saving(m: Machine, job: Job, resize: Resize) -> bool:
         return False
     releasing.from_statuses(job)
     releasing.tend(m, job)
-    if releasing.held_by_all(job, step) and not saving.blocked(job):
+    if job.spec.storage and releasing.held_by_all(job, step) and not saving.blocked(job):
         saving.begin(m, job, step)
         resize.saved = name
     return True
+
+
+def _in_reach(m: Machine, job: Job, resize: Resize, step: int) -> bool:
+    """Whether all shards of this step, released, are in the memory of nodes that stay: with as many ranks as
+    before, nothing has to be durable then."""
+    if len(resize.spots) != len(job.seats) or job.released < step:
+        return False
+    staying = {spot.node for spot in resize.spots}
+    kept = {
+        copy.member
+        for node in m.nodes.values()
+        if node.up and node.drain is None
+        for copy in node.copies_of(job.name)
+        if copy.step == step
+    }
+    return all(seat.node in staying or seat.member in kept for seat in job.seats)
 
 
 def reseat(m: Machine, job: Job, seats: list[Placement]) -> None:

@@ -238,7 +238,7 @@ class Node:
         fresh = [member for member in ready if member.name not in self.seats]
         seats: list[str] = []
         for rank in range(self.world_size):
-            name = self.seats[rank] if self.seats else ""
+            name = self.seats[rank] if rank < len(self.seats) else ""
             if name in kept:
                 seats.append(name)
             elif fresh:

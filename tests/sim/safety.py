@@ -106,7 +106,7 @@ class Safety:
 
     def note(self, effect: fx.Note) -> None:
         """A node that is given up takes its memory with it."""
-        self.memory_lost = self.memory_lost or effect.kind in ("node_lost", "node_cut")
+        self.memory_lost = self.memory_lost or effect.kind in GIVEN_UP
 
     def form(self, effect: fx.Form) -> None:
         assert effect.generation in self.world.etcd.written, "a Form names a generation that etcd never saw"
@@ -199,6 +199,9 @@ class Safety:
             assert max(self.forgotten.values(), default=0) <= best
             assert best == self.world.steps, f"finished, but the newest checkpoint is of step {best}"
 
+
+GIVEN_UP = ("node_lost", "node_cut", "drain_forced", "resize_unsaved")
+"""Notes of a memory that is given up, knowingly."""
 
 CHECKS: dict[type[Any], Callable[[Safety, Any], None]] = {
     fx.Form: Safety.form,

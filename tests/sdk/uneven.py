@@ -1,0 +1,48 @@
+"""A training whose global batch divides by no number of ranks here, in double precision: what it ends with
+can be held against one process that sees whole batches."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import torch
+
+from agent.sdk import Session
+
+STEPS, N, BATCH = 40, 97, 10
+
+
+def build() -> tuple[torch.nn.Module, torch.optim.Optimizer, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(5)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 2)).double()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    return model, optimizer, torch.randn(N, 8).double(), torch.randn(N, 2).double()
+
+
+def main() -> None:
+    session = Session()
+    model, optimizer, data, target = build()
+    session.track(model=model, optimizer=optimizer)
+    seen: list[tuple[int, int, float]] = []
+
+    @session.elastic
+    def train() -> list[float]:
+        wrapped = session.ddp(model)
+        for step in session.steps(STEPS):
+            chosen = session.sample_indices(N, BATCH, seed=3)
+            optimizer.zero_grad()
+            (wrapped(data[chosen]) - target[chosen]).square().mean().backward()
+            optimizer.step()
+            seen.append((step, session.world_size, session.loss_weight))
+            time.sleep(0.02)
+        return [float(p.detach().sum()) for p in model.parameters()]
+
+    line = {"rank": session.rank, "sums": train(), "seen": seen, "env": os.environ["WORLD_SIZE"]}
+    (Path(os.environ["OUT"]) / f"result.{session.rank}.json").write_text(json.dumps(line))
+
+
+if __name__ == "__main__":
+    main()
