@@ -62,7 +62,8 @@ def test_rot_is_mended_and_either_storage_may_vanish() -> None:
                 (b.get("outcome"), b.get("checkpoint")) for _, b in told[:copied]
             ]
         job.kill_all()
-        assert {line[1] for line in job.written("asks")} == {"committed"}
+        asks = job.written("asks")
+        assert "committed" in {line[1] for line in asks} <= {"committed", "skipped"}, asks
         vanish_between_runs_and_in_one(job, first, second)
 
 
@@ -78,7 +79,7 @@ def vanish_between_runs_and_in_one(job: Trained, first: Path, second: Path) -> N
     resume = job.resumed()
     assert (resume["tier"], resume["step"]) == ("checkpoint", newest.step)
     job.more(1)
-    shutil.rmtree(first)
+    first.rename(job.folder / "gone")
     job.wait(lambda: first.exists() and len(list(first.glob("jobs/*/manifests/*"))) > 1, "it saves again")
     job.finish()
     assert verified(first)[0] == verified(second)[0] == job.step

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from agent.checkpoint.load import Found
 
 ROOM_BYTES = 1 << 20
-PAUSE_S = 0.03
+PAUSE_S = 0.05
 
 
 class Watcher(threading.Thread):
