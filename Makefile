@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint proto proto-check clean
+.PHONY: demo test lint alerts proto proto-check clean
 demo: $(STAMP)
 	$(BIN)/holdfast demo
 
@@ -16,6 +16,10 @@ lint: $(STAMP) proto-check
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+# Kills ranks and waits for the alert, through a real Prometheus and Alertmanager (apt-get install both); a minute.
+alerts: $(STAMP)
+	$(BIN)/python -m tests.monitoring.live
 
 proto: $(STAMP)
 	$(BIN)/python proto/generate.py

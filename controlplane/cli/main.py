@@ -28,13 +28,17 @@ COMMANDS = {
     "submit": Command("submit", "give a job to a running coordinator"),
     "stop": Command("queries", "end a job"),
     "status": Command("queries", "what a coordinator sees: jobs, nodes, ranks, checkpoints"),
-    "get": Command("queries", "one table: jobs, nodes, ranks or checkpoints, as a table or JSON"),
+    "get": Command("queries", "one table: jobs, nodes, ranks or checkpoints; -o table, wide, json or yaml"),
+    "why": Command("why", "one incident: what happened, on what evidence, what was done, what it cost"),
+    "top": Command("top", "what trains now, how fast, and what is in its way"),
+    "describe": Command("describe", "everything known of one job, node or checkpoint"),
     "events": Command("events", "what happened and why, line by line"),
     "checkpoint": Command(
         "checkpoint.command", "checkpoints on a storage: list, show, verify, diff, gc, adopt, export"
     ),
     "quarantine": Command("quarantine", "which nodes are the last choice for seats and why; release one"),
     "plan": Command("plan", "rank the parallel layouts that a cluster can run a model with"),
+    "completion": Command("completion", "a script for bash or zsh that completes commands and flags"),
     "coordinator": Command("daemons", "the coordinator process"),
     "agent": Command("daemons", "the agent process of one node"),
     "exec": Command("exec", "the launcher in a trainer's container, beside an agent in another"),

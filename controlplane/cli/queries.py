@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from typing import TYPE_CHECKING
 
 from controlplane.cli.client import Admin
 from controlplane.cli.credentials import access_of, add_access
+from controlplane.cli.documents import OUTPUTS
 from controlplane.cli.errors import OK, CliError, nearest
 from controlplane.cli.parser import Parser, one_of
-from controlplane.cli.tables import JOBS, NODES, RANKS, TABLES, as_json, plain
+from controlplane.cli.tables import JOBS, NODES, RANKS, TABLES, plain
 
 if TYPE_CHECKING:
     import argparse
@@ -35,7 +35,9 @@ def get(argv: Sequence[str]) -> int:
     """Show one table. Exit code 1 when --job names a job that is not there."""
     parser = Parser("get", "Show one table.")
     parser.add_argument("what", type=one_of(*TABLES), metavar="|".join(TABLES))
-    parser.add_argument("-o", "--output", type=one_of("table", "json"), default="table", metavar="table|json")
+    parser.add_argument(
+        "-o", "--output", type=one_of(*OUTPUTS), default="table", metavar="|".join(OUTPUTS), help="how"
+    )
     parser.add_argument("--job", default="", help="of this job only")
     add_coordinator(parser)
     values = parser.read(argv)
@@ -47,11 +49,7 @@ async def _get(values: argparse.Namespace) -> int:
         status = await admin.status()
     if values.job:
         _only(status, values.job)
-    table = TABLES[values.what]
-    if values.output == "json":
-        print(json.dumps(as_json(table, status), indent=2))
-    else:
-        print(plain(table.headings(), table.rows(status)))
+    print(OUTPUTS[values.output](TABLES[values.what], status))
     return OK
 
 

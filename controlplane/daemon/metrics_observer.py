@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.core import effects, events, view
 from controlplane.core.model import NO_STEP, JobPhase, Role
+from controlplane.core.standing import CUT, HELD
 from controlplane.daemon.metrics import CHECKPOINT_FAILURES, NODE_STATES
 from controlplane.daemon.metrics_jobs import REDONE, SNAPSHOT, JobTimes, Pace
 
@@ -84,7 +85,9 @@ class Observer:
         self._metrics.show_members(counts)
         up = [node for node in nodes if node.state == "up"]
         busy = {rank.node for rank in ranks if rank.role == Role.RANK.value}
-        self._metrics.spare_nodes.set(sum(node.node not in busy for node in up))
+        barred = [node for node in nodes if node.standing in (HELD, CUT)]
+        self._metrics.quarantined_nodes.set(len(barred))
+        self._metrics.spare_nodes.set(sum(n.node not in busy and n not in barred for n in up))
         self._metrics.heartbeat_lag_seconds.set(max((node.last_heard_s for node in up), default=0.0))
 
     def _look_at(self, row: JobRow, now: float) -> None:

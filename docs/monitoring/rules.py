@@ -41,7 +41,9 @@ def share(window: str) -> str:
     return f"{productive} / ({spent(window)} > 0)"
 
 
-INCIDENTS_A_DAY = f"sum by (namespace) (increase(holdfast_incidents_total[{DAY}]))"
+PLANNED = "grow|move"
+"""Strategies of incidents in which nothing failed."""
+INCIDENTS_A_DAY = f'sum by (namespace) (increase(holdfast_incidents_total{{strategy!~"{PLANNED}"}}[{DAY}]))'
 RECOVERED_A_DAY = f'sum by (namespace) (increase(holdfast_incidents_total{{outcome="recovered"}}[{DAY}]))'
 
 RECORDS: dict[str, str] = {
@@ -77,10 +79,11 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "RecoveryLoop",
-        'sum by (namespace) (increase(holdfast_incidents_total{outcome=~"recovered|superseded"}[10m])) >= 3',
+        f'sum by (namespace) (increase(holdfast_incidents_total{{strategy!~"{PLANNED}",'
+        'outcome=~"recovered|superseded"}[10m])) >= 3',
         "0s",
         "critical",
-        "{{ $value | humanize }} incidents within ten minutes",
+        '{{ $value | printf "%.0f" }} incidents within ten minutes',
         "The cluster recovers again and again: something that recovery does not mend keeps failing.",
     ),
     Alert(

@@ -1,0 +1,100 @@
+"""`holdfast completion`: commands and their flags for bash and zsh, from the commands' own help."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from typing import TYPE_CHECKING
+
+from controlplane.cli.errors import OK, CliError
+from controlplane.cli.parser import Parser, one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+
+BASH = """# holdfast: put this into ~/.bashrc: source <(holdfast completion bash)
+_holdfast() {{
+    local word=${{COMP_WORDS[COMP_CWORD]}} command=${{COMP_WORDS[1]}}
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        COMPREPLY=($(compgen -W "{commands}" -- "$word"))
+        return
+    fi
+    case "$command" in
+{cases}
+    esac
+}}
+complete -o default -F _holdfast holdfast
+"""
+ZSH = """#compdef holdfast
+# holdfast: put this into ~/.zshrc, after compinit: source <(holdfast completion zsh)
+_holdfast() {{
+    if (( CURRENT == 2 )); then
+        local -a commands=(
+{described}
+        )
+        _describe command commands
+        return
+    fi
+    case "$words[2]" in
+{cases}
+    esac
+    _files
+}}
+compdef _holdfast holdfast
+"""
+WORDS = {
+    "get": "jobs nodes ranks checkpoints",
+    "describe": "job node checkpoint",
+    "completion": "bash zsh",
+}
+"""What may follow a command besides flags."""
+
+
+def completion(argv: Sequence[str]) -> int:
+    """Print the script that completes words in a shell."""
+    parser = Parser("completion", "Print a script that completes commands and flags.")
+    parser.add_argument("shell", type=one_of("bash", "zsh"), metavar="bash|zsh")
+    print({"bash": bash, "zsh": zsh}[parser.read(argv).shell](), end="")
+    return OK
+
+
+def bash() -> str:
+    """The script for bash."""
+    cases = [
+        f'        {name}) COMPREPLY=($(compgen -W "{words}" -- "$word")) ;;'
+        for name, words in _known().items()
+    ]
+    return BASH.format(commands=" ".join(_known()), cases="\n".join(cases))
+
+
+def zsh() -> str:
+    """The script for zsh."""
+    from controlplane.cli.main import COMMANDS
+
+    described = [f"            '{name}:{COMMANDS[name].about.replace(chr(39), '')}'" for name in _known()]
+    cases = [f"        {name}) compadd -- {words} ;;" for name, words in _known().items()]
+    return ZSH.format(described="\n".join(described), cases="\n".join(cases))
+
+
+def _known() -> dict[str, str]:
+    """Every command with the words that may follow it."""
+    from controlplane.cli.main import COMMANDS
+
+    return {name: f"{WORDS.get(name, '')} {' '.join(flags(name))}".strip() for name in COMMANDS}
+
+
+def flags(command: str) -> list[str]:
+    """The flags that a command's help names, in its order."""
+    from controlplane.cli.main import main
+
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        if main([command, "--help"]) != OK:
+            raise CliError(f"`holdfast {command} --help` failed")
+    return list(dict.fromkeys(_FLAG.findall(said.getvalue())))
+
+
+COMMANDS = {"completion": completion}

@@ -1,0 +1,208 @@
+"""One incident as a person would tell it, from the lines of the journal. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from controlplane.cli.event_text import Level, headline, tell, whom
+from controlplane.cli.tables import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Line = dict[str, Any]
+
+CAUSES = {
+    "signaled": "was killed by a signal",
+    "exited": "ended by itself",
+    "raised": "raised an exception",
+    "silent": "fell silent",
+    "stuck": "did not do what it was told in time",
+    "device": "has a bad device",
+    "node_lost": "was lost",
+    "node_restarted": "came back without its processes",
+    "broken": "saw a connection break",
+    "launch_failed": "could not be started",
+    "cut": "was cut off from the others",
+    "hung": "got no further, and the others waited for it",
+    "fault": "computed wrong numbers",
+    "resized": "was to have other places; nothing failed",
+}
+STRATEGIES = {
+    "spare": "a warm spare took its place, the others stayed and formed anew",
+    "respawn": "a new process was started in its place, the others waited for it",
+    "relaunch": "every rank was started again",
+    "await_node": "its ranks waited for a node with room, the others kept their state",
+    "reform": "nobody was replaced: the same ranks formed anew",
+    "shrink": "the job went on with fewer nodes",
+    "grow": "nodes that stood ready joined",
+    "move": "ranks changed their places",
+    "rollback": "the same ranks went back to an older state",
+    "stop": "the job was stopped",
+}
+PHASES = {
+    "detect": "until it was noticed",
+    "decide": "until it was judged",
+    "fence": "until all had stopped and etcd held the next generation",
+    "reform": "to form the groups",
+    "restore": "to put the state in place",
+    "first_step": "for the first step after it",
+}
+TIMELINE_MAX = 40
+
+
+@dataclass(slots=True)
+class Story:
+    """What is known of one incident. `lines`: what was told of its job while it was open."""
+
+    job: str
+    id: int
+    begun_s: float  # Unix time of the verdict
+    ended_s: float = 0.0
+    verdict: dict[str, Any] = field(default_factory=dict)
+    plan: dict[str, Any] = field(default_factory=dict)
+    incident: dict[str, Any] = field(default_factory=dict)
+    lines: list[tuple[float, str]] = field(default_factory=list)
+
+    @property
+    def outcome(self) -> str:
+        """open, recovered, failed or superseded."""
+        return str(self.incident.get("outcome", "open"))
+
+    @property
+    def phases_s(self) -> dict[str, float]:
+        """Seconds by phase, those reached so far."""
+        return {name: float(span) for name, span in self.incident.get("phases_s", ())}
+
+
+def stories(lines: Iterable[Line]) -> list[Story]:
+    """All incidents that the lines tell of, oldest first."""
+    found: dict[tuple[str, int], Story] = {}
+    open_now: dict[str, Story] = {}
+    for line in lines:
+        body, job = line["body"], job_of(line)
+        if line["type"] == "Judged":
+            _judged(line, found, open_now)
+        elif line["type"] == "IncidentChanged":
+            _changed(line, found, open_now)
+        elif job in open_now and len(open_now[job].lines) < TIMELINE_MAX:
+            sentence = tell(line)
+            if sentence.level <= Level.DECISION:
+                open_now[job].lines.append((line["wall_s"], headline(sentence.text)))
+        if line["type"] == "JobChanged" and body["state"]["phase"] in ("finished", "failed"):
+            open_now.pop(job, None)
+    return list(found.values())
+
+
+def job_of(line: Line) -> str:
+    """The job that a line concerns, "" when none."""
+    from controlplane.daemon import journal
+
+    return journal.job_of(line["body"])
+
+
+def _judged(line: Line, found: dict[tuple[str, int], Story], open_now: dict[str, Story]) -> None:
+    body = line["body"]
+    job = body["verdict"]["job"]
+    story = found.setdefault((job, body["incident"]), Story(job, body["incident"], line["wall_s"]))
+    story.verdict, story.plan = body["verdict"], body["plan"]
+    open_now[job] = story
+
+
+def _changed(line: Line, found: dict[tuple[str, int], Story], open_now: dict[str, Story]) -> None:
+    incident = line["body"]["incident"]
+    job = incident["job"]
+    story = found.setdefault((job, incident["id"]), Story(job, incident["id"], line["wall_s"]))
+    story.incident, story.verdict, story.plan = incident, incident["verdict"], incident["plan"]
+    if incident["outcome"] != "open":
+        story.ended_s = line["wall_s"]
+        open_now.pop(job, None)
+
+
+def told(story: Story) -> str:
+    """The story for people."""
+    parts = [_title(story), _happened(story), _evidence(story), _done(story), _cost(story)]
+    if story.lines:
+        parts.append("In between:\n" + "\n".join(f"  {_clock(at)}  {text}" for at, text in story.lines))
+    return "\n\n".join(part for part in parts if part)
+
+
+def as_json(story: Story) -> dict[str, Any]:
+    """The story for programs. Times are Unix times and spans in s."""
+    return {
+        "job": story.job,
+        "incident": story.id,
+        "outcome": story.outcome,
+        "begun_s": story.begun_s,
+        "ended_s": story.ended_s or None,
+        "happened": _sentence(story),
+        "evidence": list(story.verdict.get("evidence", ())),
+        "verdict": story.verdict,
+        "plan": story.plan,
+        "phases_s": story.phases_s,
+        "total_s": sum(story.phases_s.values()),
+        "lost_steps": max(0, story.incident.get("lost_steps", 0)),
+        "restored": story.incident.get("restored", ""),
+        "generation_before": story.incident.get("generation_before", 0),
+        "generation_after": story.incident.get("generation_after", 0),
+        "timeline": [{"wall_s": at, "text": text} for at, text in story.lines],
+    }
+
+
+def _title(story: Story) -> str:
+    ending = "it goes on" if story.outcome == "open" else story.outcome
+    begun = f"{datetime.fromtimestamp(story.begun_s):%Y-%m-%d %H:%M:%S}"
+    return f"incident {story.id} of job {story.job}, {begun}: {ending}"
+
+
+def _sentence(story: Story) -> str:
+    verdict = story.verdict
+    cause = CAUSES.get(verdict["cause"], verdict["cause"].replace("_", " "))
+    moment = f"at step {verdict['step']}" if verdict["step"] >= 0 else "before its first step"
+    who = "the whole job" if verdict["scope"] == "job" else whom(verdict)
+    return f"{who} {cause} {moment}"
+
+
+def _happened(story: Story) -> str:
+    return f"What happened: {_sentence(story)}."
+
+
+def _evidence(story: Story) -> str:
+    rows = [headline(row) for row in story.verdict["evidence"]]
+    return "Evidence:\n" + "\n".join(f"  {row}" for row in rows) if rows else "Evidence: none was kept."
+
+
+def _done(story: Story) -> str:
+    plan = story.plan
+    what = STRATEGIES.get(plan["strategy"], plan["strategy"].replace("_", " "))
+    rows = [f"What was done: {what}."]
+    if plan["reason"]:
+        rows.append(f"  Why: {headline(plan['reason'])}.")
+    if plan["drop"] or plan["add"]:
+        rows.append(
+            f"  Left: {', '.join(plan['drop']) or 'nobody'}; came: {', '.join(plan['add']) or 'nobody yet'}."
+        )
+    restored = story.incident.get("restored", "")
+    if restored:
+        rows.append(f"  State from: {restored}.")
+    return "\n".join(rows)
+
+
+def _cost(story: Story) -> str:
+    spans = story.phases_s
+    if not spans:
+        return "What it cost: not known yet."
+    lost = max(0, story.incident.get("lost_steps", 0))
+    steps = {0: "no step was lost", 1: "1 step was done again"}.get(lost, f"{lost} steps were done again")
+    so_far = " so far" if story.outcome == "open" else ""
+    rows = [f"What it cost: {duration(sum(spans.values()))}{so_far}, {steps}."]
+    rows += [
+        f"  {duration(span):>12}  {PHASES.get(name, name.replace('_', ' '))}" for name, span in spans.items()
+    ]
+    return "\n".join(rows)
+
+
+def _clock(wall_s: float) -> str:
+    return f"{datetime.fromtimestamp(wall_s):%H:%M:%S.%f}"[:-3]

@@ -1,0 +1,139 @@
+"""`holdfast top`: what trains now, how fast, and what is in its way; shown anew every second."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from controlplane.cli.client import Admin
+from controlplane.cli.credentials import access_of
+from controlplane.cli.errors import OK
+from controlplane.cli.parser import Parser, whole
+from controlplane.cli.queries import add_coordinator
+from controlplane.cli.tables import NOTHING, duration, plain
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from controlplane.wire import control_pb2 as pb
+
+CLEAR = "\x1b[H\x1b[2J"
+BEHIND_SHOWN = 5
+
+
+class Rates:
+    """Steps per second of each job, from looks at them."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[float, int]] = {}
+
+    def look(self, now: float, status: pb.StatusReply) -> dict[str, float]:
+        """Steps per second since the look before; a job seen for the first time is not among them."""
+        rates = {}
+        for row in status.jobs:
+            before = self._seen.get(row.job)
+            if before is not None and now > before[0]:
+                rates[row.job] = max(0, row.step - before[1]) / (now - before[0])
+            self._seen[row.job] = (now, row.step)
+        return rates
+
+
+def top(argv: Sequence[str]) -> int:
+    """Show the cluster again and again, until Ctrl-C."""
+    parser = Parser("top", "What trains now, how fast, and what is in its way.")
+    parser.add_argument(
+        "-n",
+        "--count",
+        type=whole(1, "nothing would be shown"),
+        default=0,
+        metavar="N",
+        help="end after so many",
+    )
+    parser.add_argument("--interval-s", type=float, default=1.0, metavar="SECONDS", help="between two looks")
+    add_coordinator(parser)
+    return asyncio.run(_top(parser.read(argv)))
+
+
+async def _top(values: argparse.Namespace) -> int:
+    rates, shown = Rates(), 0
+    async with Admin(values.coordinator, access=access_of(values)) as admin:
+        while True:
+            status = await admin.status()
+            text = screen(status, rates.look(time.monotonic(), status))
+            print((CLEAR if sys.stdout.isatty() else "") + text, flush=True)
+            shown += 1
+            if shown == values.count:
+                return OK
+            await asyncio.sleep(max(0.1, values.interval_s))
+
+
+def screen(status: pb.StatusReply, rates: dict[str, float]) -> str:
+    """One picture of the cluster."""
+    parts = [_head(status), _jobs(status, rates), _behind(status), _trouble(status)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _head(status: pb.StatusReply) -> str:
+    states = Counter(row.state for row in status.nodes)
+    busy = {row.node for row in status.ranks if row.role == "rank"}
+    idle = sum(row.state == "up" and row.node not in busy for row in status.nodes)
+    nodes = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none"
+    health = (
+        f"{status.health.level}: {'; '.join(status.health.reasons)}" if status.health.level else "not told"
+    )
+    return "\n".join(
+        [
+            f"cluster {status.cluster}, led by {status.leader or 'nobody'}, term {status.term}",
+            f"nodes: {nodes}; {idle} without a rank",
+            f"health: {health.rstrip(': ')}",
+        ]
+    )
+
+
+def _jobs(status: pb.StatusReply, rates: dict[str, float]) -> str:
+    spares = Counter(row.job for row in status.ranks if row.role == "spare")
+    rows = [
+        [
+            row.job,
+            row.phase,
+            str(row.step) if row.step >= 0 else NOTHING,
+            f"{rates[row.job]:.2f}" if row.job in rates else NOTHING,
+            str(row.world_size),
+            str(spares[row.job]),
+            str(row.incidents),
+            row.last_checkpoint or NOTHING,
+            row.reason.partition("\n")[0] or NOTHING,
+        ]
+        for row in status.jobs
+    ]
+    headings = ["JOB", "PHASE", "STEP", "STEPS/S", "RANKS", "SPARES", "INCIDENTS", "CHECKPOINT", "REASON"]
+    return plain(headings, rows) if rows else "no jobs"
+
+
+def _behind(status: pb.StatusReply) -> str:
+    """The ranks that others wait for: behind the front of their job."""
+    front = {row.job: max(r.step for r in status.ranks if r.job == row.job) for row in status.ranks}
+    behind = [r for r in status.ranks if r.role == "rank" and r.step < front[r.job] - 1]
+    behind.sort(key=lambda row: row.step - front[row.job])
+    rows = [
+        [row.job, str(row.rank), row.node, row.phase, str(front[row.job] - row.step)]
+        for row in behind[:BEHIND_SHOWN]
+    ]
+    return "behind the others:\n" + plain(["JOB", "RANK", "NODE", "PHASE", "STEPS"], rows) if rows else ""
+
+
+def _trouble(status: pb.StatusReply) -> str:
+    """Nodes that are not as they should be."""
+    rows = [
+        [row.node, row.state, f"{duration(row.last_heard_s)} ago", row.reason or row.standing or NOTHING]
+        for row in status.nodes
+        if row.state != "up" or row.standing not in ("", "ok")
+    ]
+    return plain(["NODE", "STATE", "HEARD", "REASON"], rows) if rows else ""
+
+
+COMMANDS = {"top": top}

@@ -1,0 +1,150 @@
+"""What people ask of a running cluster after a kill: why, top, describe, get."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from controlplane.cli import story
+from controlplane.cli.documents import as_yaml
+from controlplane.cli.story import CAUSES, STRATEGIES
+from controlplane.core.model import Cause, Strategy
+from tests.e2e.cli_running import Run, running, until
+
+PROGRAM = (sys.executable, "-P", "-m", "controlplane")
+
+
+def holdfast(*words: str, code: int = 0) -> str:
+    run = subprocess.run([*PROGRAM, *words], capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == code, run.stdout + run.stderr
+    return run.stdout if code == 0 else run.stderr
+
+
+def closed(run: Run) -> list[str]:
+    outcomes = [body["incident"]["outcome"] for body in run.journal("IncidentChanged")]
+    return [outcome for outcome in outcomes if outcome != "open"]
+
+
+def test_after_a_kill() -> None:
+    with running("--nproc-per-node", "2", "--max-restarts", "5") as run:
+        os.kill(run.rank_pid(1), signal.SIGKILL)
+        run.rank_pid(1, 1)
+        until(lambda: closed(run), lambda: run.output)
+        where = ("--coordinator", str(run.layout.read_card()["coordinator"]))
+        _why(run, where)
+        _tables(run, where)
+        _described(run, where)
+        seen = holdfast("top", "-n", "2", "--interval-s", "0.2", *where)
+        assert seen.count("led by") == 2 and run.job in seen and "STEPS/S" in seen
+        (run.folder / "done").touch()
+        assert run.end() == 0, run.output
+
+
+def _why(run: Run, where: tuple[str, ...]) -> None:
+    told = holdfast("why", *where)
+    assert told.startswith(f"incident 1 of job {run.job}") and "was killed by a signal" in told
+    assert "rank 1" in told and "What was done: every rank was started again" in told
+    assert "What it cost:" in told and "until it was noticed" in told
+    plain = json.loads(holdfast("why", f"{run.job}/1", "--json", *where))
+    assert plain["outcome"] == "recovered" and plain["verdict"]["cause"] == "signaled"
+    assert plain["evidence"] and plain["total_s"] == pytest.approx(sum(plain["phases_s"].values()))
+    assert plain["ended_s"] >= plain["begun_s"] > 0
+    assert f"incident 1 of job {run.job}" in holdfast("why", "--list", *where)
+    journal = str(run.layout.state / "journal.jsonl")
+    assert holdfast("why", "1", "--journal", journal).splitlines()[0] == told.splitlines()[0]
+    assert "tells of no incident 7" in holdfast("why", "7", *where, code=1)
+    assert "is no incident" in holdfast("why", "seven", *where, code=2)
+
+
+def _tables(run: Run, where: tuple[str, ...]) -> None:
+    rows = json.loads(holdfast("get", "jobs", "-o", "json", *where))
+    assert yaml.safe_load(holdfast("get", "jobs", "-o", "yaml", *where)) == rows
+    wide = holdfast("get", "nodes", "-o", "wide", *where)
+    assert "INCARNATION" in wide and "INCARNATION" not in holdfast("get", "nodes", *where)
+    assert rows[0]["job"] == run.job
+
+
+def _described(run: Run, where: tuple[str, ...]) -> None:
+    job = holdfast("describe", "job", run.job, *where)
+    assert "Failures survived:" in job and "incident 1 of job" in job and "Ranks:" in job
+    node = holdfast("describe", "node", "n0", *where)
+    assert "State:" in node and "Processes:" in node and "Newest events:" in node
+    assert "did you mean n0?" in holdfast("describe", "node", "n00", *where, code=1)
+    assert "no checkpoint named 7-1" in holdfast("describe", "checkpoint", "7-1", *where, code=1)
+
+
+def judged(number: int, wall_s: float, **changes: object) -> dict[str, object]:
+    verdict = {
+        "job": "j", "scope": "node", "cause": "node_lost", "nodes": ["n1"], "members": ["j.2"], "ranks": [2],
+        "step": 20, "evidence": ["rank 2 (j.2 on n1): the stream broke"], **changes,
+    }  # fmt: skip
+    plan = {"job": "j", "strategy": "spare", "drop": ["j.2"], "add": ["j.4"], "reason": "one stands ready"}
+    body = {"verdict": verdict, "plan": plan, "incident": number}
+    return {"type": "Judged", "wall_s": wall_s, "body": body}
+
+
+def changed(begun: dict[str, object], wall_s: float, outcome: str, **more: object) -> dict[str, object]:
+    body = begun["body"]
+    assert isinstance(body, dict)
+    incident = {
+        "id": body["incident"], "job": "j", "verdict": body["verdict"], "plan": body["plan"],
+        "generation_before": 1, "generation_after": 2, "lost_steps": 0, "outcome": outcome,
+        "phases_s": [["detect", 0.01], ["restore", 1.5]], "restored": "donor rank 0", **more,
+    }  # fmt: skip
+    return {"type": "IncidentChanged", "wall_s": wall_s, "body": {"incident": incident}}
+
+
+def test_a_story_has_what_happened_meanwhile_and_nothing_else() -> None:
+    one, two = judged(1, 100.0), judged(2, 300.0, cause="raised", scope="rank", evidence=[])
+    note = {"kind": "seats_moved", "subject": "j", "reason": "ranks of n1 go to n2", "job": "j"}
+    meanwhile = {"type": "Note", "wall_s": 100.5, "body": note}
+    lines = [one, meanwhile, changed(one, 101.5, "recovered"), {**meanwhile, "wall_s": 200.0}, two]
+    first, second = story.stories(lines)
+    assert [text for _, text in first.lines] == ["seats_moved: j: ranks of n1 go to n2"]
+    told = story.told(first)
+    assert "node n1 was lost at step 20" in told and "1.5 s, no step was lost" in told
+    assert "a warm spare took its place" in told and "State from: donor rank 0" in told
+    assert second.outcome == "open" and "it goes on" in story.told(second)
+    assert "not known yet" in story.told(second) and "none was kept" in story.told(second)
+    assert story.as_json(second)["ended_s"] is None
+
+
+def test_every_cause_and_strategy_has_its_words() -> None:
+    assert set(CAUSES) == {cause.value for cause in Cause}
+    assert set(STRATEGIES) == {strategy.value for strategy in Strategy}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [{"a": "x", "b": [1, 2.5, None, True], "c": {}, "d": []}],
+        {"no": "no", "text": "a: b # c", "lines": "x\ny", "deep": [{"k": [{"z": -1}]}], "empty": ""},
+        ["yes", "1", "plain-word", "-", "null", "é"],
+    ],
+)
+def test_yaml_reads_back(value: object) -> None:
+    assert yaml.safe_load(as_yaml(value)) == value
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion_is_a_script(shell: str) -> None:
+    script = holdfast("completion", shell)
+    assert "why" in script and "--journal" in script and "checkpoints" in script
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not here to read it")
+    run = subprocess.run([shell, "-n"], input=script, text=True, capture_output=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+def test_bash_completes() -> None:
+    asks = "COMP_WORDS=(holdfast why --js); COMP_CWORD=2; _holdfast; echo ${COMPREPLY[@]}"
+    program = f"{holdfast('completion', 'bash')}\n{asks}"
+    run = subprocess.run(["bash", "-c", program], text=True, capture_output=True, check=True)
+    assert run.stdout.split() == ["--json"]
