@@ -13,7 +13,6 @@ import logging
 import os
 import signal
 import socket
-import stat
 import struct
 import sys
 import time
@@ -21,6 +20,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent.folders import FolderError, make_own
 from agent.frames import Decoder, FrameError, Message, encode
 from agent.launching import linux, traces
 from agent.launching.errand import ORPHANED, Errand
@@ -334,11 +334,10 @@ def _check_peer(writer: asyncio.StreamWriter) -> None:
 
 def _prepare(run_dir: Path) -> int:
     """Make the folder ours alone and lock it. Returns the lock's descriptor. Exits with the mend."""
-    run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = run_dir.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        sys.exit(f"{run_dir} is no folder of this user: give another --run-dir")
-    run_dir.chmod(0o700)
+    try:
+        make_own(run_dir)
+    except FolderError as error:
+        sys.exit(f"{error}; give another --run-dir")
     descriptor = os.open(run_dir / PID_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -363,7 +362,7 @@ def main() -> None:
 
 
 def serve(run_dir: Path, orphan_timeout_s: float, errand: Errand) -> int:
-    """Serve in this folder to the end; returns the exit code. Exits with the mend when the folder cannot be."""
+    """Serve in this folder to the end; the exit code. Exits with the mend when the folder cannot be."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     lock = _prepare(run_dir)
 

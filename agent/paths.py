@@ -5,11 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.folders import FolderError, make_own
 from controlplane.settings import SettingsError
 
 if TYPE_CHECKING:
@@ -94,15 +94,9 @@ class Paths:
 def own_folder(path: Path, flag: str) -> None:
     """Make a folder of mode 0700. Raises SettingsError when it is another user's, or cannot be made."""
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = path.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-            raise SettingsError(f"{path} is no folder of this user: give another {flag}")
-        path.chmod(0o700)
-    except OSError as error:
-        raise SettingsError(
-            f"cannot make the folder {path}: {error.strerror}; give another {flag}"
-        ) from error
+        make_own(path)
+    except FolderError as error:
+        raise SettingsError(f"{error}; give another {flag}") from error
 
 
 class FolderLock:

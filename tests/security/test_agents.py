@@ -75,7 +75,7 @@ async def test_agent_and_commands_over_mtls(
             assert done.returncode == 0, done.stderr
             return [row["node"] for row in json.loads(done.stdout) if row["state"] == "up"]
 
-        await until(lambda: "welcome" in (folder / "n1.log").read_text())
+        await until(lambda: '"NodeJoined"' in coordinator.journal.read_text())
         assert await until(bad.poll) == 1  # it names itself n2 with n1's certificate: refused for good
         assert "may not speak for node 'n2'" in (folder / "n2.log").read_text()
         stop = ("stop", "some-job", f"--coordinator={coordinator.listen}")
@@ -85,7 +85,7 @@ async def test_agent_and_commands_over_mtls(
         assert done.returncode == 1 and "no job named some-job" in done.stderr
         done = holdfast(*ask, "--private")
         assert done.returncode == 3  # plaintext does not get through the handshake
-        assert nodes() == ["n1"]
+        assert await until(nodes) == ["n1"]
     finally:
         for each in (good, bad):
             each.terminate()
@@ -99,7 +99,7 @@ def test_a_daemon_for_others_does_not_start_in_plaintext() -> None:
 
 async def test_a_peer_port_for_others_does_not_open_in_plaintext(folder: Path) -> None:
     side = Side(folder, "a", peer_listen="0.0.0.0:0")
-    with pytest.raises(SettingsError, match="--peer-listen .* --insecure"):
+    with pytest.raises(SettingsError, match=r"--peer-listen .* --insecure"):
         await side.peers.start()
     await side.peers.stop()
 

@@ -1,0 +1,38 @@
+"""Folders that are ours alone, made so that nobody else on the machine can put theirs in their place.
+
+Standard library only: the launcher imports it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class FolderError(OSError):
+    """A folder that will not do. The message names it, and why."""
+
+
+def make_own(path: Path) -> None:
+    """Make a folder of mode 0700, and what is missing above it. Raises FolderError.
+
+    All that lies above must be root's or ours: whoever owns a folder can put another in the place of ours."""
+    ours = (0, os.getuid())
+    try:
+        for above in reversed(path.absolute().parents):
+            above.mkdir(mode=0o700, exist_ok=True)
+            owner = above.lstat().st_uid
+            if owner not in ours:
+                raise FolderError(f"{path} lies below {above}, which is of user {owner}, not ours nor root's")
+        path.mkdir(mode=0o700, exist_ok=True)
+        found = path.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+            raise FolderError(f"{path} is no folder of this user")
+        path.chmod(0o700)
+    except FolderError:
+        raise
+    except OSError as error:
+        raise FolderError(f"cannot make the folder {path}: {error.strerror}") from error
