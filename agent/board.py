@@ -87,10 +87,11 @@ class Board:
             os.close(descriptor)
 
     def mark(self, now_ns: int, activity: int, limit_ns: int = 0) -> None:
-        """A step or a phase begins or ends: what it did until now is history, `activity` begins."""
+        """A step or a phase begins or ends: what it did until now is history, `activity` begins. What is broken
+        off (by the activity `none`) took no time that teaches anything."""
         memory: mmap.mmap = self._memory  # type: ignore[attr-defined]
         was, since, _, count = _MARK.unpack_from(memory, _MARK_AT)
-        if since > 0:
+        if since > 0 and activity:
             place = _RING_AT + count % RING * _WORD.size
             _WORD.pack_into(memory, place, was << 55 | min(now_ns - since, _GAP_MAX))
             count += 1

@@ -146,7 +146,7 @@ def _blame(m: Machine, job: Job, found: Sequence[Standing], named: Sequence[int]
     level = min(job.failures_seen.get(f"{Cause.HUNG}@{first.step}", 0), len(_LEVELS) - 1)
     hit = _LEVELS[level](job, named)
     stood = f"rank {first.rank} hung {arrivals.told(first)}"
-    again = f" (again at step {first.step}: more of them are replaced)" if level > 0 and hit else ""
+    again = f" ({_AGAIN[level]})" if _AGAIN[level] and hit else ""
     message = f"{arrivals.told(first)}: {reason}{again}" if named else f"all ranks hung: {reason}{again}"
     m.emit(fx.StacksKept(job.name, job.number, first.step, f"{stood}: {reason}", tuple(found)))
     trace = _trace(found, named)
@@ -156,9 +156,10 @@ def _blame(m: Machine, job: Job, found: Sequence[Standing], named: Sequence[int]
         m.touch(job)
         return
     for member in hit:
-        own = next((s for s in found if s.member == member.name), first)
-        words = f"hung {message}" if member.rank in named or not named else f"replaced with it: {stood}"
-        failure = Failure(Cause.HUNG, words, step=first.step, traceback=trace, age_s=own.since_s)
+        guilty = member.rank in named or not named
+        words = f"hung {message}" if guilty else f"replaced with it: {stood}"
+        age_s = first.since_s if guilty else 0.0
+        failure = Failure(Cause.HUNG, words, step=first.step, traceback=trace, age_s=age_s)
         members.bury(m, job, member, failure)
         members.kill(m, job, member, words)
 
@@ -190,3 +191,5 @@ _LEVELS: tuple[Callable[[Job, Sequence[int]], list[Member]], ...] = (
     _all,
 )
 """Who is replaced when it hangs at this step for the first time, the second, ... Nobody: all re-form."""
+
+_AGAIN = ("", "again at this step", "again at this step: its node's ranks with it", "again: all ranks")

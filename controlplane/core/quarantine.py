@@ -31,6 +31,9 @@ WEIGHTS: dict[Cause, float] = {
     Cause.BROKEN: 0.0,  # suspicion of nobody in particular
     Cause.LAUNCH_FAILED: 0.5,
     Cause.CUT: 1.0,
+    Cause.HUNG: 0.3,  # mostly the script's own doing
+    Cause.FAULT: 0.0,
+    Cause.RESIZED: 0.0,
 }
 """How much one failure says about its node."""
 

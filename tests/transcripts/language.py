@@ -20,6 +20,9 @@ ask STEP [request=r] [on=NODE]                      every seat's script wants a 
 found ID[,ID ...] [digest= bytes= shards=]                these checkpoints were found whole on a storage
 keep NODE MEMBER step= gen= [shard= rank=]          a node keeps a copy of that member's snapshot from now on
 brought [REASON] [on=NODE] [because=rot]            every Load and Fetch not answered yet is done, or not
+stalled [RANK ...] [s=]                             these ranks (all) are past their deadlines
+stood RANK:SEQUENCE ... [late=RANKS] [doingRANK=]   nodes answer CollectStacks; late: past their time
+fault STEP REASON [on=MEMBER kind= rollback=no gen=]   a script finds its numbers wrong
 wait SECONDS                                        time passes, with a Tick at every deadline
 live SECONDS [NODE ...]                             the same, while every node beats but those named
 probed NODE=yes|REASON ...                          answers to the newest probes
@@ -52,7 +55,7 @@ from controlplane.core.model import (
     Role,
 )
 from tests.sim.etcd import Etcd
-from tests.transcripts import restores, saves, troubles
+from tests.transcripts import hangs, restores, saves, troubles
 from tests.transcripts.show import show
 
 if TYPE_CHECKING:
@@ -68,6 +71,7 @@ STATUS_FIELDS = {
     "former": "former_step",
     "formergen": "former_generation",
     "bytes": "state_bytes",
+    "stalled": "stalled_s",
 }
 FAILURE_FIELDS = ("cause", "exception", "traceback", "code", "signal", "age", "message")
 
@@ -155,6 +159,8 @@ class Play:
                     keep_last=int(named.get("keep_last", 0)),
                     keep_every=int(named.get("keep_every", 0)),
                     scrub_every_s=float(named.get("scrub_s", 0)),
+                    on_nan=named.get("on_nan", "rollback"),
+                    nan_skip_window=int(named.get("skip", 0)),
                     replica_nodes=int(named.get("replica", 1)),
                 )
             )
@@ -330,6 +336,9 @@ COMMANDS: dict[str, Callable[[Play, list[str], dict[str, str]], None]] = {
     "ask": saves.ask,
     "found": saves.found,
     "published": saves.published,
+    "stalled": hangs.stalled,
+    "stood": hangs.stood,
+    "fault": hangs.fault,
     "loaded": restores.loaded,
     "keep": restores.keep,
     "brought": restores.brought,

@@ -36,9 +36,11 @@ def _store(e: fx.Store) -> str:
         parts.append(f"resume={resume.tier}:{resume.step} from rank {resume.rank} ({resume.reason})")
         parts += [f"source={_source(source)}" for source in resume.sources]
         parts += ["reshard"] if resume.reshard else []
+        parts += [f"skip={window.first}-{window.end - 1}" for window in resume.skip]
     if e.state is not None:
         parts.append(f"state={e.state.phase}")
         parts += [f"seen={key}x{times}" for key, times in e.state.failures_seen]
+        parts += [f"distrust={fault.step}@{fault.generation}" for fault in e.state.faults]
     if e.checkpoint is not None:
         c = e.checkpoint
         parts.append(f"checkpoint={c.id} published={c.published}" + (f" bad={c.bad!r}" if c.bad else ""))

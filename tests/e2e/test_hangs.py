@@ -1,0 +1,123 @@
+"""Ranks that hang, for real: each is named with where it stands, it alone is replaced, and no bit is lost."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from tests.e2e.cli_running import Run, running
+
+STEPS = 40
+HANGING = """
+import ctypes, hashlib, json, os, pathlib, signal, sys, time
+import torch
+from agent.sdk import Session
+
+folder, hang = pathlib.Path(sys.argv[1]), HANG
+torch.set_num_threads(1)
+session = Session()
+torch.manual_seed(1)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+session.track(model=model, optimizer=optimizer)
+data = torch.randn(64, 8, generator=torch.Generator().manual_seed(7))
+
+
+def once(name):
+    try:
+        os.close(os.open(folder / f"did.{name}", os.O_CREAT | os.O_EXCL))
+        return True
+    except FileExistsError:
+        return False
+
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        return data[index]
+
+
+def sleeps_in_python():
+    time.sleep(1000)
+
+
+def holds_the_lock():
+    lock = ctypes.create_string_buffer(64)
+    take = ctypes.PyDLL(None).pthread_mutex_lock
+    take(lock), take(lock)
+
+
+def loader_is_dead():
+    loader = iter(torch.utils.data.DataLoader(Slow(), num_workers=1, prefetch_factor=1))
+    next(loader)
+    for worker in loader._workers:
+        os.kill(worker.pid, signal.SIGSTOP)
+    for _ in loader:
+        pass
+
+
+@session.elastic
+def train():
+    wrapped = session.ddp(model)
+    for step in session.steps(40):
+        time.sleep(0.02)
+        if hang and step == 8 and session.rank == 1 and once("python"):
+            sleeps_in_python()
+        if hang and step == 16 and session.rank == 2 and once("lock"):
+            holds_the_lock()
+        if hang and step == 24 and session.rank == 3 and once("loader"):
+            loader_is_dead()
+        if hang and step == 32 and session.rank == 0 and once("evaluate"):
+            with session.phase("evaluate"):
+                time.sleep(3 * 1.5)
+        optimizer.zero_grad()
+        loss = wrapped(data[session.sample_indices(64, 8, seed=3)]).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+    found = hashlib.sha256()
+    for value in model.state_dict().values():
+        found.update(value.numpy().tobytes())
+    return found.hexdigest()
+
+
+digest = train()
+(folder / f"result.{session.rank}").write_text(json.dumps({"digest": digest, "pid": os.getpid()}))
+session.close()
+"""
+FLAGS = ("--nnodes", "2", "--nproc-per-node", "2", "--spares", "1", "--snapshot-every", "5")
+PACE = ("--hang-floor-s", "1.5", "--hang-first-s", "20", "--process-timeout-s", "2")
+
+
+def digests(run: Run) -> set[str]:
+    found: list[dict[str, Any]] = [json.loads((run.folder / f"result.{r}").read_text()) for r in range(4)]
+    return {one["digest"] for one in found}
+
+
+def undisturbed() -> str:
+    with running(*FLAGS, script=HANGING.replace("HANG", "False")) as run:
+        assert run.end() == 0, run.output
+        assert not run.journal("Judged"), run.output
+        (digest,) = digests(run)
+        return digest
+
+
+def test_each_hung_rank_is_named_and_it_alone_is_replaced() -> None:
+    with running(*FLAGS, *PACE, script=HANGING.replace("HANG", "True")) as run:
+        assert run.end(110) == 0, run.output
+        judged = [(one["verdict"], one["plan"]) for one in run.journal("Judged")]
+        told = {verdict["ranks"][0]: verdict for verdict, _ in judged}
+        assert [verdict["ranks"] for verdict, _ in judged] == [[1], [2], [3]], run.output
+        assert told[1]["cause"] == told[3]["cause"] == "hung", run.output
+        assert re.search(r"step 8.*sleeps_in_python \(script\.py:\d+\)", told[1]["evidence"][0])
+        assert "3 ranks" in told[1]["evidence"][0] or "ranks 0, 2, 3 wait" in told[1]["evidence"][0]
+        assert told[2]["cause"] == "silent"
+        assert re.search(r"holds_the_lock \(script\.py:\d+\)", told[2]["evidence"][0])
+        assert "loader_is_dead" in told[3]["evidence"][0]
+        assert (digests(run)) == {undisturbed()}
+        stacks = sorted(path.name for path in (run.layout.state / "stacks").glob("*.txt"))
+        assert len(stacks) == 2, stacks
+        whole = (run.layout.state / "stacks" / stacks[0]).read_text()
+        assert whole.count("======== rank") == 4 and "sleeps_in_python" in whole
