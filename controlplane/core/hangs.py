@@ -5,6 +5,7 @@ another one. Whom they wait for is replaced once it is past its own deadline, to
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -119,11 +120,11 @@ def _judge(m: Machine, job: Job, look: Look, stalled: tuple[str, ...]) -> None:
 
 
 def _standings(job: Job, look: Look) -> list[Standing]:
-    """Of every seat that has not done its work: as its node said, else as its status tells."""
+    """Of every seat that has not done its work: as its node said, else as its status tells. Who was found
+    late after its node had answered is late."""
     told = {s.member: s for ranks in look.answers.values() for s in ranks}
-    return [
-        told.get(mb.name) or _from_status(mb) for mb in job.seated() if not mb.done and mb.status is not None
-    ]
+    found = [told.get(mb.name) or _from_status(mb) for mb in job.seated() if not mb.done and mb.status]
+    return [dataclasses.replace(s, stalled=s.stalled or s.member in job.stalled) for s in found]
 
 
 def _from_status(member: Member) -> Standing:

@@ -12,6 +12,7 @@ from controlplane.core.model import (
     Failure,
     MemberPhase,
 )
+from tests.sim.hanging import collect
 from tests.sim.parting import look
 from tests.sim.ranks import IN_GROUP, Rank
 from tests.sim.restores import RESTORE_ORDERS, Kept, push
@@ -300,6 +301,7 @@ ORDERS: dict[type[Any], Callable[[Agent, Any], None]] = {
     fx.Drained: Agent.drained,
     fx.CheckpointTold: Agent.told,
     fx.LookAtPeers: look,
+    fx.CollectStacks: collect,
     **RESTORE_ORDERS,
     **SAVE_ORDERS,
 }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from controlplane.core import events as ev
 from controlplane.core.model import Cause, Failure, MemberPhase
 from tests.sim.frozen import freeze
+from tests.sim.hanging import hang
 from tests.sim.parting import mute, part
 
 if TYPE_CHECKING:
@@ -182,6 +183,7 @@ FAULTS: dict[str, Callable[[World], None]] = {
     "kill": kill,
     "kill_node": kill_node,
     "stop": stop,
+    "hang": hang,
     "wedge": wedge,
     "agent_restart": agent_restart,
     "node_restart": node_restart,

@@ -52,6 +52,8 @@ class Rank:
     void: int = NO_STEP
     failure: Failure | None = None
     stopped: bool = False  # SIGSTOP: silent
+    hung_in: int = 0  # the generation in which it gets no further
+    stalled_in: int = 0  # the generation in which its agent found it past its deadline
     wedged: bool = False  # does not come when it is called
     script: bool = False  # runs the script (or is about to)
     plain_left: int = 0
@@ -62,6 +64,16 @@ class Rank:
     def alive(self) -> bool:
         """The process is there."""
         return self.phase is not MemberPhase.EXITED
+
+    @property
+    def hung(self) -> bool:
+        """It gets no further in its generation."""
+        return 0 < self.hung_in == self.generation and self.phase is MemberPhase.RUNNING
+
+    @property
+    def stalled(self) -> bool:
+        """Its agent says that it gets no further."""
+        return 0 < self.stalled_in == self.generation and self.phase is MemberPhase.RUNNING
 
     @property
     def word(self) -> str:
@@ -105,6 +117,7 @@ class Rank:
             shard=self.word if known else silent,
             failure=self.failure,
             state_bytes=self.agent.world.state_bytes,
+            stalled_s=3.0 if self.stalled else 0.0,
         )
 
     def finish(self) -> None:
@@ -194,6 +207,9 @@ class Group:
                 rank.agent.leave_group(rank)
         if not self.whole or any(r.phase is not MemberPhase.RUNNING for r in self.members.values()):
             self._break()
+            return
+        if any(rank.hung for rank in self.members.values()):
+            self.world.clock.after(self.world.step_s, self._step)
             return
         self.world.safety.stepped(self)
         for rank in self.members.values():
