@@ -106,6 +106,7 @@ class Link:
         self._kept: collections.deque[events.Event] = collections.deque(maxlen=_OUTBOX_MAX)
         self._said: collections.deque[tuple[float, events.Event]] = collections.deque(maxlen=_OUTBOX_MAX)
         self.up = False
+        self.absent: Callable[[str], None] = _nobody_asks
         self.beats = 0
         self.welcomes = 0
 
@@ -124,6 +125,8 @@ class Link:
             try:
                 await self._converse(target)
             except _Moved as moved:
+                if not moved.leader:
+                    self.absent(target)
                 leader = moved.leader if moved.leader != target else ""
                 log.info("%s: %s", target, moved)
             except LinkRefused as refused:
@@ -133,6 +136,8 @@ class Link:
                     raise
             except _BROKEN as error:
                 log.warning("no stream with %s: %s", target, _reason(error))
+                if "Connection refused" in _reason(error):
+                    self.absent(target)
             if self.welcomes > before:
                 pause_s, refusals = _BACKOFF_S[0], 0
             if not leader:
@@ -248,6 +253,10 @@ class Link:
             _refuse(order)
         elif not isinstance(order, codec.Welcome):
             self._peer.order(order)
+
+
+def _nobody_asks(coordinator: str) -> None:
+    """Nobody wants to know that this coordinator does not lead."""
 
 
 def _refuse(answer: codec.Refused) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -12,6 +13,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent import fencing
 from agent.launch_client import LauncherError
 from agent.link import LinkRefused
 from agent.metrics import MetricsServer
@@ -19,6 +21,7 @@ from agent.node import Node
 from agent.paths import FolderLock, Paths
 from agent.ports import route_address
 from agent.sensors import found_sensors, slots_here
+from controlplane.core.events import NodeLeaving
 from controlplane.settings import SettingsError, check_agent
 
 if TYPE_CHECKING:
@@ -55,19 +58,25 @@ class _Shell:
         self._node = node
         self._stop = asyncio.Event()
         self._failure = ""
+        self._leaving: asyncio.Task[None] | None = None
         self._metrics: MetricsServer | None = None
 
     async def run(self) -> int:
         """From the first to the last."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
+        loop.add_signal_handler(signal.SIGTERM, self._leave)
+        loop.add_signal_handler(signal.SIGINT, self._stop.set)
         tasks: list[asyncio.Task[None]] = []
         try:
             if not await self._opened():
                 return 0
             sensors = found_sensors(self._node.paths.run)
-            works = [self._node.link.run(), self._node.launcher.run(self._node.exits.lost)]
+            fence = self._fence(loop)
+            works = [
+                self._node.link.run(),
+                fencing.watch(self._node, fence),
+                self._node.launcher.run(self._node.exits.lost),
+            ]
             works += [self._sense(sensor) for sensor in sensors]
             works.append(self._node.stalls.run())
             tasks = [asyncio.create_task(self._guard(work)) for work in works]
@@ -95,6 +104,31 @@ class _Shell:
             return False
         await opening
         return True
+
+    def _fence(self, loop: asyncio.AbstractEventLoop) -> fencing.Fence:
+        node = self._node
+        coordinators = node.settings.coordinator.split(",")
+        fence = fencing.Fence(coordinators, node.settings.fence_after_s, loop.time())
+        node.link.absent = lambda name: fence.absent(name, loop.time())
+        return fence
+
+    def _leave(self) -> None:
+        """SIGTERM: the node goes away. Its ranks have a while to go elsewhere first, where anybody can see to
+        that; told again, the agent ends at once."""
+        node, grace_s = self._node, self._node.settings.drain_grace_s
+        trains = any(member.alive and member.status.elastic for member in node.members)
+        if self._leaving or not (grace_s and node.link.up and trains):
+            self._stop.set()
+            return
+        log.info("SIGTERM: the ranks have %.0f s to go elsewhere", grace_s)
+        node.tell(NodeLeaving(node.name, node.incarnation, "its agent was told to end", grace_s))
+        self._leaving = asyncio.ensure_future(self._await_drained(grace_s))
+
+    async def _await_drained(self, grace_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                await self._node.drained.wait()
+        self._stop.set()
 
     async def _open(self) -> None:
         node = self._node
@@ -151,6 +185,8 @@ class _Shell:
 
     async def _close(self, tasks: list[asyncio.Task[None]]) -> None:
         node = self._node
+        if self._leaving is not None:
+            self._leaving.cancel()
         node.stop_judging()
         await node.launcher.end()
         for task in tasks:

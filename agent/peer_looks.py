@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from typing import TYPE_CHECKING
 
 from controlplane.core import events
@@ -80,7 +81,9 @@ async def dial(address: str, timeout_s: float) -> str:
             _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     except TimeoutError:
         return f"no answer within {timeout_s:g} s"
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        return os.strerror(error.errno) if error.errno else str(error)
+    except ValueError as error:
         return str(error)
     writer.close()
     return ""

@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane import contradictions
+
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 """What names of clusters, nodes and jobs look like."""
 
@@ -131,6 +133,18 @@ class CoordinatorSettings(EtcdSettings, TlsSettings):
     join_grace_s: float = setting(
         10.0, "with the minimum of nodes there, wait so long for more", unit="s", minimum=0
     )
+    shrink_after_s: float = setting(
+        5.0,
+        "a job waits so long for a lost node, or another, before it goes on with fewer",
+        unit="s",
+        minimum=0,
+    )
+    grow_after_s: float = setting(
+        10.0, "a node must have stood for so long before a job grows onto it", unit="s", minimum=0
+    )
+    resize_every_s: float = setting(
+        30.0, "planned changes of a job's places are so far apart", unit="s", minimum=0
+    )
     launch_timeout_s: float = setting(
         120.0, "a launcher that has not started a process within this is silent", unit="s", minimum=1
     )
@@ -194,11 +208,24 @@ class AgentSettings(CallerSettings):
         "a rank without progress for so many times as long as its steps usually take is hung; 0: never",
         minimum=0,
     )
+    fence_after_s: float = setting(
+        120.0,
+        "ranks stop when no coordinator could be heard for so long, and none was found to be down: another "
+        "node may have their seats by then; 0: never",
+        unit="s",
+        minimum=0,
+    )
     orphan_timeout_s: float = setting(
         60.0, "a launcher without an agent for so long ends its ranks", unit="s", minimum=1
     )
     own_launcher: bool = setting(
         True, "start a launcher when none runs; off where `holdfast exec` is it, in a container of its own"
+    )
+    drain_grace_s: float = setting(
+        20.0,
+        "after SIGTERM, ranks have so long to go elsewhere before the node ends; 0: it ends at once",
+        unit="s",
+        minimum=0,
     )
     show_output: bool = setting(True, "copy the ranks' output to standard output, prefixed")
     show_tracebacks: bool = setting(
@@ -245,9 +272,15 @@ def check_coordinator(settings: CoordinatorSettings) -> None:
     check_name("cluster", settings.cluster)
     check_exposed("--listen", settings.listen.rpartition(":")[0], settings)
     _check_tls(settings, settings.tokens)
-    _ordered(settings, "stop_timeout_s", "form_timeout_s")
-    _ordered(settings, "lease_ttl_s", "node_timeout_s")
-    _ordered(settings, "retry_s", "stop_timeout_s")
+    _agree(contradictions.COORDINATOR, settings)
+    if settings.mass_loss_ratio > 1:
+        raise SettingsError(
+            f"--mass-loss-ratio {settings.mass_loss_ratio} is no part of the nodes: give 0 to 1 (1: never)"
+        )
+    if settings.alert_webhook and not settings.alert_webhook.startswith(("http://", "https://")):
+        raise SettingsError(
+            f"--alert-webhook {settings.alert_webhook!r} is no URL: give one that begins with http:// or https://"
+        )
 
 
 def check_agent(settings: AgentSettings) -> None:
@@ -266,7 +299,7 @@ def check_agent(settings: AgentSettings) -> None:
             f"give {_PEER_RATE_MIN} or more, or 0 for no limit"
         )
     _check_tls(settings)
-    _ordered(settings, "beat_interval_s", "process_timeout_s")
+    _agree(contradictions.AGENT, settings)
 
 
 def is_loopback(host: str) -> bool:
@@ -305,9 +338,7 @@ def _check_listen(flag: str, value: str) -> None:
         raise SettingsError(f"{flag} {value!r} is no host:port: give one such as 0.0.0.0:0")
 
 
-def _ordered(settings: Any, low: str, high: str) -> None:
-    if getattr(settings, low) >= getattr(settings, high):
-        flags = [f"--{name.replace('_', '-')} {getattr(settings, name)}" for name in (low, high)]
-        raise SettingsError(
-            f"{flags[0]} must be less than {flags[1]}: timeouts that race each other kill jobs"
-        )
+def _agree(rules: tuple[contradictions.Rule, ...], settings: Any) -> None:
+    reason = contradictions.contradiction(rules, settings)
+    if reason:
+        raise SettingsError(f"{reason} (timeouts that race each other kill jobs)")

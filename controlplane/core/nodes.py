@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from controlplane import contradictions
 from controlplane.core import braking, draining, marks, members, quarantine, standing
 from controlplane.core import effects as fx
 from controlplane.core.machine import Node
@@ -75,6 +76,9 @@ def _refusal(m: Machine, node: Node, event: ev.NodeJoined) -> tuple[str, bool] |
             "give this agent a name of its own with --node",
             True,
         )
+    reason = contradictions.disagreement(event, m.settings)
+    if reason:
+        return reason, False
     if event.incarnation < node.incarnation and node.state != "lost":
         return (
             f"incarnation {event.incarnation} of node {node.name} is older than {node.incarnation}: "

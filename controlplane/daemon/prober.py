@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from typing import TYPE_CHECKING
 
 from controlplane.core.events import ProbeAnswered
@@ -60,8 +61,9 @@ async def knock(address: str, tries: int = TRIES, try_s: float = TRY_S) -> str:
         except TimeoutError:
             trouble = f"{address}: no answer within {try_s:g} s, {tries} times"
         except (OSError, ValueError, OverflowError) as error:
-            trouble = f"{address}: {error}"
-            if getattr(error, "errno", None) == errno.ECONNREFUSED:
+            number = getattr(error, "errno", None)
+            trouble = f"{address}: {os.strerror(number) if number else error}"
+            if number == errno.ECONNREFUSED:
                 break  # the host answers, and nobody listens there: trying again says the same
             await asyncio.sleep(try_s / 4)
         else:

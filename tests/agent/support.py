@@ -284,6 +284,7 @@ class AgentProcess:
             "address_file": str(base / "agent.json"),
             "beat_interval_s": 0.2,
             "process_timeout_s": 2.0,
+            "device_timeout_s": 2 * float(settings.get("process_timeout_s", 2.0)),
             **settings,
         }
         (base / "shm").mkdir(exist_ok=True)

@@ -1,0 +1,77 @@
+"""Timeouts that race each other kill jobs: which must be shorter than which, and why, as a table.
+
+Each daemon holds its own settings against it at its start; the leader holds an agent's against its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`low` must be less than `high`, both names of settings in s; a `high` of 0 may mean off."""
+
+    low: str
+    high: str
+    why: str
+    may_be_off: bool = False
+
+
+COORDINATOR = (
+    Rule("retry_s", "stop_timeout_s", "an order is said again before its member is killed"),
+    Rule("stop_timeout_s", "form_timeout_s", "forming restores state, stopping does not"),
+    Rule("lease_ttl_s", "node_timeout_s", "a new leader must be there before nodes are given up for silence"),
+    Rule("retry_s", "node_timeout_s", "nodes are not given up for one lost order"),
+    Rule("retry_s", "launch_timeout_s", "a launch is repeated before its launcher counts as silent"),
+)
+AGENT = (
+    Rule("beat_interval_s", "process_timeout_s", "one late beat is not a death"),
+    Rule("process_timeout_s", "device_timeout_s", "a dead process is judged before its device"),
+    Rule("process_timeout_s", "orphan_timeout_s", "a new agent must be able to adopt its ranks"),
+    Rule("device_timeout_s", "fence_after_s", "judge by sensors before fencing for silence", may_be_off=True),
+)
+BOTH = (
+    Rule("process_timeout_s", "node_timeout_s", "a dead process is judged before its node"),
+    Rule("process_timeout_s", "broken_grace_s", "a silent peer would be taken for a broken wire"),
+    Rule("node_timeout_s", "orphan_timeout_s", "an agent that died and came back in time finds its ranks"),
+    Rule("node_timeout_s", "fence_after_s", "a node stops its ranks after it is given up", may_be_off=True),
+)
+"""What an agent tells in its hello, against the coordinator's own."""
+
+
+def contradiction(rules: Sequence[Rule], *holders: Any) -> str:
+    """The first rule that these settings break, with both flags and the mend; "" when none. A setting is
+    taken from the first of `holders` that has it; one of 0 in an agent's hello was not told."""
+    for rule in rules:
+        low, high = (_value(name, holders) for name in (rule.low, rule.high))
+        told = low is not None and high is not None and (high > 0 or not rule.may_be_off)
+        if told and low >= high:
+            return (
+                f"{_flag(rule.low)} {low:g} must be less than {_flag(rule.high)} {high:g}: {rule.why}; lower "
+                f"the one or raise the other"
+            )
+    return ""
+
+
+def disagreement(hello: Any, settings: Any) -> str:
+    """Why an agent with these timeouts cannot work with this coordinator; "" when it can."""
+    told = {name: getattr(hello, name) for name in ("process_timeout_s", "fence_after_s", "orphan_timeout_s")}
+    told = {name: value for name, value in told.items() if value > 0}
+    reason = contradiction([rule for rule in BOTH if {rule.low, rule.high} & told.keys()], told, settings)
+    return f"the agent's timeouts contradict this coordinator's: {reason}" if reason else ""
+
+
+def _value(name: str, holders: Sequence[Any]) -> float | None:
+    for holder in holders:
+        value = holder.get(name) if isinstance(holder, dict) else getattr(holder, name, None)
+        if value is not None:
+            return float(value)
+    return None
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
