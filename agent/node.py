@@ -113,6 +113,9 @@ class Node:
             domain=self.settings.domain,
             peer=self.peers.address,
             copies=self.peers.copies(),
+            process_timeout_s=self.settings.process_timeout_s,
+            fence_after_s=self.settings.fence_after_s,
+            orphan_timeout_s=self.settings.orphan_timeout_s,
         )
 
     def tell(self, event: events.Event) -> None:
