@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint alerts proto proto-check clean
+.PHONY: demo test lint alerts helm proto proto-check clean
 demo: $(STAMP)
 	$(BIN)/holdfast demo
 
@@ -20,6 +20,11 @@ lint: $(STAMP) proto-check
 # Kills ranks and waits for the alert, through a real Prometheus and Alertmanager (apt-get install both); a minute.
 alerts: $(STAMP)
 	$(BIN)/python -m tests.monitoring.live
+
+# The chart: its README and schema are fresh, it is linted, rendered, and checked against Kubernetes' schemas.
+helm: $(STAMP)
+	$(BIN)/python helm/generate.py --check
+	$(BIN)/python -m pytest -q tests/helm
 
 proto: $(STAMP)
 	$(BIN)/python proto/generate.py

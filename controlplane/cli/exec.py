@@ -62,7 +62,10 @@ def _parser() -> Parser:
     parser.add_argument("--cluster", default=cluster, metavar="NAME", help="the agent's --cluster")
     parser.add_argument("--node", default=node, metavar="NAME", help="the agent's --node")
     parser.add_argument(
-        "--job", default="", metavar="NAME", help="end with this job: 0 finished, 41 failed (default: serve on)"
+        "--job",
+        default="",
+        metavar="NAME",
+        help="end with this job: 0 finished, 41 failed (default: serve on)",
     )
     parser.add_argument(
         "--grace-s",
@@ -125,7 +128,9 @@ def copy(folder: Path) -> int:
         shim.write_text(_SHIM)
         shim.chmod(0o755)
     except OSError as error:
-        raise CliError(f"cannot copy to {folder}: {error.strerror or error}; give a writable --copy-to") from error
+        raise CliError(
+            f"cannot copy to {folder}: {error.strerror or error}; give a writable --copy-to"
+        ) from error
     print(f"the launcher is in {shim}")
     return OK
 

@@ -1,4 +1,4 @@
-"""One pod as processes: an agent, and beside it `holdfast exec` as copied into an image without our packages."""
+"""One pod as processes: an agent, and beside it `holdfast exec` copied into an image without our packages."""
 
 from __future__ import annotations
 
@@ -41,6 +41,16 @@ def image(folder: Path, packages: Path | None = None) -> Path:
     return folder / "bin" / "python"
 
 
+def ended(words: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run this to its end, whatever that is."""
+    return subprocess.run(words, check=False, text=True, capture_output=True, timeout=DEADLINE_S, **options)
+
+
+def copied(folder: Path) -> int:
+    """Put the launcher into this folder, as the pod's first container does."""
+    return ended([*HOLDFAST, "exec", "--copy-to", str(folder)]).returncode
+
+
 class Pod:
     """The processes of one node; each container has an environment of its own."""
 
@@ -70,7 +80,7 @@ class Pod:
     def submit(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Give the job to the coordinator and stay until it ends."""
         flags = ["submit", "--coordinator", self.coordinator, "--cwd", ".", "--wait", "--rdzv-id", "job"]
-        return subprocess.run([*HOLDFAST, *flags, *words], text=True, capture_output=True, timeout=DEADLINE_S)
+        return ended([*HOLDFAST, *flags, *words])
 
     def said(self) -> str:
         """The logs of both containers, for a test that fails."""
@@ -95,21 +105,25 @@ class Pod:
                     process.wait()
 
 
+def _start_coordinator(folder: Path, etcd: str) -> subprocess.Popen[bytes]:
+    words = ["coordinator", f"--etcd={etcd}", "--etcd-private", "--cluster=c", "--metrics="]
+    words += ["--listen=127.0.0.1:0", f"--address-file={folder / 'coordinator.json'}", "--join-grace-s=0"]
+    with (folder / "coordinator.log").open("wb") as log:
+        return subprocess.Popen([*HOLDFAST, *words], stdout=log, stderr=log)
+
+
 @asynccontextmanager
 async def pod(packages: Path | None = None) -> AsyncIterator[Pod]:
     """A coordinator with its etcd, and a pod whose containers are not started yet."""
     folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
     async with PrivateEtcd(folder / "etcd") as etcd:
         address = folder / "coordinator.json"
-        words = ["coordinator", f"--etcd={etcd.endpoint}", "--etcd-private", "--cluster=c", "--metrics="]
-        words += ["--listen=127.0.0.1:0", f"--address-file={address}", "--join-grace-s=0"]
-        with (folder / "coordinator.log").open("wb") as log:
-            coordinator = subprocess.Popen([*HOLDFAST, *words], stdout=log, stderr=log)
+        coordinator = _start_coordinator(folder, etcd.endpoint)
         made = None
         try:
             until(address.exists, (folder / "coordinator.log").read_text)
             python = image(folder / "image", packages)
-            subprocess.run([*HOLDFAST, "exec", "--copy-to", str(folder / "copy")], check=True)
+            assert copied(folder / "copy") == 0
             made = Pod(folder, python, json.loads(address.read_text())["listen"])
             yield made
         finally:

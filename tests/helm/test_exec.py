@@ -6,14 +6,17 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import sysconfig
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helm.pod import HOLDFAST, Pod, pod, until
+from tests.helm.pod import HOLDFAST, Pod, copied, ended, pod, until
+
+if TYPE_CHECKING:
+    import subprocess
 
 SCRIPT = """
 import json, os, pathlib, sys
@@ -121,7 +124,7 @@ async def test_sigterm_of_the_trainer_has_the_agent_leave_first() -> None:
 
 def _stop(node: Pod) -> subprocess.CompletedProcess[str]:
     words = [*HOLDFAST, "stop", "--coordinator", node.coordinator, "job"]
-    return subprocess.run(words, text=True, capture_output=True, timeout=30)
+    return ended(words)
 
 
 async def test_an_agent_that_waits_for_a_launcher_ends_when_told() -> None:
@@ -152,20 +155,20 @@ def _catches_sigterm(pid: int) -> bool:
 )
 def test_what_cannot_be_is_said_with_the_mend(words: list[str], said: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        ended = subprocess.run([*HOLDFAST, *words], text=True, capture_output=True, cwd=folder, timeout=30)
-        assert ended.returncode != 0
-        assert said in ended.stderr
+        refused = ended([*HOLDFAST, *words], cwd=folder)
+        assert refused.returncode != 0
+        assert said in refused.stderr
 
 
 def test_an_image_without_python_is_told_so() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        subprocess.run([*HOLDFAST, "exec", "--copy-to", str(folder)], check=True, timeout=30)
+        assert copied(folder) == 0
         env = {"PATH": "/nowhere", "HOLDFAST_PYTHON": "/no/python"}
         shim = ["/bin/sh", str(folder / "bin/holdfast"), "exec", "--", "python", "x.py"]
         (folder / "tools").mkdir()
         os.symlink("/usr/bin/dirname", folder / "tools/dirname")
         env["PATH"] = str(folder / "tools")
-        ended = subprocess.run(shim, text=True, capture_output=True, env=env, timeout=30)
-        assert ended.returncode == 127
-        assert "HOLDFAST_PYTHON" in ended.stderr
+        refused = ended(shim, env=env)
+        assert refused.returncode == 127
+        assert "HOLDFAST_PYTHON" in refused.stderr

@@ -1,0 +1,383 @@
+{{- /*
+The objects of one training job. `holdfast kubernetes render` prints the same (controlplane/cli/kube_job.py);
+a test renders both and compares. Called with a dict: job (its name), v (its whole values), c (what it takes of
+the release: cluster, image, imagePullPolicy, imagePullSecrets, coordinators).
+*/ -}}
+
+{{- define "holdfast.job.labels" -}}
+app.kubernetes.io/name: holdfast
+app.kubernetes.io/component: {{ .component }}
+holdfast.dev/job: {{ .job }}
+{{- end -}}
+
+{{- define "holdfast.job.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: {{ int64 .v.runAsUser }}
+runAsGroup: {{ int64 .v.runAsUser }}
+fsGroup: {{ int64 .v.runAsUser }}
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{- define "holdfast.job.coordinators" -}}
+{{- if .v.coordinators }}{{ join "," .v.coordinators }}{{ else }}{{ .c.coordinators }}{{ end -}}
+{{- end -}}
+
+{{- define "holdfast.job.credentials" -}}
+{{- with .v.storage.secretName }}
+envFrom:
+  - secretRef:
+      name: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{- define "holdfast.job.checkpointMount" -}}
+{{- if .v.storage.pvc.claimName }}
+- name: checkpoints
+  mountPath: {{ .v.storage.pvc.mountPath }}
+{{- end }}
+{{- end -}}
+
+{{- define "holdfast.job.pod" -}}
+metadata:
+  labels: {{- include "holdfast.job.labels" (dict "component" "trainer" "job" .job) | nindent 4 }}
+    {{- with .v.podLabels }}{{ toYaml . | nindent 4 }}{{ end }}
+  {{- with .v.podAnnotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  restartPolicy: {{ .restart }}
+  shareProcessNamespace: true
+  automountServiceAccountToken: false
+  terminationGracePeriodSeconds: {{ .v.terminationGracePeriodSeconds }}
+  securityContext: {{- include "holdfast.job.podSecurity" . | nindent 4 }}
+  {{- with .v.serviceAccountName }}
+  serviceAccountName: {{ . }}
+  {{- end }}
+  {{- with .v.priorityClassName }}
+  priorityClassName: {{ . }}
+  {{- end }}
+  {{- with .v.nodeSelector }}
+  nodeSelector: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .v.tolerations }}
+  tolerations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .v.affinity }}
+  affinity: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .c.imagePullSecrets }}
+  imagePullSecrets: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  initContainers:
+    # The launcher and the SDK, for an image that has neither.
+    - name: launcher
+      image: {{ .c.image }}
+      imagePullPolicy: {{ .c.imagePullPolicy }}
+      args: [exec, --copy-to=/holdfast]
+      securityContext: {{- include "holdfast.locked" . | nindent 8 }}
+      resources:
+        requests: {cpu: 100m, memory: 64Mi}
+        limits: {memory: 256Mi}
+      volumeMounts:
+        - name: launcher
+          mountPath: /holdfast
+    # A native sidecar: there before the trainer, ended after it, restarted beside it.
+    - name: agent
+      image: {{ .c.image }}
+      imagePullPolicy: {{ .c.imagePullPolicy }}
+      restartPolicy: Always
+      args:
+        - agent
+        - --cluster={{ .c.cluster }}
+        - --coordinator={{ include "holdfast.job.coordinators" . }}
+        - --node=$(POD_NAME)
+        - --address=$(POD_IP)
+        - --slots={{ .v.ranksPerNode }}
+        - --run-dir=/hf
+        - --shm-dir=/hf-shm
+        - --metrics=0.0.0.0:{{ .v.agent.metricsPort }}
+        - --no-own-launcher
+        {{- if .v.domainIsHost }}
+        - --domain=$(HOST_NAME)
+        {{- end }}
+        {{- include "holdfast.flags" .v.agent.settings | trim | nindent 8 }}
+      env:
+        - name: POD_NAME
+          valueFrom: {fieldRef: {fieldPath: metadata.name}}
+        - name: POD_IP
+          valueFrom: {fieldRef: {fieldPath: status.podIP}}
+        - name: HOST_NAME
+          valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+      {{- include "holdfast.job.credentials" . | nindent 6 }}
+      ports:
+        - name: agent-metrics
+          containerPort: {{ .v.agent.metricsPort }}
+      startupProbe:
+        httpGet: {path: /metrics, port: agent-metrics}
+        periodSeconds: 1
+        failureThreshold: 120
+      livenessProbe:
+        httpGet: {path: /metrics, port: agent-metrics}
+        periodSeconds: 10
+        timeoutSeconds: 5
+        failureThreshold: 6
+      securityContext: {{- include "holdfast.locked" . | nindent 8 }}
+      {{- $memory := printf "%dGi" (add (int .v.snapshotGi) (int .v.agent.memoryGi)) }}
+      resources:
+        requests: {cpu: {{ .v.agent.cpu | quote }}, memory: {{ $memory }}}
+        limits: {memory: {{ $memory }}}
+      volumeMounts:
+        - name: run
+          mountPath: /hf
+        - name: snapshots
+          mountPath: /hf-shm
+        - name: agent-tmp
+          mountPath: /tmp
+        {{- include "holdfast.job.checkpointMount" . | nindent 8 }}
+  containers:
+    - name: trainer
+      image: {{ .v.image }}
+      imagePullPolicy: {{ .v.imagePullPolicy }}
+      command:
+        - /holdfast/bin/holdfast
+        - exec
+        {{- if eq .restart "Never" }}
+        - --job={{ .job }}
+        {{- end }}
+        - --grace-s={{ sub (int .v.terminationGracePeriodSeconds) 10 }}
+        - --
+        {{- range .v.command }}
+        - {{ . | quote }}
+        {{- end }}
+      {{- with .v.workingDir }}
+      workingDir: {{ . }}
+      {{- end }}
+      env:
+        - name: HOLDFAST_NODE
+          valueFrom: {fieldRef: {fieldPath: metadata.name}}
+        - name: HOLDFAST_CLUSTER
+          value: {{ .c.cluster | quote }}
+        - name: HOLDFAST_RUN_DIR
+          value: /hf
+        - name: HOME
+          value: /tmp
+        {{- with .v.env }}{{ toYaml . | nindent 8 }}{{ end }}
+      {{- include "holdfast.job.credentials" . | nindent 6 }}
+      securityContext: {{- include "holdfast.locked" . | replace "readOnlyRootFilesystem: true" (printf "readOnlyRootFilesystem: %t" .v.readOnlyRootFilesystem) | nindent 8 }}
+      {{- with .v.resources }}
+      resources: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      volumeMounts:
+        - name: launcher
+          mountPath: /holdfast
+          readOnly: true
+        - name: run
+          mountPath: /hf
+        - name: snapshots
+          mountPath: /hf-shm
+        - name: shm
+          mountPath: /dev/shm
+        - name: tmp
+          mountPath: /tmp
+        {{- include "holdfast.job.checkpointMount" . | nindent 8 }}
+        {{- with .v.volumeMounts }}{{ toYaml . | nindent 8 }}{{ end }}
+  volumes:
+    - {name: launcher, emptyDir: {}}
+    - {name: run, emptyDir: {}}
+    - {name: agent-tmp, emptyDir: {}}
+    - {name: tmp, emptyDir: {}}
+    - name: snapshots
+      emptyDir: {medium: Memory, sizeLimit: {{ .v.snapshotGi }}Gi}
+    - name: shm
+      emptyDir: {medium: Memory, sizeLimit: {{ .v.shmGi }}Gi}
+    {{- with .v.storage.pvc.claimName }}
+    - name: checkpoints
+      persistentVolumeClaim: {claimName: {{ . }}}
+    {{- end }}
+    {{- with .v.volumes }}{{ toYaml . | nindent 4 }}{{ end }}
+{{- end -}}
+
+{{- /* Pods that are lost are replaced; a job that failed for good (41) is not begun again. */ -}}
+{{- define "holdfast.job.indexed" -}}
+{{- $count := add (int .v.nodes) (int .v.spareNodes) }}
+completionMode: Indexed
+completions: {{ $count }}
+parallelism: {{ $count }}
+backoffLimit: 1000000
+podFailurePolicy:
+  rules:
+    - action: FailJob
+      onExitCodes: {containerName: trainer, operator: In, values: [41]}
+template: {{- include "holdfast.job.pod" (merge (dict "restart" "Never") .) | nindent 2 }}
+{{- end -}}
+
+{{- define "holdfast.job.submit" -}}
+backoffLimit: 1000
+podFailurePolicy:
+  rules:
+    - action: FailJob
+      onExitCodes: {containerName: submit, operator: In, values: [1]}
+template:
+  metadata:
+    labels: {{- include "holdfast.job.labels" (dict "component" "submit" "job" .job) | nindent 6 }}
+  spec:
+    restartPolicy: Never
+    automountServiceAccountToken: false
+    securityContext: {{- include "holdfast.job.podSecurity" . | nindent 6 }}
+    {{- with .c.imagePullSecrets }}
+    imagePullSecrets: {{- toYaml . | nindent 6 }}
+    {{- end }}
+    containers:
+      - name: submit
+        image: {{ .c.image }}
+        imagePullPolicy: {{ .c.imagePullPolicy }}
+        args:
+          - submit
+          - --wait
+          - --coordinator={{ include "holdfast.job.coordinators" . }}
+          - --rdzv-id={{ .job }}
+          - --nnodes={{ default .v.nodes .v.nodesMin }}:{{ .v.nodes }}
+          - --nproc-per-node={{ .v.ranksPerNode }}
+          - --spares={{ .v.sparesPerNode }}
+          - --cwd={{ default "." .v.workingDir }}
+          {{- with .v.storage.url }}
+          - --storage={{ . }}
+          {{- end }}
+          {{- with .v.storage.mirror }}
+          - --mirror={{ . }}
+          {{- end }}
+          {{- range .v.flags }}
+          - {{ . | quote }}
+          {{- end }}
+          {{- $command := .v.command }}
+          {{- if not (hasPrefix "python" (base (first $command))) }}
+          - --no-python
+          {{- else if and (gt (len $command) 1) (eq (index $command 1) "-m") }}
+          - --module
+          {{- $command = slice $command 2 }}
+          {{- else }}
+          {{- $command = rest $command }}
+          {{- end }}
+          {{- range $command }}
+          - {{ . | quote }}
+          {{- end }}
+        securityContext: {{- include "holdfast.locked" . | nindent 10 }}
+        resources:
+          requests: {cpu: 50m, memory: 128Mi}
+          limits: {memory: 512Mi}
+{{- end -}}
+
+{{- define "holdfast.job.submitJob" -}}
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: {{ .job }}-submit
+  labels: {{- include "holdfast.job.labels" (dict "component" "submit" "job" .job) | nindent 4 }}
+spec: {{- include "holdfast.job.submit" . | nindent 2 }}
+{{- end -}}
+
+{{- define "holdfast.job.objects" -}}
+{{- $labels := include "holdfast.job.labels" (dict "component" "trainer" "job" .job) }}
+{{- if not .v.image }}
+{{- fail (printf "jobs.%s.image is empty: name the image that your script is in" .job) }}
+{{- end }}
+{{- if not .v.command }}
+{{- fail (printf "jobs.%s.command is empty: give one, as [python, train.py]" .job) }}
+{{- end }}
+{{- if and (hasPrefix "file://" .v.storage.url) (not .v.storage.pvc.claimName) }}
+{{- fail (printf "jobs.%s.storage.url is %s and no claim is mounted there: set jobs.%s.storage.pvc.claimName" .job .v.storage.url .job) }}
+{{- end }}
+{{- if and .v.storage.pvc.size (not .v.storage.pvc.claimName) }}
+{{- fail (printf "jobs.%s.storage.pvc.size is set and claimName is not: name the claim to make" .job) }}
+{{- end }}
+# Ranks and agents of a job meet on any port; others read /metrics only.
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{ .job }}
+  labels: {{- $labels | nindent 4 }}
+spec:
+  podSelector:
+    matchLabels: {{- $labels | nindent 6 }}
+  policyTypes: [Ingress]
+  ingress:
+    - from:
+        - podSelector:
+            matchLabels: {{- $labels | nindent 14 }}
+    - ports:
+        - port: {{ .v.agent.metricsPort }}
+{{- if .v.storage.pvc.size }}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata:
+  name: {{ .v.storage.pvc.claimName }}
+  labels: {{- $labels | nindent 4 }}
+spec:
+  accessModes: [{{ ternary "ReadWriteMany" "ReadWriteOnce" (gt (add (int .v.nodes) (int .v.spareNodes)) 1) }}]
+  {{- with .v.storage.pvc.storageClassName }}
+  storageClassName: {{ . }}
+  {{- end }}
+  resources:
+    requests:
+      storage: {{ .v.storage.pvc.size }}
+{{- end }}
+---
+{{- if eq .v.kind "Job" }}
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: {{ .job }}-nodes
+  labels: {{- $labels | nindent 4 }}
+spec: {{- include "holdfast.job.indexed" . | nindent 2 }}
+---
+{{ include "holdfast.job.submitJob" . }}
+{{- else if eq .v.kind "StatefulSet" }}
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ .job }}-nodes
+  labels: {{- $labels | nindent 4 }}
+spec:
+  clusterIP: None
+  publishNotReadyAddresses: true
+  selector: {{- $labels | nindent 4 }}
+  ports:
+    - name: agent-metrics
+      port: {{ .v.agent.metricsPort }}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata:
+  name: {{ .job }}-nodes
+  labels: {{- $labels | nindent 4 }}
+spec:
+  serviceName: {{ .job }}-nodes
+  replicas: {{ add (int .v.nodes) (int .v.spareNodes) }}
+  podManagementPolicy: Parallel
+  selector:
+    matchLabels: {{- $labels | nindent 6 }}
+  template: {{- include "holdfast.job.pod" (merge (dict "restart" "Always") .) | nindent 4 }}
+---
+{{ include "holdfast.job.submitJob" . }}
+{{- else }}
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata:
+  name: {{ .job }}
+  labels: {{- $labels | nindent 4 }}
+spec:
+  successPolicy: {operator: All, targetReplicatedJobs: [submit]}
+  failurePolicy: {maxRestarts: 0}
+  replicatedJobs:
+    - name: nodes
+      replicas: 1
+      template:
+        spec: {{- include "holdfast.job.indexed" . | nindent 10 }}
+    - name: submit
+      replicas: 1
+      template:
+        spec: {{- include "holdfast.job.submit" . | nindent 10 }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,144 @@
+"""The values that the chart is rendered with: what people set, and what they get wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.helm.chart import CERTIFICATES, ETCD, JOB, JOBSET, MONITORING
+
+DIGEST = f"sha256:{'0' * 64}"
+_ON = {"enabled": True}
+_BUNDLED = {"bundled": _ON}
+_CERTIFIED = {"bundled": {"enabled": True, "certificate": {"enabled": True, "issuerRef": {"name": "ca"}}}}
+_SELECT = {
+    "nodeSelector": {"pool": "a"},
+    "tolerations": [{"key": "gpu", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "podAnnotations": {"a": "b"},
+    "podLabels": {"team": "x"},
+}
+FULL_JOB: dict[str, Any] = {
+    **JOB,
+    **_SELECT,
+    "workingDir": "/src",
+    "nodes": 4,
+    "nodesMin": 2,
+    "spareNodes": 1,
+    "ranksPerNode": 8,
+    "sparesPerNode": 1,
+    "flags": ["--checkpoint-every=500", "--keep-last=3"],
+    "env": [{"name": "NCCL_DEBUG", "value": "WARN"}],
+    "resources": {"limits": {"nvidia.com/gpu": 8}},
+    "readOnlyRootFilesystem": False,
+    "domainIsHost": False,
+    "agent": {"settings": {"scrub_bytes_per_s": 134217728, "show_output": False, "beat_interval_s": 0.5}},
+    "storage": {"url": "s3://bucket/a", "mirror": "gs://other", "secretName": "keys"},
+    "serviceAccountName": "trainer",
+    "priorityClassName": "high",
+    "volumes": [{"name": "data", "emptyDir": {}}],
+    "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+}
+CLAIM_JOB: dict[str, Any] = {
+    **JOB,
+    "nodes": 2,
+    "command": ["python3", "-m", "mine.train"],
+    "storage": {
+        "url": "file:///checkpoints",
+        "pvc": {"claimName": "c", "size": "1Ti", "storageClassName": "nfs"},
+    },
+}
+PROGRAM_JOB: dict[str, Any] = {**JOB, "command": ["/bin/train", "-x"], "coordinators": ["c:7070"]}
+
+GOOD: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "external etcd": (ETCD, ()),
+    "digests": ({**ETCD, "image": {"digest": DIGEST}, "imagePullSecrets": [{"name": "pull"}]}, ()),
+    "one candidate": ({**ETCD, "coordinator": {"replicas": 1, "pdb": {"enabled": False}, **_SELECT}}, ()),
+    "settings": (
+        {**ETCD, "coordinator": {"settings": {"lease_ttl_s": 8, "node_timeout_s": 20.5}, "probe": "tcp"}},
+        (),
+    ),
+    "grpc probe, no policy": (
+        {**ETCD, "coordinator": {"probe": "grpc"}, "networkPolicy": {"enabled": False}},
+        (),
+    ),
+    "etcd with tls and a user": (
+        {"etcd": {**ETCD["etcd"], "user": "u", "passwordSecret": {"name": "p"}, "tls": {"secretName": "t"}}},
+        (),
+    ),
+    "etcd with an authority only": (
+        {"etcd": {**ETCD["etcd"], "tls": {"secretName": "t", "certKey": ""}}},
+        (),
+    ),
+    "bundled etcd": ({"etcd": _BUNDLED}, ()),
+    "bundled etcd, encrypted": ({"etcd": _CERTIFIED}, (CERTIFICATES,)),
+    "monitoring": (
+        {
+            **ETCD,
+            "monitoring": {
+                "serviceMonitor": _ON,
+                "podMonitor": _ON,
+                "prometheusRule": _ON,
+                "dashboards": _ON,
+            },
+        },
+        (MONITORING,),
+    ),
+    "known apis without a cluster": (
+        {**ETCD, "apiVersions": [MONITORING], "monitoring": {"podMonitor": _ON}},
+        (),
+    ),
+    "jobs of every kind": (
+        {
+            **ETCD,
+            "jobs": {
+                "plain": JOB,
+                "full": FULL_JOB,
+                "claim": CLAIM_JOB,
+                "stay": {**FULL_JOB, "kind": "StatefulSet"},
+                "set": {**FULL_JOB, "kind": "JobSet"},
+            },
+        },
+        (JOBSET,),
+    ),
+    "jobs alone": ({"coordinator": {"enabled": False}, "jobs": {"program": PROGRAM_JOB}}, ()),
+}
+
+_BAD_JOB = {**ETCD, "jobs": {"j": {**JOB, "kind": "Deployment"}}}
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "no etcd": ({}, "etcd.endpoints is empty"),
+    "two etcds": ({"etcd": {**ETCD["etcd"], **_BUNDLED}}, "exclude each other"),
+    "user without password": ({"etcd": {**ETCD["etcd"], "user": "u"}}, "etcd.passwordSecret.name is not"),
+    "certificate without issuer": (
+        {"etcd": {"bundled": {"enabled": True, "certificate": _ON}}},
+        "etcd.bundled.certificate.issuerRef.name",
+    ),
+    "no service monitors": (
+        {**ETCD, "monitoring": {"serviceMonitor": _ON}},
+        "monitoring.serviceMonitor.enabled needs",
+    ),
+    "no pod monitors": ({**ETCD, "monitoring": {"podMonitor": _ON}}, "monitoring.podMonitor.enabled needs"),
+    "no rules": ({**ETCD, "monitoring": {"prometheusRule": _ON}}, "monitoring.prometheusRule.enabled needs"),
+    "no cert-manager": ({"etcd": _CERTIFIED}, "does not serve: install cert-manager first"),
+    "no jobsets": ({**ETCD, "jobs": {"j": {**JOB, "kind": "JobSet"}}}, "jobs.j.kind=JobSet needs"),
+    "a word too much": ({**ETCD, "coordinater": {}}, "coordinater"),
+    "a word too much below": ({**ETCD, "coordinator": {"replica": 3}}, "replica"),
+    "a setting that is none": ({**ETCD, "coordinator": {"settings": {"lease_s": 3}}}, "lease_s"),
+    "a setting too small": ({**ETCD, "coordinator": {"settings": {"lease_ttl_s": 1}}}, "lease_ttl_s"),
+    "a setting that is the chart's": ({**ETCD, "coordinator": {"settings": {"listen": "x"}}}, "listen"),
+    "a moving tag": ({**ETCD, "image": {"tag": "latest"}}, "/image/tag"),
+    "half a digest": ({**ETCD, "image": {"digest": "sha256:12"}}, "/image/digest"),
+    "no candidates": ({**ETCD, "coordinator": {"replicas": 0}}, "/coordinator/replicas"),
+    "an unknown kind": (_BAD_JOB, "/jobs/j/kind"),
+    "a job's word too much": ({**ETCD, "jobs": {"j": {**JOB, "gpus": 1}}}, "gpus"),
+    "a job's name": ({**ETCD, "jobs": {"My_Job": JOB}}, "My_Job"),
+    "no image": ({**ETCD, "jobs": {"j": {"command": ["python", "x.py"]}}}, "jobs.j.image is empty"),
+    "no command": ({**ETCD, "jobs": {"j": {"image": "i:1"}}}, "jobs.j.command is empty"),
+    "files and no claim": (
+        {**ETCD, "jobs": {"j": {**JOB, "storage": {"url": "file:///x"}}}},
+        "jobs.j.storage.pvc.claimName",
+    ),
+    "nobody to submit to": (
+        {"coordinator": {"enabled": False}, "jobs": {"j": JOB}},
+        "jobs.j.coordinators is empty",
+    ),
+}

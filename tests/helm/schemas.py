@@ -1,0 +1,31 @@
+"""Kubernetes' own schemas, strict: an unknown field is an error. Each is read once."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import jsonschema
+from kubernetes_validate import utils
+from referencing import Registry, Resource
+
+
+@cache
+def _contents(folder: str, name: str) -> Any:
+    return utils.schema_contents(f"kubernetes-json-schema/{folder}/{name}.json", folder)
+
+
+@cache
+def _validator(kind: str, api: str, version: str) -> Any:
+    folder = f"v{version}-local-strict"
+    name = re.sub(r"^([^./]*)(?:\.[^/]*)?/", r"\1-", api)
+    registry: Any = Resource.from_contents(_contents(folder, "_definitions")) @ Registry()
+    schema = _contents(folder, f"{kind.lower()}-{name}")
+    registry = Resource.from_contents(schema) @ registry
+    return jsonschema.Draft202012Validator(schema, registry=registry)
+
+
+def check(manifest: dict[str, Any], version: str) -> None:
+    """Raise jsonschema.ValidationError, or FileNotFoundError for a kind that this version does not have."""
+    _validator(manifest["kind"], manifest["apiVersion"], version).validate(manifest)

@@ -1,0 +1,221 @@
+"""The chart with Helm's own engine: linted, rendered, each manifest checked strictly, wrong values named."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tarfile
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import helm_python
+import pytest
+import yaml
+
+from controlplane.cli.flags import add_settings
+from controlplane.settings import AgentSettings, CoordinatorSettings
+from tests.helm.cases import BAD, DIGEST, GOOD
+from tests.helm.chart import (
+    CERTIFICATES,
+    CHART,
+    ETCD,
+    JOBSET,
+    MONITORING,
+    NEWEST,
+    OLDEST,
+    Object,
+    containers,
+    one,
+    pods,
+    rendered,
+    templates,
+)
+from tests.helm.schemas import check
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOREIGN = (MONITORING, CERTIFICATES, JOBSET)
+
+
+@pytest.mark.parametrize("case", GOOD)
+@pytest.mark.parametrize("kube", [OLDEST, NEWEST])
+def test_every_manifest_is_what_kubernetes_takes(case: str, kube: str) -> None:
+    values, apis = GOOD[case]
+    known = [part for manifest in rendered(values, apis, kube) for part in _known(manifest)]
+    assert known
+    for part in known:
+        check(part, kube)
+
+
+def _known(manifest: Object) -> Iterator[Object]:
+    """What Kubernetes' own schemas speak of: of a JobSet, its jobs."""
+    if manifest["apiVersion"] not in FOREIGN:
+        yield manifest
+    for part in manifest["spec"].get("replicatedJobs", []) if manifest["kind"] == "JobSet" else []:
+        yield {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": part["name"]},
+            **part["template"],
+        }
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_wrong_values_are_refused_by_name(case: str) -> None:
+    values, said = BAD[case]
+    with pytest.raises(helm_python.HelmError) as refused:
+        templates(values)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("case", ["external etcd", "bundled etcd", "jobs alone"])
+def test_lint_finds_nothing(case: str) -> None:
+    report = helm_python.lint(CHART, GOOD[case][0], strict=True, kube_version=f"v{OLDEST}")
+    assert report["errors"] == []
+    assert [each["error"] for each in report["messages"]] == ["icon is recommended"]
+
+
+def test_it_is_packed_without_what_does_not_belong() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(helm_python.package(CHART, destination=folder)) as archive:
+            names = set(archive.getnames())
+        assert {
+            "holdfast/values.schema.json",
+            "holdfast/files/rules/holdfast.yaml",
+            "holdfast/README.md",
+        } <= names
+        assert not [name for name in names if name.endswith((".tgz", ".pyc", ".py"))]
+
+
+@pytest.mark.parametrize("case", GOOD)
+def test_every_container_is_locked(case: str) -> None:
+    values, apis = GOOD[case]
+    for name, pod in pods(rendered(values, apis)):
+        assert pod["automountServiceAccountToken"] is False, name
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for each in containers(pod):
+            locked = each["securityContext"]
+            assert locked["allowPrivilegeEscalation"] is False, (name, each["name"])
+            assert locked["capabilities"] == {"drop": ["ALL"]}
+            assert locked["readOnlyRootFilesystem"] is True or each["name"] == "trainer"
+            assert not each["image"].endswith(":latest")
+            assert ":" in each["image"].rpartition("/")[2]
+            assert each["resources"] if each["name"] != "trainer" else True
+
+
+def test_the_image_goes_by_its_digest() -> None:
+    objects = rendered({**ETCD, "image": {"digest": DIGEST}})
+    pod = one(objects, "StatefulSet")["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == f"ghcr.io/holdfast/holdfast@{DIGEST}"
+
+
+def test_candidates_are_three_and_apart_and_known_by_name() -> None:
+    objects = rendered(ETCD)
+    spec = one(objects, "StatefulSet")["spec"]
+    assert spec["replicas"] == 3
+    assert one(objects, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+    spread = {
+        each["topologyKey"]: each["whenUnsatisfiable"]
+        for each in spec["template"]["spec"]["topologySpreadConstraints"]
+    }
+    assert spread == {
+        "kubernetes.io/hostname": "DoNotSchedule",
+        "topology.kubernetes.io/zone": "ScheduleAnyway",
+    }
+    args = spec["template"]["spec"]["containers"][0]["args"]
+    assert "--advertise=$(POD_NAME).r-holdfast-candidates.ns.svc:7070" in args
+    headless = one(objects, "Service", "r-holdfast-candidates")["spec"]
+    assert headless["clusterIP"] == "None"
+    assert headless["publishNotReadyAddresses"] is True
+    kinds = {each["kind"] for each in objects}
+    assert not kinds & {"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"}
+
+
+def test_the_checksum_follows_the_configuration() -> None:
+    def checksum(values: dict[str, Any]) -> str:
+        meta = one(rendered({**ETCD, **values}), "StatefulSet")["spec"]["template"]["metadata"]
+        return str(meta["annotations"]["checksum/config"])
+
+    same = checksum({})
+    assert checksum({"coordinator": {"replicas": 5}}) == same
+    assert checksum({"coordinator": {"settings": {"lease_ttl_s": 9}}}) != same
+    assert checksum({"etcd": {"endpoints": ["other:2379"]}}) != same
+
+
+@pytest.mark.parametrize("case", GOOD)
+def test_the_daemons_take_the_flags_they_are_given(case: str) -> None:
+    """Every flag of every pod is a setting of its daemon, and can be parsed as such."""
+    values, apis = GOOD[case]
+    kinds = {"coordinator": CoordinatorSettings, "agent": AgentSettings}
+    for _, pod in pods(rendered(values, apis)):
+        for each in containers(pod):
+            kind = kinds.get(each.get("args", [""])[0])
+            if kind is not None:
+                parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
+                add_settings(parser, kind)
+                assert parser.parse_args(each["args"][1:])
+
+
+def test_a_probe_is_switched_by_its_value() -> None:
+    for probe, field in (("http", "httpGet"), ("tcp", "tcpSocket"), ("grpc", "grpc")):
+        objects = rendered({**ETCD, "coordinator": {"probe": probe}})
+        container = one(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"][0]
+        assert all(field in container[f"{name}Probe"] for name in ("startup", "liveness", "readiness"))
+
+
+def test_etcd_with_tls_is_reached_with_our_certificate() -> None:
+    values, _ = GOOD["etcd with tls and a user"]
+    pod = one(rendered(values), "StatefulSet")["spec"]["template"]["spec"]
+    assert {
+        "--etcd=e0:2379,e1:2379,e2:2379",
+        "--etcd-ca=/etc/holdfast/etcd/ca.crt",
+        "--etcd-cert=/etc/holdfast/etcd/tls.crt",
+        "--etcd-key=/etc/holdfast/etcd/tls.key",
+        "--etcd-user=u",
+        "--etcd-password-file=/etc/holdfast/password/password",
+    } <= set(pod["containers"][0]["args"])
+    assert {each.get("secret", {}).get("secretName") for each in pod["volumes"]} >= {"t", "p"}
+
+
+def test_the_bundled_etcd_is_three_members_that_know_each_other() -> None:
+    values, apis = GOOD["bundled etcd, encrypted"]
+    objects = rendered(values, apis)
+    command = one(objects, "StatefulSet", "r-holdfast-etcd")["spec"]["template"]["spec"]["containers"][0][
+        "command"
+    ]
+    initial = next(word for word in command if word.startswith("--initial-cluster="))
+    assert initial.count("https://r-holdfast-etcd-") == 3
+    assert {"--client-cert-auth", "--peer-client-cert-auth"} <= set(command)
+    assert "*.r-holdfast-etcd.ns.svc" in one(objects, "Certificate")["spec"]["dnsNames"]
+    coordinator = one(objects, "StatefulSet", "r-holdfast-coordinator")["spec"]["template"]["spec"]
+    assert "--etcd-ca=/etc/holdfast/etcd/ca.crt" in coordinator["containers"][0]["args"]
+
+
+def test_the_network_lets_in_who_must() -> None:
+    policy = one(rendered(ETCD), "NetworkPolicy")["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert {"ports": [{"port": 2379}]} in policy["egress"]
+    assert all("from" in each for each in policy["ingress"])
+
+
+def test_the_rules_are_the_file() -> None:
+    objects = rendered({**ETCD, "monitoring": {"prometheusRule": {"enabled": True}}}, (MONITORING,))
+    rules = yaml.safe_load((CHART / "files" / "rules" / "holdfast.yaml").read_text())
+    assert one(objects, "PrometheusRule")["spec"] == rules
+
+
+def test_the_dashboards_come_whole() -> None:
+    objects = rendered({**ETCD, "monitoring": {"dashboards": {"enabled": True}}})
+    found = [each for each in objects if each["kind"] == "ConfigMap"]
+    assert len(found) == len(list((CHART / "files" / "dashboards").glob("*.json"))) >= 3
+    for each in found:
+        ((name, text),) = each["data"].items()
+        assert each["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert json.loads(text) == json.loads((CHART / "files" / "dashboards" / name).read_text())
+
+
+def test_the_notes_say_what_the_bundled_etcd_is() -> None:
+    notes = templates({"etcd": {"bundled": {"enabled": True}}})["holdfast/templates/NOTES.txt"]
+    assert "for trials" in notes

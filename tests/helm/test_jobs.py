@@ -1,0 +1,203 @@
+"""Training jobs: the pod of a node, and that `holdfast kubernetes render` says what the chart says."""
+
+from __future__ import annotations
+
+import copy
+import re
+import shlex
+from typing import Any
+
+import pytest
+import yaml
+
+from controlplane.cli.kube_job import DEFAULTS, JOB_FAILED, objects
+from controlplane.cli.main import main
+from controlplane.cli.yaml_text import document
+from tests.helm.cases import CLAIM_JOB, FULL_JOB, PROGRAM_JOB
+from tests.helm.chart import CHART, ETCD, JOB, JOBSET, NEWEST, OLDEST, Object, one, rendered
+from tests.helm.schemas import check
+
+COORDINATORS = [f"r-holdfast-coordinator-{index}.r-holdfast-candidates.ns.svc:7070" for index in range(3)]
+CONTEXT = {
+    "cluster": "default",
+    "image": "ghcr.io/holdfast/holdfast:0.1.0",
+    "imagePullPolicy": "IfNotPresent",
+    "coordinators": COORDINATORS,
+}
+
+
+def merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    found = copy.deepcopy(base)
+    for name, value in own.items():
+        both = isinstance(value, dict) and isinstance(found.get(name), dict)
+        found[name] = merged(found[name], value) if both else value
+    return found
+
+
+def job_objects(values: dict[str, Any]) -> list[Object]:
+    found = rendered({**ETCD, "jobs": {"j": values}}, (JOBSET,))
+    return [each for each in found if each["metadata"]["labels"].get("holdfast.dev/job") == "j"]
+
+
+@pytest.mark.parametrize("kind", ["Job", "StatefulSet", "JobSet"])
+@pytest.mark.parametrize(
+    "values", [JOB, FULL_JOB, CLAIM_JOB, PROGRAM_JOB], ids=["plain", "full", "claim", "program"]
+)
+def test_the_chart_and_the_command_say_the_same(kind: str, values: dict[str, Any]) -> None:
+    own = {**values, "kind": kind}
+    assert job_objects(own) == objects("j", merged(DEFAULTS, own), CONTEXT)
+
+
+def test_the_defaults_are_the_charts() -> None:
+    assert yaml.safe_load((CHART / "values.yaml").read_text())["jobDefaults"] == DEFAULTS
+
+
+def test_the_agent_is_a_sidecar_and_the_launcher_is_copied() -> None:
+    pod = one(job_objects(FULL_JOB), "Job", "j-nodes")["spec"]["template"]["spec"]
+    launcher, agent = pod["initContainers"]
+    (trainer,) = pod["containers"]
+    assert launcher["args"] == ["exec", "--copy-to=/holdfast"]
+    assert "restartPolicy" not in launcher
+    assert agent["restartPolicy"] == "Always"
+    assert "--no-own-launcher" in agent["args"]
+    assert shlex.join(trainer["command"]) == (
+        "/holdfast/bin/holdfast exec --job=j --grace-s=110 -- python train.py --lr 0.1"
+    )
+    assert pod["shareProcessNamespace"] is True  # the gate checks who a rank is by its process id
+    assert pod["terminationGracePeriodSeconds"] == 120
+
+
+def test_what_both_containers_share() -> None:
+    pod = one(job_objects({**JOB, "snapshotGi": 24, "shmGi": 4}), "Job", "j-nodes")["spec"]["template"][
+        "spec"
+    ]
+    _, agent = pod["initContainers"]
+    (trainer,) = pod["containers"]
+    mounts = [{each["name"]: each["mountPath"] for each in part["volumeMounts"]} for part in (agent, trainer)]
+    for name in ("run", "snapshots"):
+        assert mounts[0][name] == mounts[1][name]
+    assert mounts[1]["shm"] == "/dev/shm"
+    volumes = {each["name"]: each.get("emptyDir") for each in pod["volumes"]}
+    assert volumes["snapshots"] == {"medium": "Memory", "sizeLimit": "24Gi"}
+    assert volumes["shm"] == {"medium": "Memory", "sizeLimit": "4Gi"}
+    assert volumes["run"] == {}
+    assert agent["resources"]["limits"]["memory"] == "26Gi"  # what it maps counts against its own limit
+
+
+def test_sockets_of_the_longest_names_fit() -> None:
+    """Pods are named by Kubernetes: job, index, five letters. A socket's path has 107 bytes at most."""
+    schema = yaml.safe_load((CHART / "values.schema.json").read_text())["properties"]
+    cluster, job = "c" * 30, "j" * 38
+    assert re.fullmatch(schema["cluster"]["pattern"], cluster)
+    assert not re.fullmatch(schema["cluster"]["pattern"], cluster + "c")
+    assert re.fullmatch(schema["jobs"]["propertyNames"]["pattern"], job)
+    assert not re.fullmatch(schema["jobs"]["propertyNames"]["pattern"], job + "j")
+    for pod in (f"{job}-nodes-9999-abcde", f"{job}-nodes-0-99-abcde", f"{job}-nodes-9999"):
+        assert len(f"/hf/{cluster}/{pod}/launcher.sock") <= 107
+
+
+def test_a_failed_job_is_not_begun_again() -> None:
+    spec = one(job_objects(JOB), "Job", "j-nodes")["spec"]
+    (rule,) = spec["podFailurePolicy"]["rules"]
+    assert rule["action"] == "FailJob"
+    assert rule["onExitCodes"]["values"] == [JOB_FAILED]
+
+
+def test_render_prints_what_kubectl_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "kubernetes",
+        "render",
+        "--image",
+        "i:1",
+        "--nodes",
+        "4",
+        "--spare-nodes",
+        "1",
+        "--nproc-per-node",
+        "8",
+    ]
+    words += [
+        "--gpus",
+        "8",
+        "--storage",
+        "s3://b/c",
+        "--env",
+        "A=b=c",
+        "--",
+        "python",
+        "my_train.py",
+        "--lr",
+        "1",
+    ]
+    assert main(words) == 0
+    found = list(yaml.safe_load_all(capsys.readouterr().out))
+    for kube in (OLDEST, NEWEST):
+        for manifest in found:
+            check(manifest, kube)
+    nodes = one(found, "Job", "my-train-nodes")["spec"]
+    assert nodes["completions"] == 5
+    trainer = nodes["template"]["spec"]["containers"][0]
+    assert trainer["resources"] == {"limits": {"nvidia.com/gpu": 8}}
+    assert {"name": "A", "value": "b=c"} in trainer["env"]
+    submit = one(found, "Job", "my-train-submit")["spec"]["template"]["spec"]["containers"][0]
+    assert submit["args"][-3:] == ["my_train.py", "--lr", "1"]
+
+
+def test_the_values_that_it_prints_give_the_same_job(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--image", "i:1", "--nodes", "2", "--kind", "StatefulSet", "--", "python", "-m", "mine.train"]
+    assert main(["kubernetes", "render", *words]) == 0
+    expected = list(yaml.safe_load_all(capsys.readouterr().out))
+    assert main(["kubernetes", "render", "-o", "values", *words]) == 0
+    chart = rendered({**ETCD, **yaml.safe_load(capsys.readouterr().out)})
+    assert [each for each in chart if "holdfast.dev/job" in each["metadata"]["labels"]] == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "say what to do"),
+        (["rendr"], "render"),
+        (["render", "--image", "i:1"], "no command given"),
+        (["render", "--", "python", "x.py"], "has no image"),
+        (
+            ["render", "--image", "i:1", "--name", "My_Job", "--", "python", "x.py"],
+            "--name 'My_Job' will not do",
+        ),
+        (["render", "--image", "i:1", "--env", "A", "--", "python", "x.py"], "--env 'A' is no NAME=VALUE"),
+        (["render", "--image", "i:1", "--nodes", "0", "--", "python", "x.py"], "give 1 or more"),
+        (
+            ["render", "--image", "i:1", "--storage", "file:///c", "--", "python", "x.py"],
+            "no claim is mounted",
+        ),
+        (
+            ["render", "--image", "i:1", "--holdfast-image", "h:latest", "--", "python", "x.py"],
+            "give a digest",
+        ),
+    ],
+)
+def test_what_cannot_be_rendered_is_said(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["kubernetes", *words]) != 0
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {
+            "a": 1,
+            "b": [],
+            "c": {},
+            "d": ["x", {"y": [1, [2]]}],
+            "e": None,
+            "f": True,
+            "g": "true",
+            "h": "1.0",
+        },
+        {"text": "two\nlines: #no", "empty": "", "odd": "- a", "colon": "a: b", "null": "null", "no": "NO"},
+        [1.5, "x y", "ünï", {"k/v": "s3://b"}],
+    ],
+)
+def test_our_yaml_reads_back_the_same(value: Any) -> None:
+    assert yaml.safe_load(document(value)) == value
