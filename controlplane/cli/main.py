@@ -42,6 +42,7 @@ COMMANDS = {
     "coordinator": Command("daemons", "the coordinator process"),
     "agent": Command("daemons", "the agent process of one node"),
     "exec": Command("exec", "the launcher in a trainer's container, beside an agent in another"),
+    "kubernetes": Command("kubernetes", "manifests of a training job on Kubernetes"),
 }
 
 EXIT_CODES = """exit codes:
