@@ -45,6 +45,7 @@ class Member:
     complete: dict[str, Any] | None = None  # the frame that ends it
     release: dict[str, Any] | None = None  # the newest of this generation
     kill_reason: str = ""
+    world_size: int = 0  # of the generation that it formed last; 0: not known
     reported: dict[str, float] = field(default_factory=dict)
     asks: dict[str, events.CheckpointAsked] = field(default_factory=dict)  # not answered yet, by request
     told: dict[str, dict[str, Any]] = field(default_factory=dict)  # frames, by the request they answer

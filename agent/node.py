@@ -56,6 +56,7 @@ class Node:
         self.devices: dict[str, DeviceReading] = {}
         self.facts = NodeFacts(name, address, str(paths.gate), settings.ledger)
         self.port = OfferedPort()
+        self.drained = asyncio.Event()  # the coordinator has said so
         self.members = Members(paths, self._changed)
         self.gate = Gate(paths.gate, self)
         self.exits = Exits(self)

@@ -43,6 +43,7 @@ class Orders:
             effects.Complete: self._complete,
             effects.Release: self._release,
             effects.CheckpointTold: self._told,
+            effects.Drained: self._drained,
             effects.Replicate: self._node.peers.replicate,
             effects.Fetch: self._node.peers.fetch,
             effects.CollectStacks: self._node.stacks.order,
@@ -112,12 +113,28 @@ class Orders:
             node.port.used(int(order.generation.master.rpartition(":")[2] or 0))
 
     def _interrupt(self, order: effects.Interrupt) -> None:
+        if order.gentle:
+            self._halt(order)
+            return
         for member in self._node.members.of(order.job):
             known = member.form.number if member.form is not None else member.formed
             concerned = member.alive and member.status.elastic and known <= order.generation
             if concerned and member.interrupt < order.generation:
                 member.interrupt, member.interrupt_reason = order.generation, order.reason
                 self._node.gate.push(member.name, interrupt_message(member))
+
+    def _halt(self, order: effects.Interrupt) -> None:
+        """At the next step boundary. Said again by the coordinator until it is done."""
+        frame: Message = {
+            "op": "interrupt",
+            "generation": order.generation,
+            "reason": order.reason,
+            "gentle": True,
+            "keep": order.keep,
+        }
+        for member in self._node.members.of(order.job):
+            if member.alive and member.status.elastic and member.formed == order.generation:
+                self._node.gate.push(member.name, frame)
 
     def _form(self, order: effects.Form) -> None:
         node, generation = self._node, order.generation
@@ -183,6 +200,10 @@ class Orders:
         status = member.status
         newest = max(status.snapshot_step, status.snapshot_before, status.former_step)
         return newest < released_step and not self._node.snapshots.wants(member.name)
+
+    def _drained(self, order: effects.Drained) -> None:
+        log.info("this node is drained: %s", order.reason)
+        self._node.drained.set()
 
     def _told(self, order: effects.CheckpointTold) -> None:
         member = self._node.members.get(order.member)

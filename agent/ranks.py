@@ -123,6 +123,9 @@ class Ranks:
         changes: dict[str, Any] = {"phase": MemberPhase.FORMING, "generation": generation}
         if form is not None and form.number == generation:
             changes["rank"] = seat_of(member, form).rank
+            if form.world_size != member.world_size > 0:
+                changes["shard"] = ""  # of state in shards it holds another part from now on, and will say so
+            member.world_size = form.world_size
         self._node.members.update(member, **changes)
 
     def _running(self, member: Member, message: Message) -> None:

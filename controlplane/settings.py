@@ -23,24 +23,41 @@ class SettingsError(ValueError):
     """A setting that cannot be. The message names it and says how to mend it."""
 
 
+LOG_FORMATS = ("text", "json")
+
+
 def setting(
-    default: Any, about: str, *, unit: str = "", minimum: float | None = None, env: bool = False
+    default: Any,
+    about: str,
+    *,
+    unit: str = "",
+    minimum: float | None = None,
+    env: bool = False,
+    words: tuple[str, ...] = (),
 ) -> Any:
-    """A dataclass field that the command line can show: its reason, unit and smallest value. With `env` the
-    environment may say it too: HOLDFAST_ and the name in capitals."""
-    known = {"about": about, "unit": unit, "minimum": minimum, "env": env}
+    """A dataclass field that the command line can show: its reason, unit, smallest value, or known words. With
+    `env` the environment may say it too: HOLDFAST_ and the name in capitals."""
+    known = {"about": about, "unit": unit, "minimum": minimum, "env": env, "words": words}
     return dataclasses.field(default=default, metadata=known)
 
 
 def check(settings: Any) -> None:
-    """Raise SettingsError when a field is below its minimum."""
+    """Raise SettingsError when a field is below its minimum, or none of its words."""
     for spec in dataclasses.fields(settings):
         minimum, value = spec.metadata.get("minimum"), getattr(settings, spec.name)
+        if words := spec.metadata.get("words"):
+            check_word(spec.name, value, words)
         if minimum is not None and value < minimum:
             flag = "--" + spec.name.replace("_", "-")
             raise SettingsError(
                 f"{flag} {value} is too small: give {minimum} or more ({spec.metadata['about']})"
             )
+
+
+def check_word(name: str, value: str, words: tuple[str, ...]) -> None:
+    """Raise SettingsError when a setting is none of the words that it may be."""
+    if value not in words:
+        raise SettingsError(f"--{name.replace('_', '-')} {value!r} is none of {', '.join(words)}")
 
 
 def check_name(kind: str, name: str) -> None:
@@ -112,6 +129,7 @@ class CoordinatorSettings(EtcdSettings, TlsSettings):
     )
     advertise: str = setting("", "host:port that others reach it at; empty: the listen address")
     metrics: str = setting("127.0.0.1:0", "host:port of /metrics; port 0 takes a free one, empty: none")
+    log_format: str = setting("text", "of log lines: text for people, json for machines", words=LOG_FORMATS)
     journal: str = setting("", "JSON lines file of every event, effect and decision; empty: none")
     address_file: str = setting("", "file to write the bound addresses to, as JSON, once serving")
     lease_ttl_s: float = setting(
@@ -188,6 +206,7 @@ class AgentSettings(CallerSettings):
     run_dir: str = setting("", "folder for sockets, logs and pid files; empty: /tmp/holdfast-<uid>")
     shm_dir: str = setting("/dev/shm", "folder in memory for snapshots and boards")
     metrics: str = setting("127.0.0.1:0", "host:port of /metrics; port 0 takes a free one, empty: none")
+    log_format: str = setting("text", "of log lines: text for people, json for machines", words=LOG_FORMATS)
     address_file: str = setting("", "file to write the bound addresses to, as JSON, once running")
     beat_interval_s: float = setting(1.0, "how often ranks and the agent beat", unit="s", minimum=0.05)
     process_timeout_s: float = setting(5.0, "a rank silent for so long is dead", unit="s", minimum=0.2)
@@ -206,6 +225,7 @@ class AgentSettings(CallerSettings):
     hang_factor: float = setting(
         10.0,
         "a rank without progress for so many times as long as its steps usually take is hung; 0: never",
+        unit="times",
         minimum=0,
     )
     fence_after_s: float = setting(

@@ -70,6 +70,17 @@ class Admin:
         """Have a node's failures forgotten. Raises UnreachableError, CliError."""
         await self._ask("Release", pb.ReleaseRequest(node=node, reason=reason))
 
+    async def drain(self, node: str, reason: str, deadline_s: float, *, force: bool) -> pb.MarkReply:
+        """Have a node's ranks go elsewhere. Raises UnreachableError, CliError with its reason to refuse."""
+        request = pb.DrainRequest(node=node, reason=reason, deadline_s=deadline_s, force=force)
+        reply: pb.MarkReply = await self._ask("Drain", request)
+        return reply
+
+    async def cordon(self, node: str, reason: str, *, on: bool) -> pb.MarkReply:
+        """Have a node take no new ranks, or take them again. Raises UnreachableError, CliError."""
+        reply: pb.MarkReply = await self._ask("Cordon", pb.CordonRequest(node=node, on=on, reason=reason))
+        return reply
+
     async def adopt(self, job: str, records: Sequence[CheckpointRecord]) -> pb.AdoptReply:
         """Have it know these checkpoints. Raises UnreachableError, CliError."""
         rows = [row_message(record) for record in records]

@@ -36,6 +36,9 @@ COMMANDS = {
     "checkpoint": Command(
         "checkpoint.command", "checkpoints on a storage: list, show, verify, diff, gc, adopt, export"
     ),
+    "drain": Command("drain", "free a node of ranks, at a step boundary"),
+    "cordon": Command("drain", "have a node take no new ranks"),
+    "uncordon": Command("drain", "have a node take ranks again"),
     "quarantine": Command("quarantine", "which nodes are the last choice for seats and why; release one"),
     "plan": Command("plan", "rank the parallel layouts that a cluster can run a model with"),
     "completion": Command("completion", "a script for bash or zsh that completes commands and flags"),

@@ -26,6 +26,21 @@ def record(m: Machine, node: Node) -> None:
     m.store(f"node/{node.name}", effect, wanted=lambda: node.state == state and of(node) == marks)
 
 
+def word(node: Node) -> str:
+    """For people: drained, draining, cordoned; "" when it has no such mark."""
+    if node.drain is not None:
+        return "drained" if node.drain.done else "draining"
+    return "cordoned" if node.cordoned else ""
+
+
+def reason(node: Node) -> str:
+    """For people: why it is marked, and which of its devices take no ranks."""
+    why = [node.drain.told or node.drain.reason] if node.drain is not None else []
+    why += [node.cordoned] if node.cordoned and not why else []
+    why += [f"{device} takes no ranks: {words}" for device, words in node.excluded.items()]
+    return "; ".join(why)
+
+
 def take(m: Machine, all_marks: Iterable[NodeMarks]) -> None:
     """What a former leader has marked holds on."""
     for marks in all_marks:

@@ -37,15 +37,21 @@ class Shards:
 
 def shards(m: Machine, job: Job) -> Shards:
     """The shard of every seat: as its member says, or as its rank held it in the generation before."""
+    recall(m, job)
     if recuts(job, len(job.seats) // job.spec.nproc_per_node):
         return _arranged(job, _recut(job), recut=True)
     known = [_word(job, job.members[seat.member], seat.rank) for seat in job.seats]
-    if all(word in WHOLE_OR_SILENT for word in known):
-        known = [WHOLE_STATE] * len(known)
-    elif any(word in WHOLE_OR_SILENT for word in known):
-        left = _left(m, job)
-        known = [left.get(r, f"?{r}") if word in WHOLE_OR_SILENT else word for r, word in enumerate(known)]
+    left = _left(m, job) if any(map(_silent, known)) else {}
+    if all(map(_silent, known)) and not any(word not in WHOLE_OR_SILENT for word in left.values()):
+        known = [WHOLE_STATE if word in WHOLE_OR_SILENT else word for word in known]
+    else:
+        known = [left.get(r) or f"?{r}" if _silent(word) else word for r, word in enumerate(known)]
     return _arranged(job, known)
+
+
+def _silent(word: str) -> bool:
+    """Whether it does not tell which part of the state a rank holds."""
+    return word in WHOLE_OR_SILENT or word.startswith("?")
 
 
 def _arranged(job: Job, known: list[str], recut: bool = False) -> Shards:
@@ -66,6 +72,15 @@ def _former(job: Job) -> list[str]:
         told = status.shard if status is not None and status.rank == seat.rank else ""
         words.append(job.shards.get(seat.rank, "") or told)
     return words
+
+
+def recall(m: Machine, job: Job) -> None:
+    """Where the seats do not tell what the ranks of the newest generation held, the dead and partners may."""
+    if job.generation is None or not job.generation.store or not any(map(_silent, _former(job))):
+        return
+    for rank, word in _left(m, job).items():
+        if _silent(job.shards.get(rank, "")) and not _silent(word) and rank < job.generation.world_size:
+            job.shards[rank] = word
 
 
 def sharded(job: Job) -> bool:

@@ -117,6 +117,7 @@ def _order(m: Machine, job: Job, member: Member) -> None:
 def _go(m: Machine, job: Job, resize: Resize) -> None:
     """Everything stands ready: stop at a step boundary. From here on it is an incident like any other."""
     resize.stage, resize.hard_at = HALT, m.now + m.settings.stop_timeout_s
+    reach.recall(m, job)
     resize.keep = reach.sharded(job) and not reach.repeats(job)
     failure = Failure(Cause.RESIZED, resize.reason, step=job.known_step)
     job.incidents_before += 1  # nothing has failed: it says nothing about the time between failures

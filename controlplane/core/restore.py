@@ -61,6 +61,8 @@ def _generation(m: Machine, job: Job, generation: Generation) -> None:
     job.number = max(job.number, generation.number)
     job.known[generation.number] = None
     job.cut_at = generation.cut_at
+    if generation.cut_at:  # it is in shards, whatever a rank says that has built nothing yet
+        job.shards = {seat.rank: f"?{seat.rank}" for seat in generation.seats}
     if generation.store:
         job.lines[generation.number] = (generation.resume.step, generation.resume.born)
         job.formed, job.elastic, job.barrier = generation.number, True, True

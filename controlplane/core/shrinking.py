@@ -13,6 +13,7 @@ from controlplane.core.model import JobPhase, Plan, Strategy
 if TYPE_CHECKING:
     from controlplane.core.job import Job
     from controlplane.core.machine import Machine
+    from controlplane.core.model import Placement
 
 
 def wanting(m: Machine, job: Job) -> list[str]:
@@ -53,6 +54,7 @@ def _left(m: Machine, job: Job) -> list[str]:
 
 def lacking(m: Machine, job: Job) -> str:
     """Why the job does not go on without its missing nodes; "" when it may."""
+    reach.recall(m, job)
     missing, left = wanting(m, job), _left(m, job)
     if not missing or not job.elastic or job.relaunch:
         return "its nodes are expected back"
@@ -84,7 +86,10 @@ def _shrink(m: Machine, job: Job, missing: list[str]) -> None:
     left = _left(m, job)
     if job.incident is not None and job.incident.plan.strategy is not Strategy.SHRINK:
         _judge(m, job, missing, len(left))
-    seats = [seat for node in left for seat in job.seats if seat.node == node]
+    on: dict[str, list[Placement]] = {}
+    for seat in job.seats:
+        on.setdefault(seat.node, []).append(seat)
+    seats = [seat for node in left for seat in on[node]]
     cut = reach.torn(job, len(left))
     resizing.reseat(m, job, [dataclasses.replace(seat, rank=rank) for rank, seat in enumerate(seats)])
     job.short_since = None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controlplane.core import health as health_of
-from controlplane.core import quarantine, standing
+from controlplane.core import marks, quarantine, standing
 from controlplane.core.commit import newest_good
 from controlplane.core.job import GONE
 from controlplane.core.model import NO_STEP, MemberPhase
@@ -117,11 +117,12 @@ def nodes(cluster: Cluster, now: float) -> tuple[NodeRow, ...]:
             slots=node.slots,
             members=here.get(name, 0),
             last_heard_s=max(0.0, now - node.heard_at),
-            standing=standing.word(cluster.machine, node)[0],
+            standing=marks.word(node) or standing.word(cluster.machine, node)[0],
             score=quarantine.decayed(
                 node.lemon, cluster.machine.wall_s + now, cluster.settings.lemon_half_life_s
             ),
             reason=node.reason
+            or marks.reason(node)
             or standing.word(cluster.machine, node)[1]
             or "; ".join(f"{d}: {why}" for d, why in node.bad_devices.items()),
         )

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from controlplane.core import view
-from controlplane.core.events import CheckpointsFound, JobStopRequested, JobSubmitted
+from controlplane.core.events import (
+    CheckpointsFound,
+    CordonRequested,
+    DrainRequested,
+    JobStopRequested,
+    JobSubmitted,
+)
 from controlplane.core.model import CheckpointRecord
 from controlplane.settings import SettingsError, check_name
 from controlplane.wire import codec
@@ -40,11 +46,14 @@ _SMALLEST = {
     "keep_last": 0,
     "keep_every": 0,
     "replicas": 0,
+    "replica_nodes": 1,
     "checkpoint_every_s": 0,
     "scrub_every_s": 0,
 }
 _WORDS = {"codec": ("", "none", "zstd", "auto"), "commit_when": ("", "both", "first")}
 _ADOPTED_MAX = 10_000
+_DRAIN_S_MAX = 7 * 86400
+_REASON_MAX = 200
 _LARGEST = 1_000_000
 _SPEC_BYTES_MAX = 128 * 1024
 """As etcd keeps it; a value there has twice as much at most."""
@@ -101,6 +110,30 @@ class Admin(AdminServicer):
                 grpc.StatusCode.UNAVAILABLE, f"etcd does not hold it yet, it may still come: {reason}"
             )
         return pb.ReleaseReply()
+
+    async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.MarkReply:
+        """Free a node of ranks; answered once that has begun, and etcd knows."""
+        if not 0 <= request.deadline_s <= _DRAIN_S_MAX:
+            reason = f"deadline_s {request.deadline_s:g} will not do: give 0 to {_DRAIN_S_MAX}"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
+        why = request.reason[:_REASON_MAX] or "by hand"
+        return await self._mark(DrainRequested(request.node, why, request.deadline_s, request.force), context)
+
+    async def Cordon(self, request: pb.CordonRequest, context: Any) -> pb.MarkReply:
+        """Have a node take no new seats, or take them again."""
+        why = request.reason[:_REASON_MAX] or "by hand"
+        return await self._mark(CordonRequested(request.node, request.on, why), context)
+
+    async def _mark(self, event: DrainRequested | CordonRequested, context: Any) -> pb.MarkReply:
+        reign = await self._leading(context)
+        outcome, why, trouble = await reign.mark(event)
+        if trouble:
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE, f"etcd does not hold it yet, it may still come: {trouble}"
+            )
+        if outcome == "refused":
+            await context.abort(grpc.StatusCode.ABORTED, f"node {event.node!r:.80}: {why}")
+        return pb.MarkReply(outcome=outcome, reason=why)
 
     async def Adopt(self, request: pb.AdoptRequest, context: Any) -> pb.AdoptReply:
         """Take up checkpoints that someone found whole on a storage; answered once etcd holds them."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from controlplane.core.events import Elected
-from controlplane.core.model import CheckpointRecord, Generation, JobSpec, JobState, LemonRecord
+from controlplane.core.model import CheckpointRecord, Generation, JobSpec, JobState, LemonRecord, NodeMarks
 from controlplane.wire.records import pack, unpack
 from controlplane.wire.shape import WireError
 
@@ -53,7 +53,10 @@ class Records:
             gone = not store.lemon.score
             puts[keys.lemon(store.lemon.node)] = None if gone else pack(store.lemon)
         if store.node:
-            document = {"v": 1, "node": store.node, "state": store.node_state, "reason": store.node_reason}
+            document: dict[str, Any] = {"v": 1, "node": store.node}
+            document |= {"state": store.node_state, "reason": store.node_reason}
+            if store.marks is not None:
+                document |= {"cordoned": store.marks.cordoned, "devices": dict(store.marks.devices)}
             puts[keys.node(store.node)] = json.dumps(document).encode()
         return puts
 
@@ -104,6 +107,7 @@ class Records:
             states=tuple(states),
             generations=tuple(generations),
             checkpoints=tuple(checkpoints),
+            marks=tuple(_marks(self.keys, values)),
             lemons=tuple(_lemons(self.keys, values)),
             wall_s=time.time(),
         )
@@ -152,6 +156,19 @@ def _nodes(keys: Keyspace, values: Mapping[str, bytes]) -> Iterable[str]:
     for key in sorted(values):
         if key.startswith(keys.nodes) and _state(key, values[key]) not in GONE_STATES:
             yield key[len(keys.nodes) :]
+
+
+def _marks(keys: Keyspace, values: Mapping[str, bytes]) -> Iterable[NodeMarks]:
+    """What nodes are marked with, by name; a record that cannot be read marks nothing."""
+    for key in sorted(values):
+        if not key.startswith(keys.nodes):
+            continue
+        try:
+            document: Any = json.loads(values[key])
+            devices = tuple((str(name), str(why)) for name, why in dict(document.get("devices", {})).items())
+            yield NodeMarks(key[len(keys.nodes) :], str(document.get("cordoned", "")), devices)
+        except (ValueError, TypeError, AttributeError) as error:
+            log.error("the marks of node record %s cannot be read (%s)", key, error)
 
 
 def _state(key: str, value: bytes) -> str:

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING
 
 from controlplane.core import view
 from controlplane.core.cluster import Cluster
-from controlplane.core.effects import Alert, CheckpointChanged, Probe, StacksKept, Store
-from controlplane.core.events import CheckpointsFound, DcsChanged, JobSubmitted, QuarantineReleased
+from controlplane.core.effects import Alert, CheckpointChanged, Note, Probe, StacksKept, Store
+from controlplane.core.events import (
+    CheckpointsFound,
+    CordonRequested,
+    DcsChanged,
+    DrainRequested,
+    JobSubmitted,
+    QuarantineReleased,
+)
 from controlplane.daemon.links import Links
 from controlplane.daemon.loop import Loop, ReignOver
 from controlplane.daemon.metrics_observer import Observer
@@ -33,6 +40,16 @@ if TYPE_CHECKING:
     from controlplane.wire import control_pb2 as pb
 
 GAUGE_INTERVAL_S = 1.0
+MARKED = {
+    "draining": "draining",
+    "node_drained": "drained",
+    "drain_refused": "refused",
+    "cordon_refused": "refused",
+    "cordoned": "cordoned",
+    "uncordoned": "uncordoned",
+}
+"""Notes that say what became of a mark on a node, and the words for people."""
+
 BEATS_PER_S = 1000
 """What one leader should hear in all; with more nodes each beats less often."""
 
@@ -142,6 +159,18 @@ class Reign:
         except ReignOver as over:
             return str(over)
         return await self._stored(tuple(each.ticket for each in effects if isinstance(each, Store)))
+
+    async def mark(self, event: DrainRequested | CordonRequested) -> tuple[str, str, str]:
+        """Post what a person wants of a node: what became of it (see MARKED), why, and "" once etcd holds it,
+        else why it does not."""
+        try:
+            effects = await self.loop.ask(event)
+        except ReignOver as over:
+            return "", "", str(over)
+        notes = [each for each in effects if isinstance(each, Note) and each.kind in MARKED]
+        tickets = tuple(each.ticket for each in effects if isinstance(each, Store) and each.node)
+        told = notes[-1] if notes else Note("", event.node, "")
+        return MARKED.get(told.kind, ""), told.reason, await self._stored(tickets)
 
     async def _stored(self, tickets: tuple[int, ...]) -> str:
         for outcome in asyncio.as_completed(map(self.recorder.outcome, tickets)):
