@@ -79,16 +79,17 @@ def finishing(m: Machine, job: Job) -> None:
 def _final_saved(m: Machine, job: Job, final: int) -> bool:
     """True when there is nothing (more) to wait for."""
     in_flight = any(each.stage is not Stage.COPY for each in job.savings.values())
+    copying = any(each.stage is Stage.COPY for each in job.savings.values())
     needed = _final_needed(job, final)
-    if not (in_flight or needed):
+    if not (in_flight or copying or needed):
         return True
     if job.final_by is None:
         job.final_by = m.now + m.settings.final_checkpoint_timeout_s
     m.wake(job, job.final_by)
     if m.now >= job.final_by:
         return True
-    if in_flight or job.final_tried:
-        return not in_flight
+    if in_flight or job.final_tried or not needed:
+        return not (in_flight or copying)
     late = [mb for mb in job.seated() if not mb.status or mb.status.snapshot_step < final]
     for node in dict.fromkeys(mb.node for mb in late):
         # All ranks live with this state: a slot of an older one may make room for it.

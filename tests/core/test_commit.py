@@ -6,16 +6,16 @@ import dataclasses
 
 import pytest
 
-from controlplane.core import commit
+from controlplane.core import commit, ending
 from controlplane.core import effects as fx
 from controlplane.core import events as ev
 from controlplane.core import sealing as sealing_of_parts
 from controlplane.core.commit import FLOWS, Holder, Saving, Stage, Writer
-from controlplane.core.job import Job
+from controlplane.core.job import Job, Member
 from controlplane.core.machine import Machine
-from controlplane.core.model import CheckpointPart
+from controlplane.core.model import CheckpointPart, MemberPhase, MemberStatus, Role
 from controlplane.core.timing import CoreSettings
-from tests.core.make import record, spec
+from tests.core.make import record, seats, spec
 from tests.core.test_cluster import running
 
 
@@ -171,3 +171,23 @@ def test_what_a_former_leader_was_told_is_no_failure_of_this_one() -> None:
     told = m.take()
     assert [effect.kind for effect in told if isinstance(effect, fx.Note)] == ["refused_checkpoint"] * 2
     assert len(told) == 2
+
+
+def test_a_job_ends_once_the_second_storage_has_its_final_state_too() -> None:
+    """Committed on the first already; but nobody would copy it after the job's end."""
+    m, job = Machine(CoreSettings()), Job(spec(storage="file:///c", mirror="file:///d", commit_when="first"))
+    for seat in seats(1, 1):
+        status = MemberStatus(seat.member, "j", MemberPhase.FINISHED, elastic=True, held_step=100)
+        job.enlist(Member(seat.member, "j", seat.node, Role.RANK, seat.rank, status=status))
+        job.seats.append(seat)
+    job.checkpoints["100-1"] = record(100)
+    job.savings["100-1"] = saving(stage=Stage.COPY, record=record(100))
+    ending.finishing(m, job)
+    assert job.ending is None and job.final_by is not None
+    m.now = job.final_by
+    ending.finishing(m, job)
+    assert job.ending is not None, "it does not wait for ever"
+    job.ending, m.now = None, 0.0
+    job.savings.clear()
+    ending.finishing(m, job)
+    assert job.ending is not None
