@@ -84,6 +84,10 @@ def _count(job: Job, first: failures.Evidence) -> int:
     """How often this failure was seen. Ranks that fail alike in one generation failed once; a rank that
     does so in a second life failed again."""
     key = failures.repeat_key(first.failure)
+    if first.failure.cause is Cause.NODE_RESTARTED:
+        recent = [at for at in job.node_restarts if at > first.heard_at - recovery.HOUR_S]
+        job.node_restarts = [*recent, first.heard_at]
+        return len(job.node_restarts)
     if first.failure.cause not in recovery.UNCOUNTED:
         seen = job.counted.setdefault((key, job.generation.number if job.generation else 0), [])
         if not seen or first.rank in seen:
@@ -214,7 +218,7 @@ def at_barrier(m: Machine, job: Job, member: Member) -> bool:
     broken = job.generation
     if broken is None or not broken.store or member.generation >= broken.number:
         return True
-    if all(seat.member != member.name for seat in broken.seats):
+    if not job.sat_in(broken, member.name):
         return True
     number, since = job.interrupted
     return number >= broken.number and member.seen_at >= since + m.settings.retry_s

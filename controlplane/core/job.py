@@ -173,6 +173,7 @@ class Job:
     failures_seen: dict[str, int] = field(default_factory=dict)
     counted: dict[tuple[str, int], list[int]] = field(default_factory=dict)  # (failure, generation): ranks
     spare_failures: dict[str, int] = field(default_factory=dict)  # by node
+    node_restarts: list[float] = field(default_factory=list)  # when (s) nodes came back without its ranks
     known_step: int = NO_STEP  # newest step known to be completed anywhere
     shards: dict[int, str] = field(default_factory=dict)  # rank -> what it holds in this layout
     lines: dict[int, tuple[int, int]] = field(default_factory=dict)  # generation -> (step, born) of its start
@@ -210,6 +211,8 @@ class Job:
     final_by: float | None = None
     final_tried: bool = False
     ending: Ending | None = None
+    watched: dict[str, int] = field(default_factory=dict)  # the rank last found to be waited for, by what for
+    roll: tuple[int, frozenset[str]] = (0, frozenset())  # (a generation, its members)
     stalled: dict[str, None] = field(default_factory=dict)  # members past their deadline, as agents say
     hang: Look | None = None  # the look at where its ranks stand
     hang_rounds: int = 0  # such looks begun so far
@@ -253,6 +256,12 @@ class Job:
             self.faults,
             self.skips,
         )
+
+    def sat_in(self, generation: Generation, member: str) -> bool:
+        """Whether this member has a seat of the generation."""
+        if self.roll[0] != generation.number or len(self.roll[1]) != len(generation.seats):
+            self.roll = generation.number, frozenset(seat.member for seat in generation.seats)
+        return member in self.roll[1]
 
     def seated(self) -> list[Member]:
         """The members in its seats, by rank."""

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core import effects as fx
+from controlplane.core import stillness
 from controlplane.core.failures import Evidence
 from controlplane.core.job import GONE, IN_GENERATION, Member
 from controlplane.core.model import (
@@ -52,13 +53,14 @@ def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
     old, member.status = member.status, status
     _revive(m, job, member, status)
     if old is not None and _same(old, status):
-        if job.incident is not None or member.dead:
+        if member.dead or (job.incident is not None and not stillness.still(m, job, member, old)):
             m.touch(job)
         return
     _learn(job, member, status)
     _judge_end(m, job, member, status)
     _judge_ghost(m, job, member, status)
-    m.touch(job)
+    if not stillness.still(m, job, member, old):
+        m.touch(job)
 
 
 def started(m: Machine, event: ev.MemberStarted) -> None:
@@ -76,7 +78,8 @@ def started(m: Machine, event: ev.MemberStarted) -> None:
     for name in ("form", "restore", "first_step"):
         spent = getattr(event, f"{name}_s")
         job.phases[name] = max(job.phases.get(name, 0.0), spent)
-    m.touch(job)
+    if not stillness.still_started(m, job):
+        m.touch(job)
 
 
 def order_failed(m: Machine, event: ev.OrderFailed) -> None:

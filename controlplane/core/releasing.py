@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core import cadence
+from controlplane.core import cadence, stillness
 from controlplane.core import effects as fx
 from controlplane.core.model import NO_STEP, MemberPhase
 
@@ -33,7 +33,8 @@ def snapshot(m: Machine, event: ev.SnapshotReady) -> None:
         return
     job.costs.stall_s = max(event.stall_s, job.costs.stall_s * STALL_KEPT)
     _have(job, member.rank, event.step)
-    m.touch(job)
+    if not stillness.still_copied(job, member):
+        m.touch(job)
 
 
 def _have(job: Job, rank: int, step: int) -> None:
@@ -83,14 +84,19 @@ def held_by_all(job: Job, step: int) -> bool:
 
 def from_statuses(job: Job) -> None:
     """Beats repair lost reports."""
-    if job.generation is None:
-        return
     for member in job.seated():
-        status = member.status
-        if status and not member.dead and status.snapshot_generation == job.generation.number:
-            for step in (status.snapshot_before, status.snapshot_step):
-                if step > NO_STEP:
-                    _have(job, member.rank, step)
+        from_status(job, member)
+
+
+def from_status(job: Job, member: Member) -> None:
+    """What the newest status of a seated member tells of its slots."""
+    status = member.status
+    if job.generation is None or status is None or member.dead:
+        return
+    if status.snapshot_generation == job.generation.number:
+        for step in (status.snapshot_before, status.snapshot_step):
+            if step > NO_STEP:
+                _have(job, member.rank, step)
 
 
 def left_out(job: Job, member: Member, step: int) -> bool:
@@ -122,7 +128,7 @@ def _release_again(m: Machine, job: Job) -> None:
     over the one that it holds: that one is void then, so that all can go on from the next."""
     for member in job.seated():
         status = member.status
-        if status is None or not _behind(job, status):
+        if status is None or not behind(job, status):
             continue
         nodes = [member.node]
         if status.snapshot_step > job.released:
@@ -181,7 +187,7 @@ def _passed_over(job: Job) -> int:
     )
 
 
-def _behind(job: Job, status: MemberStatus) -> bool:
+def behind(job: Job, status: MemberStatus) -> bool:
     """Whether it found no room for a snapshot that it should have made since its newest."""
     newest = max(status.snapshot_step, job.released)
     if status.phase is MemberPhase.FINISHED and newest < status.held_step:
