@@ -15,6 +15,10 @@ HOPELESS = frozenset(
 )
 """Exceptions that a script which never got anywhere will raise again."""
 
+NODE_RESTARTS_MAX = 10
+"""So often within an hour a script without the SDK is started again for a node's sake, at the least."""
+HOUR_S = 3600.0
+
 UNCOUNTED = frozenset({Cause.NODE_LOST, Cause.NODE_RESTARTED, Cause.CUT, Cause.RESIZED})
 """Causes that are never the script's doing: they do not count as repeats."""
 
@@ -93,6 +97,12 @@ GROW, MOVE, LEAVE = (
     for strategy in (Strategy.GROW, Strategy.MOVE, Strategy.SHRINK)
 )
 
+NODE_SPENT = Rung(
+    lambda s: not s.elastic and s.repeats > max(s.max_restarts, NODE_RESTARTS_MAX),
+    Strategy.STOP,
+    "its nodes came back without its ranks {repeats} times within an hour",
+)
+
 _PLACES = (PLAIN, REFORM, SHRINK, AWAIT_NODE, SPARE, RESPAWN)
 _COUNTED = (PLAIN_SPENT, REPEATED, *_PLACES)
 
@@ -117,7 +127,7 @@ LADDERS: dict[Cause, tuple[Rung, ...]] = {
     Cause.DEVICE: _COUNTED,
     Cause.BROKEN: _COUNTED,
     Cause.NODE_LOST: _PLACES,
-    Cause.NODE_RESTARTED: _PLACES,
+    Cause.NODE_RESTARTED: (NODE_SPENT, *_PLACES),
     Cause.CUT: _PLACES,
     Cause.RESIZED: (GROW, MOVE, LEAVE, *_PLACES),
     Cause.LAUNCH_FAILED: (CANNOT_START, *_COUNTED),

@@ -9,11 +9,12 @@ import pytest
 from controlplane import contradictions
 from controlplane.core import effects as fx
 from controlplane.core import events as ev
-from controlplane.core import health, network, quarantine, view
+from controlplane.core import health, network, quarantine, recovery, view
 from controlplane.core.cluster import Cluster
 from controlplane.core.health import Facts, Level
-from controlplane.core.model import Cause, LemonRecord, PeerSight
+from controlplane.core.model import Cause, LemonRecord, PeerSight, Strategy
 from controlplane.core.timing import CoreSettings
+from controlplane.settings import AgentSettings, CoordinatorSettings
 
 S = CoreSettings()
 DAY = 86400.0
@@ -243,8 +244,6 @@ def test_an_agent_whose_timeouts_contradict_ours_is_refused_with_the_mend() -> N
 
 
 def test_every_rule_names_settings_that_exist() -> None:
-    from controlplane.settings import AgentSettings, CoordinatorSettings
-
     ours = {field.name for field in dataclasses.fields(CoordinatorSettings)}
     theirs = {field.name for field in dataclasses.fields(AgentSettings)}
     for rules, known in (
@@ -254,3 +253,16 @@ def test_every_rule_names_settings_that_exist() -> None:
     ):
         assert {name for rule in rules for name in (rule.low, rule.high)} <= known
         assert contradictions.contradiction(rules, CoordinatorSettings(), AgentSettings()) == ""
+
+
+def test_an_agent_that_dies_again_and_again_does_not_relaunch_a_plain_job_for_ever() -> None:
+    plain = recovery.Situation(
+        elastic=False, barrier=False, exception="", repeats=recovery.NODE_RESTARTS_MAX, restarts=40,
+        max_restarts=3, dead=1, nodes_up=True, spares=False,
+    )  # fmt: skip
+    assert recovery.choose(Cause.NODE_RESTARTED, plain)[0] is Strategy.RELAUNCH
+    spent = dataclasses.replace(plain, repeats=recovery.NODE_RESTARTS_MAX + 1)
+    strategy, reason = recovery.choose(Cause.NODE_RESTARTED, spent)
+    assert (strategy, "11 times within an hour" in reason) == (Strategy.STOP, True)
+    elastic = dataclasses.replace(spent, elastic=True)
+    assert recovery.choose(Cause.NODE_RESTARTED, elastic)[0] is Strategy.RESPAWN
