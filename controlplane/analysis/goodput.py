@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -83,7 +84,7 @@ def best_fixed(
     at_least: dict[int, float] = {}
     for at, until, down in _spans(steps, end_s):
         at_least[nodes - down] = at_least.get(nodes - down, 0.0) + until - at
-    falls = sum(max(0, b - a) for (_, a), (_, b) in zip(steps, steps[1:], strict=False))
+    falls = sum(max(0, b - a) for (_, a), (_, b) in itertools.pairwise(steps))
     best = Fixed(0, 0.0)
     for size in range(unit, nodes + 1, unit):
         runs_s = sum(span for up, span in at_least.items() if up >= size)

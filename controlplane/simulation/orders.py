@@ -149,9 +149,7 @@ class Orders:
         """Everybody is there: steps are made from now on."""
         world, generation = self.world, meeting.generation
         world.situation.begun()
-        world.training.begin(
-            generation.number, len(meeting.seats), generation.resume.step, world.clock.now
-        )
+        world.training.begin(generation.number, len(meeting.seats), generation.resume.step, world.clock.now)
         world.clock.after(world.setup.step_s + NET_S, lambda: self._first_step(meeting))
 
     def _first_step(self, meeting: Meeting) -> None:
@@ -164,9 +162,16 @@ class Orders:
             agent = world.by_name[seat.node]
             world.feed(
                 ev.MemberStarted(
-                    seat.node, agent.boots, seat.member, generation.job, generation.number, step,
-                    costs.form_s, costs.restore_s, world.setup.step_s,
-                )  # fmt: skip
+                    seat.node,
+                    agent.boots,
+                    seat.member,
+                    generation.job,
+                    generation.number,
+                    step,
+                    costs.form_s,
+                    costs.restore_s,
+                    world.setup.step_s,
+                )
             )
 
     def kill(self, orders: Sequence[fx.Kill]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import math
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ def _cause(row: dict[str, Any]) -> str:
 
 
 def _unsorted(entries: list[Entry]) -> tuple[str, ...]:
-    back = sum(1 for a, b in zip(entries, entries[1:], strict=False) if b.at_s < a.at_s)
+    back = sum(1 for a, b in itertools.pairwise(entries) if b.at_s < a.at_s)
     return (f"{back} entries were not in the order of time: sorted",) if back else ()
 
 

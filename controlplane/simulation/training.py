@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Stretch:
-    """Training of one generation on `nodes` from `began_at` (s) at `first` steps, perhaps until `ended_at`."""
+    """Training of one generation on `nodes` from `began_at` (s) at `first` steps, until `ended_at`."""
 
     generation: int
     nodes: int

@@ -57,6 +57,7 @@ def settings_of(setup: Setup) -> CoreSettings:
         shrink_after_s=0.0,
         conflict_s=0.0,
         join_grace_s=0.0,
+        health_every_s=86_400.0,
     )
 
 
@@ -220,7 +221,7 @@ class World:
 
 
 SEEN = {
-    fx.Refuse: World._refused,  # noqa: SLF001
+    fx.Refuse: World._refused,
     fx.Judged: lambda world, effect: world.situation.judged(effect),
     fx.JobChanged: lambda world, effect: world.situation.changed(effect),
 }

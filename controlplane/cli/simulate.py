@@ -1,0 +1,170 @@
+"""`holdfast simulate`: what failures would cost a cluster, decided by the real core."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controlplane.analysis.goodput import CAUSES
+from controlplane.cli.errors import OK, UsageError
+from controlplane.cli.parser import Parser
+from controlplane.cli.tables import duration, plain
+from controlplane.simulation import mixes, picture, running, trace
+from controlplane.simulation.costs import Setup, split
+from controlplane.simulation.failures import FailureInputError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from controlplane.simulation.failures import Failures
+    from controlplane.simulation.outcome import Outcome
+
+ABOUT = "Live through days of failures with the real decision core: goodput, and where the rest went."
+EPILOG = """examples:
+  holdfast simulate --trace FILE --nodes 400 --compare spares=0,2,8
+  holdfast simulate --mix llama3 --nodes 2048 --nproc-per-node 8 --days 54 --picture run.svg
+  holdfast simulate --mtbf-s 600 --nodes 1000 --days 2 --checkpoint-every-s 10"""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Print what became of it. Exit code 2 for what cannot be simulated, with the mend."""
+    values = _parser().read(argv)
+    try:
+        setup, failures = _setup(values), _failures(values)
+        if values.compare:
+            field, numbers = running.sweep(values.compare)
+            setups = running.variants(setup, field, numbers)
+        else:
+            field, setups = "", [setup]
+        for each in setups:
+            each.check()
+        found = [running.simulate(each, failures, time.process_time) for each in setups]
+    except FailureInputError as error:
+        raise UsageError(str(error)) from error
+    if values.picture:
+        _draw(Path(values.picture), found[0])
+    if values.json:
+        rows = [outcome.as_json() for outcome in found]
+        print(json.dumps(rows if field else rows[0], indent=2))
+    elif field:
+        print(_compared(field, setups, found))
+    else:
+        print(_text(found[0]))
+    return OK
+
+
+def _parser() -> Parser:
+    parser = Parser("simulate", ABOUT, epilog=EPILOG)
+    add = parser.add_argument
+    add("--trace", metavar="FILE", help="failures from a file: JSON list of node_id, event_time, event_type")
+    add("--mix", metavar="NAME", help=f"failures as published: {', '.join(mixes.MIXES)}")
+    add("--mtbf-s", type=float, metavar="S", help="failures by rate: one in the cluster every so often")
+    add("--node-mtbf-s", type=float, metavar="S", help="failures by rate: one of each node every so often")
+    add("--repair-s", type=float, default=21_600.0, metavar="S", help="with a rate: median repair")
+    add("--repair-sigma", type=float, default=1.5, help="with a rate: tail of the lognormal repair")
+    add("--burst-ratio", type=float, default=0.0, help="with a rate: events that take neighbours along, 0-1")
+    add("--burst-nodes", type=int, default=8, help="with a rate: nodes of a burst, at most")
+    add("--process-ratio", type=float, default=0.0, help="with a rate: events that kill only a process, 0-1")
+    add("--seed", type=int, default=1, help="of the failures made by chance")
+    add("--nodes", type=int, required=True, help="nodes of the cluster")
+    add("--nproc-per-node", type=int, default=1, help="ranks per node")
+    add("--nodes-per-replica", type=int, default=1, help="nodes that stand or fall together")
+    add("--spares", type=int, default=0, help="nodes that the job leaves free")
+    add("--nodes-min", type=int, default=0, help="below it the job waits; 0: one replica")
+    add("--fixed", action="store_true", help="a job of one size: never fewer nodes than at the start")
+    add("--days", type=float, default=174.0, help="simulated days")
+    add("--recovery-s", type=float, default=21.0, help="a recovery, detection included")
+    add("--checkpoint-every-s", type=float, default=10.0, help="training between two copies of the state")
+    add("--stall-s", type=float, default=0.0, help="each copy keeps training for so long")
+    add("--step-s", type=float, default=1.0, help="one training step")
+    add("--restore", choices=("checkpoint", "donor"), default="checkpoint",
+        help="begin again from the last copy, or from survivors whose state is clean")  # fmt: skip
+    add("--compare", metavar="NAME=V,V", help=f"run for each value of one of {', '.join(running.SWEPT)}")
+    add("--picture", metavar="FILE.svg", help="draw the (first) run")
+    add("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _setup(values: argparse.Namespace) -> Setup:
+    setup = Setup(
+        nodes=values.nodes, days=values.days, costs=split(values.recovery_s), nproc=values.nproc_per_node,
+        nodes_per_replica=values.nodes_per_replica, spares=values.spares, nodes_min=values.nodes_min,
+        checkpoint_every_s=values.checkpoint_every_s, stall_s=values.stall_s,
+        step_s=min(values.step_s, values.checkpoint_every_s), donors=values.restore == "donor",
+    )  # fmt: skip
+    setup.check()
+    return dataclasses.replace(setup, nodes_min=setup.nodes_max) if values.fixed else setup
+
+
+def _failures(values: argparse.Namespace) -> Failures:
+    given = [name for name in ("trace", "mix", "mtbf_s", "node_mtbf_s") if getattr(values, name) is not None]
+    if len(given) != 1:
+        words = " and ".join(f"--{name.replace('_', '-')}" for name in given) or "nothing"
+        raise UsageError(f"{words} given: give one of --trace, --mix, --mtbf-s, --node-mtbf-s")
+    if values.trace:
+        try:
+            text = Path(values.trace).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{values.trace} cannot be read: {error}") from error
+        return trace.read(text, values.nodes, Path(values.trace).name).within(values.days)
+    if values.mix:
+        return mixes.from_mix(values.mix, values.nodes, values.days, values.seed)
+    mtbf_s = values.mtbf_s if values.mtbf_s is not None else values.node_mtbf_s / values.nodes
+    rates = mixes.Rates(
+        mtbf_s, values.repair_s, values.repair_sigma, values.burst_ratio, values.burst_nodes,
+        values.process_ratio,
+    )  # fmt: skip
+    return mixes.from_rates(rates, values.nodes, values.days, values.seed)
+
+
+def _draw(path: Path, found: Outcome) -> None:
+    try:
+        path.write_text(picture.svg(found))
+    except OSError as error:
+        raise UsageError(f"--picture {path}: {error.strerror}") from error
+
+
+def _text(found: Outcome) -> str:
+    whole_s = found.nodes * found.days * 86_400.0
+    rows = [("goodput", f"{found.goodput:.4f}", "node-time whose progress was kept")]
+    rows += [
+        ("ceiling", f"{found.ceiling:.4f}", "node-time that was up: no more could be had"),
+        ("of ceiling", f"{found.goodput / found.ceiling:.4f}", ""),
+        ("best fixed", f"{found.fixed.goodput:.4f}", f"a job of always {found.fixed.nodes} nodes"),
+        ("ETTR", f"{found.ettr:.4f}", "time in which training got on, whatever its size"),
+    ]
+    if found.formula is not None:
+        each = found.formula
+        about = f"exact, for one failure every {duration(each.mtbf_s)} and a node always at hand"
+        rows.append(("ETTR theory", f"{each.ettr:.4f}", about))
+        if each.optimum_s > 0:
+            words = f"Young {each.young_s:.0f} s, Daly {each.daly_s:.0f} s, exact {each.optimum_s:.0f} s"
+            rows.append(("interval", f"{each.optimum_s:.0f} s", words))
+    lost = sorted(found.lost_s.items(), key=lambda item: -item[1])
+    losses = [(cause, f"{spent / whole_s:.4%}", CAUSES[cause]) for cause, spent in lost]
+    head = (
+        f"{found.source}: {found.failures} failures in {found.days:g} days of {found.nodes} nodes\n"
+        f"{found.rule}\n{found.incidents} incidents, {found.resizes} planned changes of size, "
+        f"{found.events_per_s:,.0f} events/s"
+    )
+    notes = "".join(f"\nnote: {note}" for note in found.notes)
+    return f"{head}{notes}\n\n{plain(('', '', ''), rows)}\n\n{plain(('lost to', 'of all', ''), losses)}"
+
+
+def _compared(field: str, setups: Sequence[Setup], found: Sequence[Outcome]) -> str:
+    rows = [
+        (f"{getattr(setup, field):g}", f"{each.goodput:.4f}", f"{each.goodput - found[0].goodput:+.4f}",
+         f"{each.ettr:.4f}", f"{each.goodput / each.ceiling:.4f}", str(each.incidents),
+         max(each.lost_s, key=lambda cause: each.lost_s[cause], default="-"))
+        for setup, each in zip(setups, found, strict=True)
+    ]  # fmt: skip
+    best = max(range(len(found)), key=lambda index: found[index].goodput)
+    heads = (field.replace("_", "-"), "goodput", "gain", "ETTR", "of ceiling", "incidents", "most lost to")
+    return f"{plain(heads, rows)}\n\nbest: {heads[0]} {rows[best][0]}"
+
+
+COMMANDS = {"simulate": run}

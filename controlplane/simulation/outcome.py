@@ -1,0 +1,119 @@
+"""What a run came to: one record, for a table, for JSON, for a picture. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from controlplane.analysis import goodput, intervals
+from controlplane.analysis.goodput import CAUSES, KEPT
+from controlplane.simulation.failures import spans
+
+if TYPE_CHECKING:
+    from controlplane.simulation.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """Theory beside the run, in s: for failures without memory at the rate seen, and no lack of nodes."""
+
+    mtbf_s: float
+    ettr: float
+    young_s: float
+    daly_s: float
+    optimum_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One simulated run. Ratios are of all node-time; `lost_s` is node-seconds by cause."""
+
+    nodes: int
+    days: float
+    goodput: float
+    ceiling: float
+    ettr: float
+    fixed: goodput.Fixed
+    incidents: int
+    resizes: int
+    failures: int
+    untouched: int  # failures of nodes that were not in the job
+    lost_s: dict[str, float]
+    formula: Formula | None
+    events: int
+    cpu_s: float
+    notes: tuple[str, ...]
+    source: str
+    rule: str
+    bins: tuple[dict[str, float], ...]
+    bin_s: float
+
+    @property
+    def events_per_s(self) -> float:
+        """Events that the core took per second of processor time, the simulated nodes' part included."""
+        return self.events / self.cpu_s if self.cpu_s > 0 else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs: ratios 0-1, spans in s."""
+        found: dict[str, Any] = {
+            "goodput": self.goodput, "ettr": self.ettr, "ceiling": self.ceiling,
+            "of_ceiling": self.goodput / self.ceiling if self.ceiling else 0.0,
+            "best_fixed": {"nodes": self.fixed.nodes, "goodput": self.fixed.goodput},
+            "incidents": self.incidents, "resizes": self.resizes, "failures": self.failures,
+            "untouched": self.untouched, "lost": self.lost_s, "events": self.events,
+            "events_per_s": self.events_per_s, "cpu_s": self.cpu_s, "nodes": self.nodes, "days": self.days,
+            "source": self.source, "rule": self.rule, "notes": list(self.notes),
+        }  # fmt: skip
+        if self.formula is not None:
+            found["formula"] = {name: getattr(self.formula, name) for name in Formula.__slots__}
+        return found
+
+
+def of(world: World, cpu_s: float) -> Outcome:
+    """Sum up a run that took so much processor time."""
+    setup, ledger = world.setup, world.ledger
+    steps = spans(world.failures.outages, world.end_s)
+    whole_s = setup.nodes * world.end_s
+    resizes = sum(1 for each in world.incidents if each.verdict.cause == "resized")
+    return Outcome(
+        nodes=setup.nodes, days=setup.days,
+        goodput=ledger.total.get(KEPT, 0.0) / whole_s,
+        ceiling=goodput.ceiling(steps, setup.nodes, world.end_s),
+        ettr=world.training.kept_s / world.end_s,
+        fixed=goodput.best_fixed(
+            steps, setup.nodes, world.end_s, setup.nodes_per_replica, setup.costs.total_s
+        ),
+        incidents=len(world.incidents) - resizes, resizes=resizes,
+        failures=world.struck + world.spared, untouched=world.spared,
+        lost_s={cause: round(ledger.total[cause], 3) for cause in CAUSES if ledger.total.get(cause, 0.0) > 0.5},
+        formula=_formula(world), events=world.events, cpu_s=cpu_s, notes=world.failures.notes,
+        source=world.failures.source, rule=_rule(world), bins=tuple(ledger.bins), bin_s=ledger.bin_s,
+    )  # fmt: skip
+
+
+def _formula(world: World) -> Formula | None:
+    """Of the failures that hit the job; None when there were too few to speak of a mean."""
+    setup = world.setup
+    if world.struck < 1:
+        return None
+    mtbf_s, recovery_s = world.end_s / world.struck, setup.costs.total_s
+    tau_s = setup.steps_per_checkpoint * setup.step_s
+    return Formula(
+        mtbf_s,
+        intervals.ettr_exact(tau_s, setup.stall_s, mtbf_s, recovery_s),
+        intervals.young(setup.stall_s, mtbf_s),
+        intervals.daly(setup.stall_s, mtbf_s),
+        intervals.optimum(setup.stall_s, mtbf_s, recovery_s),
+    )
+
+
+def _rule(world: World) -> str:
+    """Whose rule decided about the size of the job."""
+    setup = world.setup
+    if setup.least == setup.nodes_max:
+        return "fixed size: the core moves lost ranks to spare nodes, and parks the job when there are none"
+    unit = setup.nodes_per_replica
+    of = "replicas of one node" if unit == 1 else f"replicas of {unit} nodes"
+    return (
+        f"elastic: the core shrinks and grows the job between {setup.least} and {setup.nodes_max} nodes, {of}"
+    )
