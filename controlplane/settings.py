@@ -35,7 +35,7 @@ def setting(
     env: bool = False,
     words: tuple[str, ...] = (),
 ) -> Any:
-    """A dataclass field that the command line can show: its reason, unit, smallest value, or known words. With
+    """A dataclass field that the command line can show: its reason, unit, smallest value or words. With
     `env` the environment may say it too: HOLDFAST_ and the name in capitals."""
     known = {"about": about, "unit": unit, "minimum": minimum, "env": env, "words": words}
     return dataclasses.field(default=default, metadata=known)

@@ -34,10 +34,14 @@ def agent(argv: Sequence[str]) -> int:
     parser = Parser("agent", "Run the agent of one node: it starts, watches and feeds its ranks.")
     add_settings(parser, AgentSettings)
     settings = read_settings(AgentSettings, parser.read(argv), check_agent)
+    import socket
+
     import uvloop
 
     from agent.loop import serve
+    from controlplane.logs import set_up
 
+    set_up(settings.log_format, node=settings.node or socket.gethostname())
     return _served(lambda: uvloop.run(serve(settings)))
 
 

@@ -31,6 +31,7 @@ from controlplane.daemon.metrics import Metrics
 from controlplane.daemon.metrics_server import MetricsServer, watch_lag
 from controlplane.daemon.rpc import Front, PortTaken, Server
 from controlplane.daemon.standby import Standby
+from controlplane.logs import set_up
 from controlplane.settings import SettingsError, check_coordinator
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ ETCD_TRY_S = 3.0
 
 def serve(settings: CoordinatorSettings) -> int:
     """Run until SIGTERM or SIGINT; returns the exit code. SettingsError when settings cannot be."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    set_up(settings.log_format, cluster=settings.cluster)
     return uvloop.run(run(settings))
 
 

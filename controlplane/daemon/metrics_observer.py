@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from controlplane.core.model import NO_STEP, JobPhase, Role
 from controlplane.core.standing import CUT, HELD
 from controlplane.daemon.metrics import CHECKPOINT_FAILURES, NODE_STATES
 from controlplane.daemon.metrics_jobs import REDONE, SNAPSHOT, JobTimes, Pace
+from controlplane.logs import of_incident
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from controlplane.core.model import Incident, JobSpec
     from controlplane.core.view import JobRow
     from controlplane.daemon.metrics import Metrics
+
+log = logging.getLogger(__name__)
 
 _TIMERS_KEPT = 256
 _STAGES = {"persisted": ("persist", "started"), "committed": ("commit", "persisted")}
@@ -138,6 +142,9 @@ class Observer:
         verdict = effect.verdict
         self._metrics.failures_detected_total.labels(verdict.scope.value, verdict.cause.value).inc()
         seen = self._seen(verdict.job)
+        evidence = verdict.evidence[0] if verdict.evidence else verdict.cause.value
+        about = of_incident(verdict.job, effect.incident, node=",".join(verdict.nodes))
+        log.warning("%s: %s", evidence, effect.plan.reason.partition("\n")[0], extra=about)
         seen.cause = verdict.cause.value
         seen.times.judged(self._clock(), seen.cause)
 
@@ -150,6 +157,8 @@ class Observer:
             metrics.detection_seconds.observe(phases_s["detect"])
         if incident.outcome == "open":
             return
+        about = of_incident(incident.job, incident.id, generation=incident.generation_after)
+        log.info("%s in %.3f s", incident.outcome, sum(phases_s.values()), extra=about)
         metrics.incidents_total.labels(incident.plan.strategy.value, incident.outcome).inc()
         lost_steps = max(0, incident.lost_steps)
         metrics.steps_lost_total.labels(incident.job).inc(lost_steps)
