@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from controlplane.access.callers import ANYONE, Caller, Unknown, from_certificate
 from controlplane.access.roles import RULES, Rule
@@ -113,23 +114,40 @@ class _Door:
     method: str
     metadata: Sequence[tuple[str, Any]]
 
-    async def enter(self, context: Any, request: Any = None) -> tuple[Rule, Caller]:
+    async def enter(self, context: Any) -> tuple[Rule, Caller]:
         """Let the caller in, or abort."""
         try:
-            rule, caller = self._judge(context, request)
+            rule, caller = self._judge(context)
         except _Denied as denied:
             await self.guard.deny(context, denied)
             raise
         _calling.set(caller)
         return rule, caller
 
-    def _judge(self, context: Any, request: Any) -> tuple[Rule, Caller]:
+    async def take(self, context: Any, handler: Any, data: bytes) -> tuple[Any, Rule, Caller]:
+        """The request of a caller who is let in, or abort: nobody else's bytes are looked at."""
+        rule, caller = await self.enter(context)
+        try:
+            request = handler.request_deserializer(data) if handler.request_deserializer else data
+            self._check_job(rule, caller, request)
+        except DecodeError as error:
+            reason = f"{len(data)} bytes that are no request of {self._short}"
+            malformed = _Denied(grpc.StatusCode.INVALID_ARGUMENT, "malformed", reason)
+            await self.guard.deny(context, malformed)
+            raise malformed from error
+        except _Denied as denied:
+            await self.guard.deny(context, denied)
+            raise
+        return request, rule, caller
+
+    @property
+    def _short(self) -> str:
+        return self.method.rpartition("/")[2]
+
+    def _judge(self, context: Any) -> tuple[Rule, Caller]:
         rule = RULES.get(self.method)
-        short = self.method.rpartition("/")[2]
         if rule is None:
-            raise _Denied(
-                grpc.StatusCode.PERMISSION_DENIED, "denied", f"{self.method:.200} is nobody's to call"
-            )
+            raise _denied(f"{self.method:.200} is nobody's to call")
         if rule.public:
             return rule, ANYONE
         try:
@@ -138,12 +156,19 @@ class _Door:
             raise _Denied(grpc.StatusCode.UNAUTHENTICATED, "unauthenticated", str(unknown)) from unknown
         if caller.role is not None and caller.role not in rule.roles:
             wanted = " or ".join(sorted(rule.roles))
-            raise _denied(f"{caller} may not {short}: come with the certificate or token of an {wanted}")
-        if rule.job is not None and request is not None and not caller.may_touch(rule.job(request)):
-            mine = ", ".join(caller.jobs)
-            asked = f"job {rule.job(request)!r:.80}" if rule.job(request) else "the whole cluster"
-            raise _denied(f"{caller} may {short} for {mine} only, not for {asked}: name a job of yours")
+            raise _denied(
+                f"{caller} may not {self._short}: come with the certificate or token of an {wanted}"
+            )
         return rule, caller
+
+    def _check_job(self, rule: Rule, caller: Caller, request: Any) -> None:
+        if rule.job is None or caller.may_touch(job := rule.job(request)):
+            return
+        asked = f"job {job!r:.80}" if job else "the whole cluster"
+        raise _denied(
+            f"{caller} may {self._short} for {', '.join(caller.jobs)} only, not for {asked}: "
+            "name a job of yours"
+        )
 
 
 def _denied(reason: str) -> _Denied:
@@ -160,16 +185,16 @@ def _token(metadata: Sequence[tuple[str, Any]]) -> str | None:
 
 
 def _guarded(handler: Any, door: _Door) -> Any:
-    kinds = (handler.request_streaming, handler.response_streaming)
-    wrap, make, name = _WRAPS[kinds]
-    inner = getattr(handler, name)
-    return make(wrap(inner, door), handler.request_deserializer, handler.response_serializer)
+    wrap, make = _WRAPS[handler.request_streaming, handler.response_streaming]
+    # One request is taken apart behind the door; a stream's messages by whoever reads them.
+    parse = handler.request_deserializer if handler.request_streaming else None
+    return make(wrap(handler, door), parse, handler.response_serializer)
 
 
-def _unary(inner: Any, door: _Door) -> Any:
-    async def call(request: Any, context: Any) -> Any:
-        rule, caller = await door.enter(context, request)
-        reply = await inner(request, context)
+def _unary(handler: Any, door: _Door) -> Any:
+    async def call(data: bytes, context: Any) -> Any:
+        request, rule, caller = await door.take(context, handler, data)
+        reply = await handler.unary_unary(request, context)
         if rule.trim is not None and caller.jobs:
             rule.trim(reply, caller.jobs)
         return reply
@@ -177,26 +202,26 @@ def _unary(inner: Any, door: _Door) -> Any:
     return call
 
 
-def _streaming(inner: Any, door: _Door) -> Any:
-    async def call(request: Any, context: Any) -> None:
-        await door.enter(context, request)
-        await _answer(inner, request, context)
+def _streaming(handler: Any, door: _Door) -> Any:
+    async def call(data: bytes, context: Any) -> None:
+        request, _, _ = await door.take(context, handler, data)
+        await _answer(handler.unary_stream, request, context)
 
     return call
 
 
-def _streamed(inner: Any, door: _Door) -> Any:
+def _streamed(handler: Any, door: _Door) -> Any:
     async def call(requests: Any, context: Any) -> Any:
         await door.enter(context)
-        return await inner(requests, context)
+        return await handler.stream_unary(requests, context)
 
     return call
 
 
-def _both(inner: Any, door: _Door) -> Any:
+def _both(handler: Any, door: _Door) -> Any:
     async def call(requests: Any, context: Any) -> None:
         await door.enter(context)
-        await _answer(inner, requests, context)
+        await _answer(handler.stream_stream, requests, context)
 
     return call
 
@@ -210,9 +235,9 @@ async def _answer(inner: Any, request: Any, context: Any) -> None:
         await context.write(reply)
 
 
-_WRAPS: dict[tuple[bool, bool], tuple[Any, Any, str]] = {
-    (False, False): (_unary, grpc.unary_unary_rpc_method_handler, "unary_unary"),
-    (False, True): (_streaming, grpc.unary_stream_rpc_method_handler, "unary_stream"),
-    (True, False): (_streamed, grpc.stream_unary_rpc_method_handler, "stream_unary"),
-    (True, True): (_both, grpc.stream_stream_rpc_method_handler, "stream_stream"),
+_WRAPS: dict[tuple[bool, bool], tuple[Any, Any]] = {
+    (False, False): (_unary, grpc.unary_unary_rpc_method_handler),
+    (False, True): (_streaming, grpc.unary_stream_rpc_method_handler),
+    (True, False): (_streamed, grpc.stream_unary_rpc_method_handler),
+    (True, True): (_both, grpc.stream_stream_rpc_method_handler),
 }

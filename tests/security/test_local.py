@@ -19,6 +19,7 @@ from agent.paths import Paths, own_folder
 from controlplane.core.effects import Launch
 from controlplane.core.model import JobSpec, Role
 from controlplane.settings import AgentSettings, CallerSettings, CoordinatorSettings, SettingsError
+from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
 from tests.security.authority import token_line
 from tests.security.serving import asked, serving
@@ -158,10 +159,9 @@ def test_a_folder_that_another_user_put_there_is_not_used(folder: Path, below: s
 
 
 async def test_a_jobs_environment_is_in_no_line_and_no_answer() -> None:
-    spec = pb.JobSpec(job="j", argv=["train.py"], nnodes_min=1, nnodes_max=1, nproc_per_node=1)
-    spec.snapshot_every = spec.checkpoint_every = spec.full_every = 1
-    for name in ("API_TOKEN", "DB_PASSWORD", "AWS_SECRET_ACCESS_KEY", "HARMLESS"):
-        spec.env.add(name=name, value=f"value-of-{name}")
+    names = ("API_TOKEN", "DB_PASSWORD", "AWS_SECRET_ACCESS_KEY", "HARMLESS")
+    env = tuple((name, f"value-of-{name}") for name in names)
+    spec = codec.spec_message(JobSpec("j", ("train.py",), "/", env=env))
     async with serving(reigns=True) as served:
         await asked(served.address, "Submit", pb.SubmitRequest(spec=spec))
         told = "".join(line.text for line in served.front.journal.lines())

@@ -13,6 +13,7 @@ from controlplane.access.own import Access
 from controlplane.access.roles import HEALTH, RULES
 from controlplane.access.tls import TlsFiles
 from controlplane.access.tokens import Tokens, read_token
+from controlplane.core.model import JobSpec
 from controlplane.settings import SettingsError
 from controlplane.wire import codec, control_pb2, peer_pb2
 from controlplane.wire import control_pb2 as pb
@@ -104,16 +105,7 @@ async def test_a_caller_of_some_jobs_touches_no_others(authority: Authority) -> 
     async with serving(authority.issue("server").tls(), reigns=True) as served:
         everything = authority.of("operator", "root").access()
         for job in ("mine", "other"):
-            spec = pb.JobSpec(
-                job=job,
-                argv=["train.py"],
-                nnodes_min=1,
-                nnodes_max=1,
-                nproc_per_node=1,
-                snapshot_every=1,
-                checkpoint_every=1,
-                full_every=1,
-            )
+            spec = codec.spec_message(JobSpec(job, ("train.py",), "/"))
             code, said = await asked(served.address, "Submit", pb.SubmitRequest(spec=spec), everything)
             assert code is CODES.OK, said
         access = authority.of("operator", "o", jobs=("mine",)).access()

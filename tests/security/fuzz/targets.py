@@ -1,0 +1,257 @@
+"""What is fuzzed without a network, each by one function: bytes made by a seeded chance, and who reads them.
+
+A target returns whether its input was accepted, and raises only what is a fault of ours."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import DecodeError
+
+from agent import peer_wire
+from agent.checkpoint import envelope, manifest
+from agent.checkpoint.errors import CheckpointError
+from agent.frames import Decoder, FrameError, encode
+from agent.peer_blocks import PeerError, check
+from controlplane.access.callers import Unknown, from_certificate
+from controlplane.cli.errors import UsageError
+from controlplane.cli.flags import add_settings, read_settings
+from controlplane.cli.parser import Parser
+from controlplane.core.cluster import Cluster
+from controlplane.core.effects import Store
+from controlplane.core.events import JobSubmitted, NodeJoined, Stored
+from controlplane.core.model import CheckpointRecord, JobSpec
+from controlplane.core.timing import CoreSettings
+from controlplane.daemon.admin import check_spec
+from controlplane.settings import (
+    AgentSettings,
+    CoordinatorSettings,
+    SettingsError,
+    check_agent,
+    check_coordinator,
+    check_name,
+)
+from controlplane.wire import codec, health_pb2, peer_pb2
+from controlplane.wire import control_pb2 as pb
+from tests.security.fuzz.messages import WORDS, damage, fill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+REFUSED = (codec.WireError, SettingsError)
+
+
+def link(rng: Random) -> bool:
+    """What an agent says, to the event that the core would hear."""
+    data = damage(fill(pb.AgentMessage(), rng).SerializeToString(), rng)
+    try:
+        message = codec.parse_agent(data)
+        if message.WhichOneof("body") == "hello":
+            check_name("node", codec.greeting_from(message).joined.node)
+        else:
+            codec.event_from("n1", 1, message)
+    except REFUSED:
+        return False
+    return True
+
+
+def orders(rng: Random) -> bool:
+    """What a coordinator says, to the order that an agent would carry out."""
+    data = damage(fill(pb.CoordinatorMessage(), rng).SerializeToString(), rng)
+    try:
+        codec.order_from(pb.CoordinatorMessage.FromString(data), "n1")
+    except (DecodeError, *REFUSED):
+        return False
+    return True
+
+
+def admin(rng: Random) -> bool:
+    """Every request of Admin, as far as it is judged before the core hears it."""
+    kind = rng.choice(_REQUESTS)
+    try:
+        message = kind.FromString(damage(fill(kind(), rng).SerializeToString(), rng))
+        _JUDGED.get(kind, lambda _message: None)(message)
+    except (DecodeError, *REFUSED):
+        return False
+    return True
+
+
+def _adopted(message: Any) -> None:
+    check_name("job", message.job)
+    for record in message.records:
+        codec.row_from(CheckpointRecord, record)
+
+
+_METHODS = pb.DESCRIPTOR.services_by_name["Admin"].methods
+_REQUESTS = [getattr(pb, method.input_type.name) for method in _METHODS]
+_JUDGED: dict[Any, Callable[[Any], None]] = {
+    pb.SubmitRequest: lambda message: check_spec(codec.spec_from(message.spec)),
+    pb.AdoptRequest: _adopted,
+}
+
+
+def peer(rng: Random) -> bool:
+    """What an agent reads of another's copies."""
+    kind = rng.choice((peer_pb2.PutMessage, peer_pb2.GetMessage))
+    data = damage(fill(kind(), rng).SerializeToString(), rng)
+    message: Any
+    try:
+        message = peer_wire.parser(kind)(data)
+        if isinstance(message, memoryview) or message.WhichOneof("body") != "snapshot":
+            return True
+        check(peer_wire.held_from(message.snapshot))
+    except (DecodeError, PeerError):
+        return False
+    return True
+
+
+def health(rng: Random) -> bool:
+    """What a probe asks."""
+    try:
+        health_pb2.HealthRequest.FromString(
+            damage(fill(health_pb2.HealthRequest(), rng).SerializeToString(), rng)
+        )
+    except DecodeError:
+        return False
+    return True
+
+
+def frames(rng: Random) -> bool:
+    """The framing of both Unix sockets, in pieces of any size."""
+    message: dict[str, Any] = {
+        rng.choice(WORDS): rng.choice((*WORDS, 1, None, True, [1], {"a": {}})) for _ in range(3)
+    }
+    data = damage(encode({"op": "hello"}) + encode(message), rng)
+    decoder, found = Decoder(), 0
+    try:
+        while data:
+            size = rng.choice((1, 3, 7, 1 << 16))
+            found += len(decoder.feed(data[:size]))
+            data = data[size:]
+    except FrameError:
+        return False
+    return found > 0
+
+
+def manifests(rng: Random) -> bool:
+    """A checkpoint's manifest: nothing that was changed may be taken."""
+    whole, _ = _MANIFEST
+    data = damage(whole, rng)
+    sealed = rng.random() < 0.3
+    if sealed:  # a digest that fits, content that does not
+        document = json.loads(whole)[manifest.KIND]
+        document[rng.choice(sorted(document))] = rng.choice((*WORDS, None, -1, [], {}, [[1]]))
+        data, _ = envelope.seal(manifest.KIND, document)
+    try:
+        manifest.unseal(data, "j", "10-1")
+    except CheckpointError:
+        return False
+    assert sealed or data == whole
+    return True
+
+
+_MANIFEST = manifest.seal(manifest.Manifest("j", "10-1", 10, 1, "full", "10-1", ((0, 10),), "0.1.0", (), ()))
+
+
+def settings(rng: Random) -> bool:
+    """Flags of a daemon."""
+    kind, judge = rng.choice(((AgentSettings, check_agent), (CoordinatorSettings, check_coordinator)))
+    words = []
+    for _ in range(rng.randrange(1, 4)):
+        name = rng.choice(sorted(kind.__dataclass_fields__))
+        value = rng.choice((*WORDS, "0", "-1", "1e999", "nan", "5", "0.0.0.0:1", "127.0.0.1:99999"))
+        words.append(f"--{name.replace('_', '-')}={value}")
+    try:
+        read_settings(kind, _PARSERS[kind].read(words), judge)  # type: ignore[arg-type]
+    except UsageError:
+        return False
+    return True
+
+
+def _parser(kind: type) -> Parser:
+    parser = Parser("fuzz", "")
+    add_settings(parser, kind)
+    return parser
+
+
+_PARSERS: dict[type, Parser] = {kind: _parser(kind) for kind in (AgentSettings, CoordinatorSettings)}
+
+
+def certificates(rng: Random) -> bool:
+    """Names in a certificate: whoever is let in has one role, and a name that is one."""
+    uri = "holdfast://" + "/".join(
+        rng.choice(("c1", "operator", "agent", "n1", "?job=a", "#", *WORDS)) for _ in range(3)
+    )
+    names = [damage(uri.encode("utf-8", "replace"), rng)] if rng.random() < 0.7 else []
+    subject = damage(rng.choice((b"OU=operator,CN=o", b"CN=o,OU=agent+OU=viewer")), rng)
+    try:
+        caller = from_certificate(
+            "c1", {"peer_uri": names, "x509_subject": [subject], "x509_common_name": [b"o"]}
+        )
+    except Unknown:
+        return False
+    check_name("caller", caller.name)
+    assert caller.role is not None
+    return True
+
+
+class Core:
+    """What agents say, to the very core: it must take or drop it, and its invariants must hold."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._cluster, self._now, self._steps = Cluster(CoreSettings()), 1.0, 0
+        spec = JobSpec(
+            "j", ("train.py",), "/", nnodes_min=1, nnodes_max=2, nproc_per_node=1, storage="file:///s"
+        )
+        for event in (
+            *(NodeJoined(name, 1, "l", "127.0.0.1", 2, 29500, ()) for name in ("n1", "n2")),
+            JobSubmitted(spec),
+        ):
+            self._step(event)
+
+    def __call__(self, rng: Random) -> bool:
+        """One message of n1 or n2."""
+        if self._steps > 500:
+            self._begin()
+        data = damage(fill(pb.AgentMessage(), rng).SerializeToString(), rng)
+        try:
+            message = codec.parse_agent(data)
+            if message.WhichOneof("body") == "hello":
+                return False
+            event = codec.event_from(rng.choice(("n1", "n2")), 1, message)
+        except REFUSED:
+            return False
+        try:
+            self._step(event)
+            self._cluster.check()
+        except Exception:
+            self._begin()
+            raise
+        return True
+
+    def _step(self, event: Any) -> None:
+        self._steps += 1
+        self._now += 0.05
+        effects = self._cluster.step(self._now, event)
+        for effect in effects:
+            if isinstance(effect, Store):
+                self._step(Stored(effect.ticket))
+
+
+TARGETS: dict[str, Callable[[Random], bool]] = {
+    "link": link,
+    "orders": orders,
+    "admin": admin,
+    "peer": peer,
+    "health": health,
+    "frames": frames,
+    "manifests": manifests,
+    "settings": settings,
+    "certificates": certificates,
+    "core": Core(),
+}

@@ -1,0 +1,105 @@
+"""Mutated input, as much of it as the suite has time for; `python -m tests.security.fuzz` takes millions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent.frames import Decoder, FrameError, encode
+from agent.gate import Gate
+from controlplane.access.callers import Unknown, from_certificate
+from controlplane.access.tokens import Tokens
+from controlplane.settings import NAME, SettingsError
+from tests.security.fuzz import wire
+from tests.security.fuzz.messages import damage
+from tests.security.fuzz.running import run
+from tests.security.fuzz.targets import TARGETS
+from tests.security.test_local import Admits, knock
+
+SEED = 20260
+GROWN_BYTES_MAX = 32 << 20
+calm = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_nothing_mutated_crashes_hangs_or_grows(target: str) -> None:
+    report = run(target, 200 if target == "settings" else 1500, SEED)
+    assert report.crashes == {}, report.first
+    assert report.accepted and report.refused
+    assert report.slowest_s < 5 and report.grown_bytes < GROWN_BYTES_MAX
+
+
+async def test_a_server_answers_everything_mutated_and_goes_on() -> None:
+    report = await wire.run(60, SEED)
+    assert report["alive"]
+    bad = [name for name in report["outcomes"] if name.split()[1] in {code.name for code in wire.FAULTS}]
+    assert bad == [], report["outcomes"]
+
+
+async def test_a_gate_survives_mutated_frames(folder: Path) -> None:
+    node, rng = Admits(), random.Random(SEED)
+    gate = Gate(folder / "gate.sock", node)
+    await gate.open()
+    hello = encode({"op": "hello", "version": 1, "member": "m", "pid": 1})
+    try:
+        for _ in range(300):
+            with contextlib.suppress(ConnectionError):
+                _, writer = await asyncio.open_unix_connection(folder / "gate.sock")
+                writer.write(damage(hello, rng) + rng.randbytes(rng.choice((0, 8, 4096))))
+                writer.close()
+                await writer.wait_closed()
+        assert await knock(folder / "gate.sock") == "in"
+    finally:
+        await gate.close()
+
+
+@calm
+@given(st.lists(st.binary(max_size=64), max_size=8))
+def test_frames_of_any_bytes_are_objects_or_errors(pieces: list[bytes]) -> None:
+    decoder = Decoder()
+    with contextlib.suppress(FrameError):
+        for piece in pieces:
+            assert all(isinstance(message, dict) for message in decoder.feed(piece))
+
+
+@calm
+@given(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=20)
+    | st.lists(st.text(max_size=5), max_size=3)
+)
+def test_frames_come_out_as_they_went_in(value: object) -> None:
+    message = {"op": "x", "value": value}
+    whole = encode(message)
+    decoder = Decoder()
+    assert [each for byte in whole for each in decoder.feed(bytes([byte]))] == [message]
+
+
+@calm
+@given(st.binary(max_size=80), st.binary(max_size=80))
+def test_names_of_any_bytes_make_no_caller_without_a_name(uri: bytes, subject: bytes) -> None:
+    peer = {"peer_uri": [b"holdfast://c1/" + uri], "x509_subject": [subject], "x509_common_name": [subject]}
+    with contextlib.suppress(Unknown):
+        caller = from_certificate("c1", peer)
+        assert caller.role is not None and NAME.fullmatch(caller.name)
+        assert all(NAME.fullmatch(job) for job in caller.jobs)
+
+
+@calm
+@given(st.binary(max_size=200))
+def test_token_files_of_any_bytes_let_nobody_in(content: bytes) -> None:
+    with tempfile.NamedTemporaryFile(dir="/tmp", prefix="hf-") as file:
+        Path(file.name).write_bytes(content)
+        with contextlib.suppress(SettingsError):
+            for guess in ("", "a", content.decode("latin-1")):
+                with pytest.raises(Unknown):
+                    Tokens(file.name).who(guess)
