@@ -102,7 +102,7 @@ _ERRNO_MENDS = {
     errno.EROFS: "it is read-only: mount it writable, or name another with --storage",
     errno.EACCES: "permission denied: let this user write there, or name another with --storage",
     errno.EPERM: "not permitted: let this user write there, or name another with --storage",
-    errno.ENOTDIR: "a part of this path is a file, not a folder: name another with --storage",
+    errno.ENOTDIR: "a file stands where a folder is needed: name another with --storage",
     errno.ENOENT: "its folder is gone, or cannot be made: name another with --storage",
     errno.EEXIST: "a file stands where a folder is needed: name another with --storage",
     errno.EIO: "the device failed to read or write: look at the kernel's log",
