@@ -30,6 +30,7 @@ class Watcher(threading.Thread):
         super().__init__(name="watcher", daemon=True)
         self.problems: list[str] = []
         self.listed: set[str] = set()
+        self.present: list[str] = []  # ids, as they were listed last
         self.verified = self.loaded = self.vanished = 0
         self._store, self._job = Store.open(url), job
         self._steps = Steps(folder)
@@ -58,7 +59,8 @@ class Watcher(threading.Thread):
         listed = load.listing(self._store, self._job)
         if not listed:
             return
-        self.listed |= {each.id for each in listed}
+        self.present = [each.id for each in listed]
+        self.listed.update(self.present)
         if listed[0].step < self._newest:
             self.problems.append(f"the newest was of step {self._newest}, now it is {listed[0].id}")
         self._newest = listed[0].step
