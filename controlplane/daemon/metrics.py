@@ -68,7 +68,7 @@ class Metrics:
     def _make_cluster(self, make: _Maker) -> None:
         self.members = make.gauge("members", "Members by level (node, process) and state.", "level", "state")
         self.spare_nodes = make.gauge("spare_nodes", "Nodes that are up, in good standing, without a rank.")
-        self.quarantined_nodes = make.gauge("quarantined_nodes", "Nodes that may take no seats.")
+        self.quarantined_nodes = make.gauge("quarantined_nodes", "Nodes taken only when no other is left.")
         self.cluster_health = make.gauge("cluster_health", "1 for the state the cluster is in.", "state")
         self.heartbeats_total = make.counter("heartbeats_total", "Heartbeats of agents.")
         self.heartbeat_lag_seconds = make.gauge(

@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core import effects, events, view
-from controlplane.core.model import NO_STEP, JobPhase, Role
-from controlplane.core.standing import CUT, HELD
+from controlplane.core.census import census
+from controlplane.core.model import NO_STEP, JobPhase
 from controlplane.daemon.metrics import CHECKPOINT_FAILURES, NODE_STATES
 from controlplane.daemon.metrics_jobs import REDONE, SNAPSHOT, JobTimes, Pace
 from controlplane.logs import of_incident
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TIMERS_KEPT = 256
+LOOK_SHARE = 50.0
+"""For each second that a look takes there are so many without."""
 _STAGES = {"persisted": ("persist", "started"), "committed": ("commit", "persisted")}
 """What ends a stage: its name, and what began it. Publishing begins with the commit."""
 
@@ -50,6 +52,7 @@ class Observer:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._metrics, self._clock, self._wall = metrics, clock, wall
+        self._rest_until = 0.0
         self._jobs: dict[str, _Seen] = {}
         self._timers: dict[tuple[str, str], dict[str, float]] = {}
         self._events: dict[type, Callable[[Any], None]] = {
@@ -78,21 +81,20 @@ class Observer:
             hear(effect)
 
     def look(self, core: Cluster) -> None:
-        """Set the gauges that are counted from the cluster's state, and settle the jobs' accounts."""
+        """Set the gauges that are counted from the cluster's state, and settle the jobs' accounts. Where this
+        takes long, because the cluster is large, it is done less often: a fiftieth of the time is its share."""
         now = self._clock()
+        if now < self._rest_until:
+            return
         for row in view.jobs(core, now):
             self._look_at(row, now)
-        nodes, ranks = view.nodes(core, now), view.ranks(core, now)
-        counts: dict[tuple[str, str], int] = {("node", state): 0 for state in NODE_STATES}
-        for level, state in [*(("node", n.state) for n in nodes), *(("process", r.phase) for r in ranks)]:
-            counts[level, state] = counts.get((level, state), 0) + 1
-        self._metrics.show_members(counts)
-        up = [node for node in nodes if node.state == "up"]
-        busy = {rank.node for rank in ranks if rank.role == Role.RANK.value}
-        barred = [node for node in nodes if node.standing in (HELD, CUT)]
-        self._metrics.quarantined_nodes.set(len(barred))
-        self._metrics.spare_nodes.set(sum(n.node not in busy and n not in barred for n in up))
-        self._metrics.heartbeat_lag_seconds.set(max((node.last_heard_s for node in up), default=0.0))
+        found, metrics = census(core, now), self._metrics
+        nodes = {("node", state): found.nodes.get(state, 0) for state in (*NODE_STATES, *found.nodes)}
+        metrics.show_members(nodes | {("process", phase): n for phase, n in found.processes.items()})
+        metrics.spare_nodes.set(found.spare)
+        metrics.quarantined_nodes.set(found.quarantined)
+        metrics.heartbeat_lag_seconds.set(found.silence_s)
+        self._rest_until = now + LOOK_SHARE * (self._clock() - now)
 
     def _look_at(self, row: JobRow, now: float) -> None:
         metrics, seen = self._metrics, self._seen(row.job)

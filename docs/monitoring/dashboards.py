@@ -73,7 +73,7 @@ FLEET = Board(
         Panel("Spare nodes", "Up, without a rank.", (("", "max(holdfast_spare_nodes)"),), now=True, span=4),
         Panel(
             "Quarantined nodes",
-            "They get no ranks.",
+            "Taken only when no other is left.",
             (("", "max(holdfast_quarantined_nodes)"),),
             now=True,
             span=4,

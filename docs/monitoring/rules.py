@@ -169,7 +169,7 @@ ALERTS: tuple[Alert, ...] = (
         "0s",
         "warning",
         "{{ $value }} nodes are quarantined",
-        "Nodes fail so often that they get no ranks any more, until they are released or their time is over.",
+        "Nodes fail so often that they are taken only when no other is left, until they are released.",
     ),
     Alert(
         "CoordinatorSaturated",
