@@ -82,7 +82,7 @@ class Observer:
 
     def look(self, core: Cluster) -> None:
         """Set the gauges that are counted from the cluster's state, and settle the jobs' accounts. Where this
-        takes long, because the cluster is large, it is done less often: a fiftieth of the time is its share."""
+        takes long, because the cluster is large, it is done less often: it gets a fiftieth of the time."""
         now = self._clock()
         if now < self._rest_until:
             return
