@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from controlplane.cli.checkpoint_flags import add_checkpoint_flags, checkpoint_fields, storage_url
 from controlplane.cli.errors import UsageError, nearest
 from controlplane.cli.parser import whole
-from controlplane.core.model import JobSpec
+from controlplane.core.model import ON_NAN, JobSpec
 from controlplane.settings import NAME
 
 if TYPE_CHECKING:
@@ -73,6 +73,26 @@ def _add_own_flags(parser: Parser) -> None:
         default=0,
         metavar="N",
         help="warm spare processes per node",
+    )
+    ours.add_argument(
+        "--replica-nodes",
+        type=whole(1, "a replica of the model has a node at least"),
+        default=1,
+        metavar="N",
+        help="nodes that hold one replica of the model: the job shrinks and grows by so many (default: 1)",
+    )
+    ours.add_argument(
+        "--on-nan",
+        choices=ON_NAN,
+        default="rollback",
+        help="a loss that is NaN or Inf: go back to an older state, stop, or ignore it (default: rollback)",
+    )
+    ours.add_argument(
+        "--nan-skip-window",
+        type=whole(0, "a count of batches"),
+        default=0,
+        metavar="N",
+        help="batches that are left out after such a roll back, the faulty one the last (default: 0)",
     )
 
 
@@ -145,6 +165,9 @@ def read_job(values: argparse.Namespace, command: Sequence[str], job: str) -> Jo
         nnodes_max=high,
         nproc_per_node=values.nproc_per_node,
         spares_per_node=values.spares,
+        replica_nodes=values.replica_nodes,
+        on_nan=values.on_nan,
+        nan_skip_window=values.nan_skip_window,
         max_restarts=values.max_restarts,
         module=values.module,
         no_python=values.no_python,

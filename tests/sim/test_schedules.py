@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.__main__ import Outcome, live, many, replay_command
-from tests.sim.faults import FAULTS
+from tests.sim.faults import EVERY, FAULTS, RESIZES
 from tests.sim.world import Options
 
 ROOT = Path(__file__).parent.parent.parent
@@ -39,9 +39,30 @@ def test_each_fault_alone_and_often(fault: str) -> None:
     assert not complaints(options, outcomes)
 
 
+@pytest.mark.slow
+def test_hundreds_of_schedules_of_jobs_that_may_shrink_and_grow() -> None:
+    options = [
+        Options(seed=seed, nodes=2 + seed % 3, faults=tuple(EVERY), elastic=True, fault_s=30.0, steps=80)
+        for seed in range(400)
+    ]
+    assert not complaints(options, many(options, workers=2))
+
+
+@pytest.mark.parametrize("fault", RESIZES)
+def test_each_change_of_places_alone_and_often(fault: str) -> None:
+    faults = (fault, "kill")
+    options = [
+        Options(seed=seed, nodes=4, faults=faults, elastic=True, gap_s=2.0, steps=60) for seed in range(6)
+    ]
+    assert not complaints(options, [live(each) for each in options])
+
+
 def test_many_nodes() -> None:
     options = [Options(seed=7, nodes=8), Options(seed=8, nodes=24, gap_s=1.0)]
     assert not complaints(options, [live(each) for each in options])
+
+
+ELASTIC = ("--schedules", "12", "--elastic", "--nodes", "4", "--faults", "every", "--steps", "60")
 
 
 def command(hash_seed: str, *arguments: str) -> str:
@@ -54,7 +75,7 @@ def command(hash_seed: str, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("arguments", [("--seed", "7", "--nodes", "8"), ("--schedules", "40")])
+@pytest.mark.parametrize("arguments", [("--seed", "7", "--nodes", "8"), ("--schedules", "40"), ELASTIC])
 def test_the_digest_does_not_depend_on_the_hash_seed(arguments: tuple[str, ...]) -> None:
     first, second = command("1", *arguments), command("2", *arguments)
     assert first == second

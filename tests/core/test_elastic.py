@@ -1,0 +1,182 @@
+"""The job that shrinks, grows, moves and is drained: at its edges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controlplane.core import effects as fx
+from controlplane.core import events as ev
+from controlplane.core import formation, view
+from controlplane.core.formation import Room
+from tests.core.make import spec
+from tests.core.test_cluster import play, running
+
+if TYPE_CHECKING:
+    from tests.transcripts.language import Play
+
+
+def alone() -> Play:
+    """A job of the SDK that trains on one node, and could have two."""
+    return play(
+        "elect", "hello a", "submit nodes=1 most=2 nproc=1", "stored", "wait 10", "stored", "all starting",
+        "all ready held=-1", "stored", "all running gen=1 step=0", "started", "stored",
+    )  # fmt: skip
+
+
+def notes(lines: list[str]) -> list[str]:
+    return [line.removeprefix("Note ") for line in lines if line.startswith("Note ")]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "replica", "gone", "left"),
+    [
+        ("abc", 1, "b", "ac"),
+        ("abcd", 2, "b", "cd"),
+        ("abcd", 2, "bc", "ad"),  # both replicas are broken: their halves make one
+        ("abcd", 2, "bd", ""),  # nobody is left who held the second half
+        ("abcdef", 2, "af", "ebcd"),
+        ("abc", 3, "c", ""),
+    ],
+)
+def test_replicas_stand_or_fall_together(nodes: str, replica: int, gone: str, left: str) -> None:
+    found = formation.whole_replicas(list(nodes), replica, list(gone))
+    assert sorted(found) == sorted(left)
+    for place in range(0, len(found), replica):
+        row = found[place : place + replica]
+        assert [nodes.index(node) % replica for node in row] == list(range(replica)), "each in its own place"
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "replica", "have", "usable"),
+    [(2, 4, 1, 3, 3), (2, 4, 1, 9, 4), (2, 4, 1, 1, 0), (2, 6, 2, 5, 4), (3, 6, 2, 3, 0), (1, 1, 1, 1, 1)],
+)
+def test_how_many_nodes_can_be_used(least: int, most: int, replica: int, have: int, usable: int) -> None:
+    job = spec(nnodes_min=least, nnodes_max=most, replica_nodes=replica)
+    assert formation.usable(job, have) == usable
+
+
+def test_a_range_without_a_whole_replica_is_refused() -> None:
+    assert "--replica-nodes 4" in formation.impossible(spec(nnodes_min=5, nnodes_max=7, replica_nodes=4))
+
+
+def test_what_bars_a_node_is_said() -> None:
+    rooms = [Room("a", 8, True, "cordoned: a fan"), Room("b", 8, True, places=(0,)), Room("c", 8, False)]
+    assert formation.fitting(spec(nproc_per_node=2), rooms) == []
+    reason = formation.shortage(spec(nproc_per_node=2), rooms, 1)
+    assert "a (cordoned: a fan)" in reason and "b (1)" in reason and "another job holds c" in reason
+
+
+def test_a_job_of_one_size_parks() -> None:
+    stage = running("submit nodes=2 nproc=1", "ab")
+    stage.do("lose b")
+    lines = [line for _ in range(5) for line in (*stage.do("beat a"), *stage.do("wait 15"))]
+    assert not [line for line in lines if " shrink " in line]
+    assert view.jobs(stage.cluster, 0.0)[0].phase in ("stopping", "parked")
+
+
+def test_another_software_version_takes_no_seats() -> None:
+    stage = alone()
+    host = stage.cluster.machine.nodes["a"]
+    host.version = "0.4.0"
+    stage.do("hello b version=0.3.9")
+    stage.do("beat a")
+    lines = stage.do("wait 12")
+    assert not [line for line in lines if line.startswith("Launch b")]
+    stage.do("hello b launcher=b-2 incarnation=2 version=0.4.0")
+    stage.do("beat a")
+    assert [line for line in stage.do("wait 12") if line.startswith("Launch b")]
+
+
+def test_a_cordoned_node_takes_no_new_seats_and_keeps_its_own() -> None:
+    stage = alone()
+    assert notes(stage.do("cordon nowhere")) == [
+        "cordon_refused nowhere: there is no node of this name; known are a"
+    ]
+    stage.do("hello b")
+    stage.do("cordon b")
+    stage.do("beat a")
+    assert not [line for line in stage.do("wait 15") if line.startswith("Launch")]
+    stage.do("uncordon b")
+    stage.do("beat a")
+    stage.do("beat b")
+    assert [line for line in stage.do("wait 15") if line.startswith("Launch b")]
+
+
+def test_an_empty_node_is_drained_at_once_and_the_mark_outlives_the_leader() -> None:
+    stage = play("elect", "hello a", "hello b", "stored")
+    lines = stage.do("drain b")
+    assert notes(lines)[-1].startswith("node_drained b") and "Drained b: maintenance" in lines
+    stage.do("stored")
+    assert stage.etcd.marks["b"].cordoned == "drained: maintenance"
+    stage.do("crash")
+    stage.do("elect")
+    stage.do("hello b")
+    assert stage.cluster.machine.nodes["b"].cordoned == "drained: maintenance"
+
+
+def test_a_drain_nobody_can_follow_is_refused_and_by_force_parks() -> None:
+    stage = running("submit nodes=2 nproc=1", "ab")
+    (refused,) = notes(stage.do("drain b"))
+    assert refused.startswith("drain_refused b: job j would have 1 of at least 2 nodes")
+    stage.do("drain b force=1 deadline=5")
+    lines = stage.do("wait 6")
+    assert [line for line in lines if line.startswith("Judged node/node_lost ranks=(1,) await_node")]
+
+
+def test_a_drain_during_a_recovery_comes_after_it() -> None:
+    stage = running("submit nodes=2 most=2 nproc=1", "abc")
+    stage.do("report j.1000000 exited cause=signaled signal=9")
+    lines = stage.do("drain b")
+    assert notes(lines)[-1].startswith("draining b") and not [line for line in lines if "Launch c" in line]
+    stage.do("report j.1000001 ready held=4 gen=1")
+    stage.do("report j.1000002 ready held=-1")
+    stage.do("stored")
+    stage.do("all running gen=2 step=4")
+    assert [line for line in stage.do("started") if line.startswith("Launch c")], "then it is followed"
+
+
+def test_a_death_while_all_stop_for_a_change_is_recovered_first() -> None:
+    stage = alone()
+    stage.do("hello b")
+    stage.do("beat a")
+    stage.do("wait 10")
+    stage.do("beat a")
+    stage.do("report j.1000001 starting")
+    lines = stage.do("report j.1000001 ready held=-1")
+    assert [line for line in lines if line.startswith("Judged job/resized ranks=() grow")]
+    lines = stage.do("report j.1000000 exited cause=signaled signal=9")
+    assert [line for line in lines if line.startswith("Judged") and " respawn " in line]
+    assert stage.cluster.machine.jobs["j"].resize is None
+
+
+def test_the_same_device_that_kills_again_and_again_is_left() -> None:
+    stage = running("submit nodes=1 nproc=1 restarts=9", "a")
+    for turn in range(3):
+        member = stage.cluster.machine.jobs["j"].seats[0]
+        stage.do(f"report {member.member} running gen={turn + 1} step={turn + 1}")
+        stage.do(f"report {member.member} exited cause=signaled signal=11")
+        seat = stage.cluster.machine.jobs["j"].seats[0]
+        stage.do(f"report {seat.member} starting")
+        stage.do(f"report {seat.member} ready held=-1")
+        stage.do("stored")
+        stage.do(f"report {seat.member} running gen={turn + 2} step=0")
+        stage.do("started")
+        stage.do("stored")
+    assert stage.cluster.machine.jobs["j"].seats[0].local_rank == 1
+    assert "device0 takes no ranks" in view.nodes(stage.cluster, 0.0)[0].reason
+    assert stage.etcd.marks["a"].devices[0][0] == "device0"
+
+
+def test_two_jobs_do_not_grow_onto_one_node() -> None:
+    stage = alone()
+    other = spec(job="k", nnodes_min=1, nnodes_max=1)
+    stage.do("hello b")
+    stage.do("beat a")
+    stage.do("wait 10")
+    stage.do("stored")
+    assert stage.cluster.machine.jobs["j"].resize is not None
+    effects = stage.cluster.step(stage.now, ev.JobSubmitted(other))
+    told = [e.state.reason for e in effects if isinstance(e, fx.JobChanged)]
+    assert any("another job holds" in reason and "b" in reason for reason in told)
