@@ -3,7 +3,7 @@
 submit nodes=2 nproc=1 spares=1 storage=file:///c   a user submits job `j`
 elect                                               this coordinator leads, from what etcd holds
 crash                                               the leader is gone (etcd and nodes stay)
-hello NODE [launcher=x] [incarnation=n] [domain=d] [peer=h:p] [version=v]   an agent connects, listing what it has
+hello NODE [launcher=x] [incarnation=n] [domain=d] [peer=h:p] [version=v]   an agent connects
 break NODE                                          its stream breaks
 lose NODE                                           the machine is gone, its members with it
 beat NODE                                           a heartbeat
