@@ -39,6 +39,7 @@ class Journal:
         self._tail = Tail(path)
         self.named: set[str] = set()  # ids of all checkpoints that a coordinator spoke of
         self.committed: list[str] = []
+        self.forgotten: set[str] = set()  # ids that left etcd, to be collected then
         self.outcomes: dict[str, int] = {}
         self.reasons: dict[str, int] = {}  # why checkpoints failed or were skipped
         self.tiers: dict[str, int] = {}
@@ -58,6 +59,8 @@ class Journal:
     def _learn(self, kind: str, body: dict[str, Any]) -> None:
         if kind == "Publish":
             self.named.add(body["record"]["id"])
+        elif kind == "Store":
+            self.forgotten.update(body["forget"])
         elif kind == "CheckpointChanged":
             self.named.add(body["checkpoint"])
             self.outcomes[body["outcome"]] = self.outcomes.get(body["outcome"], 0) + 1
