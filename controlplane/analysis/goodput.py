@@ -1,4 +1,4 @@
-"""Where node-time went: kept, lost by cause, over time; and the sizes that a trace would have allowed. Pure."""
+"""Where node-time went: kept, lost by cause, over time; and what a fixed size would have made. Pure."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Setup:
             (0 <= self.spares, f"--spares {self.spares}: give 0 or more"),
             (self.nodes_max >= 1, f"--nodes {self.nodes} with --spares {self.spares} leaves no replica of "
              f"{unit} nodes: give more nodes or fewer spares"),
-            (self.least % unit == 0, f"--nodes-min {self.least} is no multiple of {unit}: a replica is whole"),
+            (self.least % unit == 0, f"--nodes-min {self.least} is no multiple of {unit}: whole replicas"),
             (self.least <= self.nodes_max, f"--nodes-min {self.least} is more than the {self.nodes_max} "
              "nodes that the job may have: give less"),
             (self.step_s > 0, f"--step-s {self.step_s:g}: give more than 0"),

@@ -1,4 +1,4 @@
-"""How simulated nodes answer the core's orders: after the delays of the setup, all nodes of one order together.
+"""How simulated nodes answer the core's orders: after the setup's delays, all nodes of one order together.
 
 Orders are levels: what is on its way already is not begun again."""
 

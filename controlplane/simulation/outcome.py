@@ -85,7 +85,7 @@ def of(world: World, cpu_s: float) -> Outcome:
         ),
         incidents=len(world.incidents) - resizes, resizes=resizes,
         failures=world.struck + world.spared, untouched=world.spared,
-        lost_s={cause: round(ledger.total[cause], 3) for cause in CAUSES if ledger.total.get(cause, 0.0) > 0.5},
+        lost_s={each: round(ledger.total[each], 3) for each in CAUSES if ledger.total.get(each, 0.0) > 0.5},
         formula=_formula(world), events=world.events, cpu_s=cpu_s, notes=world.failures.notes,
         source=world.failures.source, rule=_rule(world), bins=tuple(ledger.bins), bin_s=ledger.bin_s,
     )  # fmt: skip

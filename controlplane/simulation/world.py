@@ -115,6 +115,7 @@ class World:
         agent = self.agents[outage.node]
         if not agent.up:
             return
+        self._refresh()
         if outage.process:
             self._kill_rank(agent, outage)
             return
@@ -130,18 +131,20 @@ class World:
 
     def _stopped(self, agent: Agent) -> None:
         """If it had a part in the training, nobody gets any further."""
-        if agent.ranks:
+        stretch = self.training.stretch
+        trains = self.training.on and stretch is not None
+        if any(not trains or rank.generation == stretch.generation for rank in agent.ranks.values()):  # type: ignore[union-attr]
             self.struck += 1
             self.situation.failed()
         else:
             self.spared += 1
 
     def _return(self, agent: Agent) -> None:
+        self._refresh()
         self.situation.book()
         del self.down[agent.name]
-        event = agent.joined(self.setup.nproc)
         self._heard = None
-        self.feed(event)
+        self.feed(agent.joined(self.setup.nproc))
 
     def _kill_rank(self, agent: Agent, outage: Outage) -> None:
         alive = [rank for rank in agent.ranks.values() if rank.phase is not MemberPhase.EXITED]
@@ -168,16 +171,17 @@ class World:
         self._feeding = True
         while self._queue:
             if self.clock.now - self.heard_at > self.settings.node_timeout_s / 3:
-                self._step(self._all_heard())
+                self._refresh()
             self._step(self._queue.popleft())
         self._feeding = False
         self._arm()
 
-    def _all_heard(self) -> Event:
+    def _refresh(self) -> None:
+        """All nodes that are up have beaten all the time: the core hears so, in one digest."""
         if self._heard is None:
             self._heard = tuple((agent.name, agent.boots) for agent in self.agents if agent.up)
         self.heard_at = self.clock.now
-        return ev.NodesHeard(self._heard)
+        self._step(ev.NodesHeard(self._heard))
 
     def _step(self, event: Event) -> None:
         self.events += 1
