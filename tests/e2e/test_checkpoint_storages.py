@@ -8,6 +8,8 @@ import subprocess
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from agent.checkpoint import load
 from agent.checkpoint.store import Store
 from controlplane.daemon.etcd.server import PrivateEtcd
@@ -18,6 +20,7 @@ from tests.e2e.test_cli_by_hand import daemon, holdfast
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.timeout(300)
 EVERY_TEN = "--nproc-per-node 2 --snapshot-every 5 --checkpoint-every 10 --full-every 100".split()
 TWO = [*EVERY_TEN, *"--keep-last 2 --scrub-every-s 1 --storage HERE/first --mirror HERE/second".split()]
 KEYS = {"step", "kind", "valid", "bytes", "errors"}
