@@ -87,8 +87,8 @@ class Board:
             os.close(descriptor)
 
     def mark(self, now_ns: int, activity: int, limit_ns: int = 0) -> None:
-        """A step or a phase begins or ends: what it did until now is history, `activity` begins. What is broken
-        off (by the activity `none`) took no time that teaches anything."""
+        """A step or a phase begins or ends: what it did until now is history, `activity` begins. What is
+        broken off (by the activity `none`) took no time that teaches anything."""
         memory: mmap.mmap = self._memory  # type: ignore[attr-defined]
         was, since, _, count = _MARK.unpack_from(memory, _MARK_AT)
         if since > 0 and activity:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import threading
 import time
 import weakref
 from pathlib import Path
@@ -15,7 +14,7 @@ import torch.distributed as dist
 
 from agent.board import PHASES, Board
 from agent.launching import traces
-from agent.sdk import ddp, elastic, groups, keeping, numbers, progress, randomness, sampling
+from agent.sdk import ddp, elastic, groups, keeping, numbers, progress, randomness, reporting, sampling
 from agent.sdk.asking import Asking, CheckpointHandle
 from agent.sdk.environment import Environment
 from agent.sdk.errors import Interrupted, SessionError
@@ -81,9 +80,7 @@ class Session:
         self._fresh = False
         self._wrapped: list[weakref.ref[torch.nn.Module]] = []
         self._weighting = Weighting()
-        self._report: dict[str, Any] = {}
-        self._report_step = 0
-        self._report_lock = threading.Lock()
+        self._reports = reporting.Reports()
         self._device: torch.device | None = None
         self._ledger = _ledger(environment)
         self._board = _board(environment)
@@ -243,13 +240,7 @@ class Session:
 
     def report(self, **values: Any) -> None:
         """Show numbers to the operator, once a second at most. Tensors are read later, off this thread."""
-        kept = {
-            name: value.detach() if isinstance(value, torch.Tensor) else value
-            for name, value in values.items()
-        }
-        with self._report_lock:
-            self._report.update(kept)
-            self._report_step = self._completed
+        self._reports.add(values, self._completed)
 
     def check(self, loss: Any, *, every: int = numbers.LOOK_EVERY) -> None:
         """Have a loss that is NaN or Inf noticed; what follows is the job's policy (--on-nan). A tensor on a
@@ -362,12 +353,7 @@ class Session:
         }
 
     def _send_report(self) -> None:
-        with self._report_lock:
-            values, self._report, step = self._report, {}, self._report_step
-        for name, value in values.items():
-            if _number(value) is None:
-                self._numbers.reported(name, value, step)
-        shown = {name: number for name, value in values.items() if (number := _number(value)) is not None}
+        shown = self._reports.read(self._numbers.reported)
         if shown and self._gate is not None:
             self._gate.say({"op": "report", "step": self._completed, "values": shown})
 
@@ -382,14 +368,6 @@ class Session:
         self._groups.neutralise()
         if self._gate is not None:
             self._gate.neutralise()
-
-
-def _number(value: Any) -> float | None:
-    try:
-        number = float(value)
-    except (TypeError, ValueError, RuntimeError):
-        return None
-    return number if abs(number) < 1e15 else None
 
 
 def _ledger(environment: Environment) -> Ledger | None:

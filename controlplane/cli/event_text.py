@@ -54,13 +54,21 @@ def phases(incident: Body) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {duration(span)}" for name, span in incident["phases_s"])
 
 
+_NOBODY = {"job": "the whole job"}
+"""Whom a verdict without ranks is about."""
+
+
 def whom(verdict: Body) -> str:
     """Whom a verdict hit: `rank 2 on n1`, `node n1`."""
     nodes = ", ".join(verdict["nodes"])
     if verdict["scope"] == "node":
         return f"node {nodes}"
     ranks = verdict["ranks"]
-    name = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}" if ranks else "a spare"
+    name = (
+        f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+        if ranks
+        else _NOBODY.get(verdict["scope"], "a spare")
+    )
     return f"{name} on {nodes}" if nodes else name
 
 
@@ -70,8 +78,11 @@ def _judged(body: Body) -> Sentence:
     evidence = f" ({first[0]}{f'; and {more} more' if more > 0 else ''})" if first else ""
     cause = verdict["cause"].replace("_", " ")
     moment = f"at step {verdict['step']}" if verdict["step"] >= 0 else "before its first step"
+    what = f"{whom(verdict)} {cause} {moment}{evidence}"
+    if verdict["cause"] == "resized":
+        what = f"planned, {moment}"
     text = (
-        f"incident {body['incident']}: {whom(verdict)} {cause} {moment}{evidence}; "
+        f"incident {body['incident']}: {what}; "
         f"{plan['strategy'].replace('_', ' ')}: {headline(plan['reason'])}"
     )
     return Sentence(Level.HEADLINE, text)

@@ -74,6 +74,7 @@ def make_parser() -> Parser:
     timing = parser.add_argument_group("timing of the daemons")
     for kind in (CoordinatorSettings, AgentSettings):
         add_settings(timing, kind, only_unit="s")
+    add_settings(timing, AgentSettings, only_unit="times")
     pace = parser.add_argument_group("how fast state may travel")
     add_settings(pace, AgentSettings, only_unit="bytes/s")
     return parser

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controlplane.core.model import JobSpec, Placement
+from controlplane.core.model import ON_NAN, JobSpec, Placement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +51,14 @@ def impossible(spec: JobSpec) -> str:
         (
             spec.nnodes_max < spec.nnodes_min,
             f"--nnodes {spec.nnodes_min}:{spec.nnodes_max} is not possible: the most is below the least",
+        ),
+        (
+            spec.on_nan not in ON_NAN,
+            f"--on-nan {spec.on_nan} is not possible: give one of {', '.join(ON_NAN)}",
+        ),
+        (
+            spec.nan_skip_window < 0,
+            f"--nan-skip-window {spec.nan_skip_window} is not possible: give 0 or more",
         ),
         (spec.spares_per_node < 0, f"--spares {spec.spares_per_node} is not possible: give 0 or more"),
         (spec.max_restarts < 0, f"--max-restarts {spec.max_restarts} is not possible: give 0 or more"),

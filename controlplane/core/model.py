@@ -101,6 +101,10 @@ class Tier(StrEnum):
     CHECKPOINT = "checkpoint"  # a committed checkpoint on storage
 
 
+ON_NAN = ("rollback", "stop", "ignore")
+"""What JobSpec.on_nan may be."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """What a user asked for. Counts are per job unless named otherwise; storage "" means none."""

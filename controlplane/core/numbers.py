@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from controlplane.core.model import JobState, Resume
     from controlplane.core.resume import Copy
 
-POLICIES = ("rollback", "stop", "ignore")
-"""What --on-nan may be."""
-
 FAULTS_KEPT = 64
 
 _RUNS = (JobPhase.RUNNING, JobPhase.FORMING)

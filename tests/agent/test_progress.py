@@ -62,7 +62,7 @@ def test_a_factor_of_nothing_judges_nobody() -> None:
     assert limit(watched(1.0, limits=Limits(0.0, 60.0, 600.0)), "step") == float("inf")
 
 
-def sights(progress: Progress, since: float, until: float) -> list[tuple[float, object]]:
+def sights(progress: Progress, since: float, until: float) -> list[tuple[float, Stalled | Resumed]]:
     """Looks every quarter of a second at a rank that made its last mark at `since`."""
     found, now = [], since
     while now < until:
@@ -88,7 +88,7 @@ def test_time_in_which_the_agent_itself_stood_still_is_given_back() -> None:
     assert found[0][0] == pytest.approx(562.0, abs=0.5)
 
 
-def sights_from(progress: Progress, since: float, start: float, until: float) -> list[tuple[float, object]]:
+def sights_from(progress: Progress, since: float, start: float, until: float) -> list[tuple[float, Stalled | Resumed]]:
     found, now = [], start
     while now < until:
         progress.begin(now)

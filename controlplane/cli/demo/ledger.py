@@ -1,6 +1,7 @@
 """Judges what a run consumed from what its ranks wrote down: nothing repeated, nothing skipped. Pure.
 
-A step's samples are those that all ranks attempted in the generation that first committed it on some rank."""
+A step's samples are those that all ranks attempted in the generation that first committed it on some rank.
+Where the job went back because of wrong numbers and left data out, the newest generation counts."""
 
 from __future__ import annotations
 
@@ -34,6 +35,8 @@ class Ledger:
     """By (step, generation), then by rank."""
     committed: dict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     """By step: for each generation that committed it, the time of its first rank, in ns."""
+    left_out: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Batches [first, end) that are left out by policy: from which generation on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class Samples:
     repeated: int
     skipped: int
     problems: tuple[str, ...] = ()
+    left_out: int = 0  # by policy, after wrong numbers: neither consumed nor skipped
 
     @property
     def clean(self) -> bool:
@@ -78,7 +82,12 @@ def _commit(ledger: Ledger, entry: dict[str, Any]) -> None:
     times[generation] = min(entry["t_ns"], times.get(generation, entry["t_ns"]))
 
 
-_ENTRIES = {"attempt": _attempt, "committed": _commit}
+def _skip(ledger: Ledger, entry: dict[str, Any]) -> None:
+    window = (int(entry["first"]), int(entry["end"]))
+    ledger.left_out[window] = min(entry["generation"], ledger.left_out.get(window, entry["generation"]))
+
+
+_ENTRIES = {"attempt": _attempt, "committed": _commit, "skipped": _skip}
 
 
 def judge(ledger: Ledger, steps: int, reference: Ledger | None = None) -> Samples:
@@ -90,13 +99,32 @@ def judge(ledger: Ledger, steps: int, reference: Ledger | None = None) -> Sample
         samples, missing = _step(ledger, step, problems)
         consumed += samples.total()
         skipped += missing
-        expected = None if reference is None else _step(reference, step, [])[0]
-        again += epoch.turn(samples)
+        usual = _batch_of(ledger, step)
+        known = reference is not None and usual in reference.committed
+        expected = _step(reference, usual, [])[0] if reference is not None and known else None
+        again += 0 if ledger.left_out else epoch.turn(samples)
         if expected is not None and expected != samples and not missing:
             repeated += (samples - expected).total()
             skipped += (expected - samples).total()
             problems.append(f"step {step} consumed other samples than the undisturbed run")
-    return Samples(consumed, max(repeated, again), skipped, tuple(problems))
+    windows = _windows(ledger, None)
+    upto = _batch_of(ledger, steps - 1)
+    left_out = sum(1 for first, end in windows for batch in range(first, end) if batch <= upto)
+    return Samples(consumed, max(repeated, again), skipped, tuple(problems), left_out * _batch(ledger))
+
+
+def _windows(ledger: Ledger, generation: int | None) -> list[tuple[int, int]]:
+    """What was left out as that generation saw it, or as the newest does: the widest windows, ascending."""
+    known = [w for w, since in ledger.left_out.items() if generation is None or since <= generation]
+    return sorted(w for w in known if not any(o != w and o[0] <= w[0] and w[1] <= o[1] for o in known))
+
+
+def _batch_of(ledger: Ledger, step: int) -> int:
+    """Which batch of the endless order a step consumes, after what is left out."""
+    for first, end in _windows(ledger, None):
+        if step >= first:
+            step += end - first
+    return step
 
 
 def _step(ledger: Ledger, step: int, problems: list[str]) -> tuple[Counter[int], int]:
@@ -106,12 +134,15 @@ def _step(ledger: Ledger, step: int, problems: list[str]) -> tuple[Counter[int],
         problems.append(f"step {step} was never committed")
         return Counter(), _batch(ledger)
     first = min(times, key=lambda generation: (times[generation], generation))
+    first = max(times) if ledger.left_out else first
     shares = ledger.shares.get((step, first), {})
     samples = _together(shares)
     problems += [
         f"step {step} consumed other samples in generation {generation} than in {first}"
         for generation in sorted(times)
-        if generation != first and _together(ledger.shares.get((step, generation), {})) != samples
+        if generation != first
+        and _windows(ledger, generation) == _windows(ledger, first)
+        and _together(ledger.shares.get((step, generation), {})) != samples
     ]
     world = max((share.world_size for share in shares.values()), default=0)
     if len(shares) < world or not shares:

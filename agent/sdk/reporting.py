@@ -1,0 +1,54 @@
+"""What a script reports to people: numbers, kept until the gate's thread has time to read them."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+NUMBER_MAX = 1e15
+
+
+class Reports:
+    """The newest value of each name."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._step = 0
+        self._lock = threading.Lock()
+
+    def add(self, values: Mapping[str, Any], step: int) -> None:
+        """Keep these. Tensors are not read here: that may wait for a GPU."""
+        kept = {
+            name: value.detach() if isinstance(value, torch.Tensor) else value
+            for name, value in values.items()
+        }
+        with self._lock:
+            self._values.update(kept)
+            self._step = step
+
+    def read(self, strange: Callable[[str, Any, int], None]) -> dict[str, float]:
+        """What was added since the last call, as numbers. `strange(name, value, step)` hears of what is none,
+        or not a finite one."""
+        with self._lock:
+            values, self._values, step = self._values, {}, self._step
+        numbers: dict[str, float] = {}
+        for name, value in values.items():
+            number = _number(value)
+            if number is None:
+                strange(name, value, step)
+            else:
+                numbers[name] = number
+        return numbers
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    return number if abs(number) < NUMBER_MAX else None
