@@ -130,6 +130,7 @@ def _indexed(job: str, values: Values, context: Values) -> Manifest:
         "parallelism": count,
         "backoffLimit": 1000000,
         "podFailurePolicy": _failed_for_good(JOB_FAILED, "trainer"),
+        **({"successPolicy": {"rules": [{"succeededCount": 1}]}} if context["successPolicy"] else {}),
         "template": _pods(job, values, context, "Never"),
     }
 

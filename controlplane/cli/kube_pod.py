@@ -52,7 +52,7 @@ def pod_security(values: Values) -> Manifest:
 
 
 def pod_spec(job: str, values: Values, context: Values, restart: str) -> Manifest:
-    """The pod of one node. `context`: cluster, image, imagePullPolicy and coordinators."""
+    """The pod of one node. `context`: cluster, image, imagePullPolicy, coordinators, successPolicy."""
     spec: Manifest = {
         "restartPolicy": restart,
         "shareProcessNamespace": True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import copy
 import re
 from pathlib import Path
@@ -14,11 +15,11 @@ from controlplane.cli.parser import Parser, one_of, whole
 from controlplane.cli.yaml_text import document, documents
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
 USAGE = "holdfast kubernetes render [flags] -- python train.py [its arguments]"
 _JOB = re.compile(r"[a-z0-9]([-a-z0-9]{0,36}[a-z0-9])?")
+_OLDEST_MINOR, _SUCCESS_POLICY_MINOR = 29, 31
 _COORDINATORS = [f"holdfast-coordinator-{index}.holdfast-candidates.holdfast.svc:7070" for index in range(3)]
 
 
@@ -65,6 +66,9 @@ def _parser() -> Parser:
     parser.add_argument(
         "--kind", type=one_of(*kinds), default="Job", metavar="|".join(kinds), help="what to make"
     )
+    parser.add_argument(
+        "--kubernetes", type=_minor, default=31, metavar="1.N", help="oldest Kubernetes that it shall suit"
+    )
     parser.add_argument("--cluster", default="default", metavar="NAME", help="name of the cluster")
     parser.add_argument(
         "--coordinator",
@@ -80,6 +84,14 @@ def _parser() -> Parser:
         help="manifests, or the chart's values for the same job",
     )  # fmt: skip
     return parser
+
+
+def _minor(text: str) -> int:
+    major, _, minor = text.removeprefix("v").partition(".")
+    number = minor.partition(".")[0]
+    if major != "1" or not number.isdecimal() or int(number) < _OLDEST_MINOR:
+        raise argparse.ArgumentTypeError(f"{text!r}: native sidecars need 1.{_OLDEST_MINOR} or newer")
+    return int(number)
 
 
 def _add_size(parser: Parser) -> None:
@@ -144,6 +156,7 @@ def _context(values: argparse.Namespace) -> dict[str, Any]:
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "coordinators": values.coordinator.split(","),
+        "successPolicy": values.kubernetes >= _SUCCESS_POLICY_MINOR,
     }
 
 

@@ -34,8 +34,8 @@ def merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def job_objects(values: dict[str, Any]) -> list[Object]:
-    found = rendered({**ETCD, "jobs": {"j": values}}, (JOBSET,))
+def job_objects(values: dict[str, Any], kube: str = NEWEST) -> list[Object]:
+    found = rendered({**ETCD, "jobs": {"j": values}}, (JOBSET,), kube)
     return [each for each in found if each["metadata"]["labels"].get("holdfast.dev/job") == "j"]
 
 
@@ -45,7 +45,9 @@ def job_objects(values: dict[str, Any]) -> list[Object]:
 )
 def test_the_chart_and_the_command_say_the_same(kind: str, values: dict[str, Any]) -> None:
     own = {**values, "kind": kind}
-    assert job_objects(own) == objects("j", merged(DEFAULTS, own), CONTEXT)
+    for kube, known in ((OLDEST, False), (NEWEST, True)):
+        context = {**CONTEXT, "successPolicy": known}
+        assert job_objects(own, kube) == objects("j", merged(DEFAULTS, own), context)
 
 
 def test_the_defaults_are_the_charts() -> None:
@@ -98,6 +100,8 @@ def test_sockets_of_the_longest_names_fit() -> None:
 
 def test_a_failed_job_is_not_begun_again() -> None:
     spec = one(job_objects(JOB), "Job", "j-nodes")["spec"]
+    assert spec["successPolicy"] == {"rules": [{"succeededCount": 1}]}
+    assert "successPolicy" not in one(job_objects(JOB, OLDEST), "Job", "j-nodes")["spec"]
     (rule,) = spec["podFailurePolicy"]["rules"]
     assert rule["action"] == "FailJob"
     assert rule["onExitCodes"]["values"] == [JOB_FAILED]
@@ -131,9 +135,11 @@ def test_render_prints_what_kubectl_takes(capsys: pytest.CaptureFixture[str]) ->
     ]
     assert main(words) == 0
     found = list(yaml.safe_load_all(capsys.readouterr().out))
-    for kube in (OLDEST, NEWEST):
-        for manifest in found:
-            check(manifest, kube)
+    for manifest in found:
+        check(manifest, NEWEST)
+    assert main([*words[:2], "--kubernetes", "1.29", *words[2:]]) == 0
+    for manifest in yaml.safe_load_all(capsys.readouterr().out):
+        check(manifest, OLDEST)
     nodes = one(found, "Job", "my-train-nodes")["spec"]
     assert nodes["completions"] == 5
     trainer = nodes["template"]["spec"]["containers"][0]
@@ -148,7 +154,7 @@ def test_the_values_that_it_prints_give_the_same_job(capsys: pytest.CaptureFixtu
     assert main(["kubernetes", "render", *words]) == 0
     expected = list(yaml.safe_load_all(capsys.readouterr().out))
     assert main(["kubernetes", "render", "-o", "values", *words]) == 0
-    chart = rendered({**ETCD, **yaml.safe_load(capsys.readouterr().out)})
+    chart = rendered({**ETCD, **yaml.safe_load(capsys.readouterr().out)}, (), NEWEST)
     assert [each for each in chart if "holdfast.dev/job" in each["metadata"]["labels"]] == expected
 
 
@@ -159,6 +165,7 @@ def test_the_values_that_it_prints_give_the_same_job(capsys: pytest.CaptureFixtu
         (["rendr"], "render"),
         (["render", "--image", "i:1"], "no command given"),
         (["render", "--", "python", "x.py"], "has no image"),
+        (["render", "--kubernetes", "1.28", "--", "python", "x.py"], "native sidecars need 1.29"),
         (
             ["render", "--image", "i:1", "--name", "My_Job", "--", "python", "x.py"],
             "--name 'My_Job' will not do",

@@ -1,7 +1,7 @@
 {{- /*
 The objects of one training job. `holdfast kubernetes render` prints the same (controlplane/cli/kube_job.py);
 a test renders both and compares. Called with a dict: job (its name), v (its whole values), c (what it takes of
-the release: cluster, image, imagePullPolicy, imagePullSecrets, coordinators).
+the release: cluster, image, imagePullPolicy, imagePullSecrets, coordinators, successPolicy).
 */ -}}
 
 {{- define "holdfast.job.labels" -}}
@@ -209,6 +209,12 @@ podFailurePolicy:
   rules:
     - action: FailJob
       onExitCodes: {containerName: trainer, operator: In, values: [41]}
+{{- if .c.successPolicy }}
+# One node that ended well knows that the job did: nodes that only waited are not waited for.
+successPolicy:
+  rules:
+    - succeededCount: 1
+{{- end }}
 template: {{- include "holdfast.job.pod" (merge (dict "restart" "Never") .) | nindent 2 }}
 {{- end -}}
 
