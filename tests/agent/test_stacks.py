@@ -1,0 +1,119 @@
+"""Stacks of real processes that do not help: asleep in Python, in C with the interpreter's lock, stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.board import ACTIVITIES, RING, Board
+from agent.launching import traces
+from agent.stacks import frames_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ASLEEP = "import time\ndef rests():\n    print('there', flush=True)\n    time.sleep(1000)\nrests()\n"
+LOCKED = """
+import ctypes
+lock = ctypes.create_string_buffer(64)
+take = ctypes.PyDLL(None).pthread_mutex_lock
+def holds():
+    take(lock)
+    print('there', flush=True)
+    take(lock)
+holds()
+"""
+REGISTER = "import sys; from agent.launching import traces; traces.register(sys.argv[1])\n"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="hf-") as name:
+        yield Path(name)
+
+
+def started(folder: Path, script: str) -> subprocess.Popen[str]:
+    """A process of this script, once it says that it is there."""
+    path = folder / "script.py"
+    path.write_text(script)
+    argv = [sys.executable, str(path), str(folder / "m.board")]
+    env = os.environ | {"PYTHONPATH": os.getcwd()}
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=env)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "there\n"
+    return process
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize(("script", "frame"), [(ASLEEP, "rests"), (LOCKED, "holds")])
+def test_a_process_tells_where_it_stands_whatever_it_does(folder: Path, script: str, frame: str) -> None:
+    process = started(folder, REGISTER + script)
+    try:
+        assert traces.ask(process.pid) == ""
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline and not frames_of(text := read(folder)):
+            time.sleep(0.01)
+        assert frames_of(text)[0].startswith(f"{frame} (script.py:")
+        assert f"thread {process.pid}" in traces.native(process.pid)
+        assert process.poll() is None
+    finally:
+        end(process)
+
+
+def read(folder: Path) -> str:
+    return traces.beside(str(folder / "m.board")).read_text()
+
+
+def test_a_process_that_has_not_registered_is_never_signalled(folder: Path) -> None:
+    process = started(folder, ASLEEP)
+    try:
+        assert traces.ask(process.pid) == "it does not tell its Python stacks"
+        assert process.poll() is None
+    finally:
+        end(process)
+
+
+def test_a_stopped_process_is_not_waited_for(folder: Path) -> None:
+    process = started(folder, REGISTER + ASLEEP)
+    try:
+        os.kill(process.pid, signal.SIGSTOP)
+        deadline = time.monotonic() + 10
+        while "State:\tT" not in Path(f"/proc/{process.pid}/status").read_text():
+            assert time.monotonic() < deadline
+        assert traces.ask(process.pid) == "it is stopped, and tells nothing"
+    finally:
+        end(process)
+
+
+def test_marks_become_gaps_by_activity_and_what_is_broken_off_becomes_none(folder: Path) -> None:
+    board, code = Board.create(folder / "b"), {name: number for number, name in enumerate(ACTIVITIES)}
+    board.mark(1_000_000_000, code["first"])
+    board.mark(3_000_000_000, code["step"])
+    board.mark(3_500_000_000, code["evaluate"], limit_ns=7)
+    assert (board.limit_ns, board.activity) == (7, code["evaluate"])
+    board.mark(9_500_000_000, code["none"])
+    assert board.gaps(0) == (2, [("first", 2.0), ("step", 0.5)])
+    assert board.gaps(2) == (2, [])
+    board.close()
+
+
+def test_only_the_newest_marks_are_kept(folder: Path) -> None:
+    board = Board.create(folder / "b")
+    for number in range(1, 3 * RING):
+        board.mark(number * 1_000_000, ACTIVITIES.index("step"))
+    count, gaps = board.gaps(0)
+    assert count == 3 * RING - 2
+    assert gaps == [("step", 0.001)] * RING
+    board.close()
