@@ -85,7 +85,9 @@ def vanish_between_runs_and_in_one(job: Trained, first: Path, second: Path) -> N
     first.rename(job.folder / "gone")
     job.wait(lambda: first.exists() and len(list(first.glob("jobs/*/manifests/*"))) > 1, "it saves again")
     job.finish()
-    assert verified(first)[0] == verified(second)[0] == job.step
+    code, told = checkpoint("verify", str(first))
+    newest_now = told["checkpoints"][0]
+    assert code == 0 and newest_now["valid"] and newest_now["step"] == verified(second)[0] == job.step, told
     job.judge()
 
 
