@@ -11,6 +11,7 @@ import pytest
 
 from tests.sim.__main__ import Outcome, live, many, replay_command
 from tests.sim.faults import EVERY, FAULTS, RESIZES
+from tests.sim.plants import PLANTS
 from tests.sim.world import Options
 
 ROOT = Path(__file__).parent.parent.parent
@@ -89,3 +90,14 @@ def test_an_unknown_fault_is_named() -> None:
     )  # fmt: skip
     assert done.returncode == 2
     assert "no fault is called meteor" in done.stderr
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_planted_bug_is_found(plant: str) -> None:
+    found = (live(Options(seed=seed, nodes=1 + seed % 3, plant=plant)).error for seed in range(400))
+    assert any(found), f"{plant} is not found by 400 schedules"
+
+
+def test_a_leader_that_hears_nobody_gives_nobody_up() -> None:
+    options = [Options(seed=seed, nodes=6, faults=("mute",), gap_s=2.0) for seed in range(8)]
+    assert not complaints(options, [live(each) for each in options])
