@@ -50,9 +50,11 @@ class Orders:
             if not agent.up or order.member in agent.ranks:
                 continue
             gone = [r.name for r in agent.ranks.values() if r.rank == order.rank or r.failure is not None]
-            for name in gone:
-                del agent.ranks[name]
-            agent.ranks[order.member] = Rank(order, word(order.rank, self.ranks_per_replica))
+            fresh_rank = Rank(order, word(order.rank, self.ranks_per_replica))
+            for name in gone:  # the arena of a dead process outlives it
+                left = agent.ranks.pop(name)
+                fresh_rank.copied, fresh_rank.copied_by = left.copied, left.copied_by
+            agent.ranks[order.member] = fresh_rank
             if not fresh or fresh[-1][0] is not agent:
                 fresh.append((agent, agent.boots))
         setup = self.world.setup
@@ -140,6 +142,8 @@ class Orders:
         for rank in ranks:
             rank.phase, rank.held = MemberPhase.RUNNING, NO_STEP
             rank.step = meeting.generation.resume.step
+            if rank.step > 0:  # what it was restored from is a copy that a later restart may begin with
+                rank.copied, rank.copied_by = rank.step, number
         meeting.missing.pop(agent.name, None)
         if not meeting.missing:
             self._train(meeting)
