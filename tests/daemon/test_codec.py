@@ -37,11 +37,14 @@ FROM_AGENTS = [
     events.OrderFailed,
     events.PeersLooked,
     events.NodeLeaving,
+    events.StacksCollected,
+    events.UserFault,
 ]
 OF_THE_SHELL = {
     events.Elected,
     events.NodeJoined,
     events.NodeBroken,
+    events.NodesHeard,
     events.CheckpointsFound,
     events.ProbeAnswered,
     events.DcsChanged,
