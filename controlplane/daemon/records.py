@@ -166,7 +166,9 @@ def _marks(keys: Keyspace, values: Mapping[str, bytes]) -> Iterable[NodeMarks]:
         try:
             document: Any = json.loads(values[key])
             devices = tuple((str(name), str(why)) for name, why in dict(document.get("devices", {})).items())
-            yield NodeMarks(key[len(keys.nodes) :], str(document.get("cordoned", "")), devices)
+            found = NodeMarks(key[len(keys.nodes) :], str(document.get("cordoned", "")), devices)
+            if found.cordoned or found.devices:
+                yield found
         except (ValueError, TypeError, AttributeError) as error:
             log.error("the marks of node record %s cannot be read (%s)", key, error)
 
