@@ -6,7 +6,8 @@ import dataclasses
 import re
 from pathlib import Path
 
-from controlplane.access.roles import RULES, Role
+from controlplane.access.callers import Role
+from controlplane.access.roles import RULES
 from controlplane.settings import AgentSettings, CallerSettings, CoordinatorSettings
 from tests.security.fuzz.targets import TARGETS
 
