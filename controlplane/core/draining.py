@@ -55,7 +55,8 @@ def _begin(m: Machine, node: Node, drain: Drain) -> None:
 
 
 def cordon(m: Machine, event: ev.CordonRequested) -> None:
-    """A person wants a node to take no new seats, or to take them again. The latter ends a drain, too."""
+    """A person wants a node to take no new seats, or to take them again. The latter ends a drain, and gives
+    excluded devices back."""
     node = m.nodes.get(event.node)
     if node is None:
         known = ", ".join(sorted(m.nodes)) or "none"
@@ -63,7 +64,7 @@ def cordon(m: Machine, event: ev.CordonRequested) -> None:
         return
     node.cordoned = (event.reason or "by hand") if event.on else ""
     if not event.on:
-        node.drain = None
+        node.drain, node.excluded, node.deaths = None, {}, {}
         node.up_since = m.now if node.up else node.up_since
     m.note("cordoned" if event.on else "uncordoned", node.name, event.reason)
     marks.record(m, node)

@@ -266,7 +266,8 @@ class Agent:
         """Devices are mended, marks are taken off: told again until it is heard."""
         for device in self.bad:
             self.send(ev.DeviceReport(self.name, self.incarnation, device, True, ""))
-        if self.marked:
+        node = self.world.cluster.machine.nodes.get(self.name) if self.world.cluster else None
+        if self.marked or (node is not None and node.excluded):
             self.world.feed(ev.CordonRequested(self.name, False, ""))
         self.world.clock.after(5.0, self.well)
 
