@@ -65,7 +65,7 @@ def cordon(argv: Sequence[str]) -> int:
 
 def uncordon(argv: Sequence[str]) -> int:
     """Have a node take ranks again."""
-    parser = Parser("uncordon", "Have a node take ranks again, also after a drain.")
+    parser = Parser("uncordon", "Have a node take ranks again, also after a drain; its excluded devices too.")
     return _mark(parser, argv, on=False)
 
 
