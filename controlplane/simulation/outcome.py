@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from controlplane.analysis import goodput, intervals
-from controlplane.analysis.goodput import CAUSES, KEPT
+from controlplane.analysis.goodput import CAUSES, KEPT, Fixed
 from controlplane.simulation.failures import spans
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Outcome:
     goodput: float
     ceiling: float
     ettr: float
-    fixed: goodput.Fixed
+    fixed: Fixed
     incidents: int
     resizes: int
     failures: int

@@ -20,7 +20,7 @@ from controlplane.simulation.situation import Situation
 from controlplane.simulation.training import Training
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from controlplane.core.events import Event
     from controlplane.core.model import Incident
@@ -189,7 +189,7 @@ class World:
         told: dict[type[Any], list[Any]] = {}
         for effect in effects:
             kind = type(effect)
-            if kind is fx.Store:
+            if isinstance(effect, fx.Store):
                 self._store(effect)
             elif kind in ORDERS:
                 told.setdefault(kind, []).append(effect)
@@ -224,7 +224,7 @@ class World:
         return any(nodes[name].state != "lost" for name in self.down)
 
 
-SEEN = {
+SEEN: dict[type[Any], Callable[[World, Any], None]] = {
     fx.Refuse: World._refused,
     fx.Judged: lambda world, effect: world.situation.judged(effect),
     fx.JobChanged: lambda world, effect: world.situation.changed(effect),

@@ -110,7 +110,7 @@ def test_a_sweep_names_what_it_may_vary() -> None:
     assert running.sweep("spares=0,2") == ("spares", [0.0, 2.0])
     with pytest.raises(FailureInputError, match="give NAME=VALUE,VALUE with NAME one of spares"):
         running.sweep("colour=1")
-    with pytest.raises(FailureInputError, match="1.5 is no whole number"):
+    with pytest.raises(FailureInputError, match=r"1\.5 is no whole number"):
         running.sweep("spares=1.5")
 
 
