@@ -163,6 +163,7 @@ def gather(m: Machine, job: Job, least: int, most: int) -> list[str] | None:
     found = rooms(m, job)
     fit = formation.fitting(job.spec, found)
     most = formation.usable(job.spec, most) or most
+    least = max(least, formation.least(job.spec))
     if len(fit) < least:
         job.gathered_at = None
         phase = JobPhase.PENDING if job.phase is JobPhase.PENDING else JobPhase.PARKED
