@@ -137,7 +137,8 @@ def _arena(group: Group, source: Source) -> str:
     name = source.member or reader.name
     owner = reader.agent.ranks.get(name)
     assert owner is not None, f"{name} left no snapshot on {reader.agent.name}"
-    assert owner.word in (source.shard, ""), f"{name} holds {owner.word}, not {source.shard}"
+    known = owner.world_size > 0  # else it has been in no group yet: what was loaded for it is what it holds
+    assert not known or owner.word in (source.shard, ""), f"{name} holds {owner.word}, not {source.shard}"
     if source.shares > 1:
         wanted = (group.generation.resume.checkpoint, source.share, source.shares)
         assert owner.partial == wanted, f"{name} has read {owner.partial}, not {wanted}"
