@@ -88,7 +88,7 @@ digest = train()
 session.close()
 """
 FLAGS = ("--nnodes", "2", "--nproc-per-node", "2", "--spares", "1", "--snapshot-every", "5")
-PACE = ("--hang-floor-s", "1.5", "--hang-first-s", "20", "--process-timeout-s", "2")
+PACE = ("--hang-floor-s", "1.5", "--hang-first-s", "20", "--process-timeout-s", "4")
 
 
 def digests(run: Run) -> set[str]:
