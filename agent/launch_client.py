@@ -114,8 +114,10 @@ class LauncherClient:
 
     async def _await_other(self) -> None:
         log.info("waiting for the launcher of the trainer's container at %s", self._paths.launcher)
-        while not await self._connect():
-            await asyncio.sleep(_OTHER_POLL_S)
+        connected = False
+        while not connected:
+            connected = await self._connect()
+            await asyncio.sleep(0 if connected else _OTHER_POLL_S)
 
     async def _connect(self) -> bool:
         try:

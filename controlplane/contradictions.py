@@ -48,8 +48,9 @@ def contradiction(rules: Sequence[Rule], *holders: Any) -> str:
     taken from the first of `holders` that has it; one of 0 in an agent's hello was not told."""
     for rule in rules:
         low, high = (_value(name, holders) for name in (rule.low, rule.high))
-        told = low is not None and high is not None and (high > 0 or not rule.may_be_off)
-        if told and low >= high:
+        if low is None or high is None or (rule.may_be_off and high <= 0):
+            continue
+        if low >= high:
             return (
                 f"{_flag(rule.low)} {low:g} must be less than {_flag(rule.high)} {high:g}: {rule.why}; lower "
                 f"the one or raise the other"

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from controlplane.core.checkpoint_events import (
+    CheckpointAsked,
+    CheckpointsFound,
+    Collected,
+    Fetched,
+    Loaded,
+    Mirrored,
+    PartPersisted,
+    Persisted,
+    PersistFailed,
+    Published,
+    Scrubbed,
+    SnapshotReady,
+)
 from controlplane.core.model import (
-    WHOLE_STATE,
-    CheckpointPart,
     CheckpointRecord,
     Failure,
     Generation,
@@ -19,6 +31,21 @@ from controlplane.core.model import (
     PeerSight,
     Standing,
 )
+
+__all__ = [
+    "CheckpointAsked",
+    "CheckpointsFound",
+    "Collected",
+    "Fetched",
+    "Loaded",
+    "Mirrored",
+    "PartPersisted",
+    "PersistFailed",
+    "Persisted",
+    "Published",
+    "Scrubbed",
+    "SnapshotReady",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,149 +152,6 @@ class MemberStarted:
     form_s: float
     restore_s: float
     first_step_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotReady:
-    """A member's slot is READY with the state of `step` completed steps."""
-
-    node: str
-    incarnation: int
-    member: str
-    job: str
-    generation: int
-    step: int
-    stall_s: float = 0.0  # how long the copy kept the rank from training
-
-
-@dataclass(frozen=True, slots=True)
-class PartPersisted:
-    """One writer's share of the checkpoint in flight is durable."""
-
-    node: str
-    incarnation: int
-    part: CheckpointPart
-
-
-@dataclass(frozen=True, slots=True)
-class Persisted:
-    """A snapshot's chunks and its manifest's content are durable; the manifest is not yet visible."""
-
-    node: str
-    incarnation: int
-    record: CheckpointRecord
-
-
-@dataclass(frozen=True, slots=True)
-class PersistFailed:
-    """A snapshot could not be made durable."""
-
-    node: str
-    incarnation: int
-    job: str
-    checkpoint: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """A checkpoint's manifest is visible on storage (or could not be made so: reason not "")."""
-
-    node: str
-    incarnation: int
-    job: str
-    checkpoint: str
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Mirrored:
-    """The job's second storage holds the checkpoint too (or could not be made to: reason not "")."""
-
-    node: str
-    incarnation: int
-    job: str
-    checkpoint: str
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Collected:
-    """What retention no longer wants is off the storage (or is not: reason not "")."""
-
-    node: str
-    incarnation: int
-    job: str
-    removed: tuple[str, ...] = ()  # ids whose manifests are gone
-    bytes_freed: int = 0
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Scrubbed:
-    """A checkpoint was read again in the background, `repaired` chunks written anew (or it is bad).
-
-    `corrupt`: the checkpoint itself is at fault and could not be repaired."""
-
-    node: str
-    incarnation: int
-    job: str
-    checkpoint: str
-    repaired: int = 0
-    reason: str = ""
-    corrupt: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointAsked:
-    """A script wants the state after `step` steps made durable now; `request` names the asking."""
-
-    node: str
-    incarnation: int
-    job: str
-    member: str
-    generation: int
-    step: int
-    request: str
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointsFound:
-    """Someone read these whole checkpoints off a storage: take up what etcd does not know, by rule."""
-
-    job: str
-    records: tuple[CheckpointRecord, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """A peer's copy is in the arena of `member` and READY (or not: reason not "")."""
-
-    node: str
-    incarnation: int
-    job: str
-    member: str
-    source: str  # the member whose snapshot it is
-    step: int
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A checkpoint was fetched and verified into the arena of `member` (or not: reason not "").
-
-    `corrupt`: the checkpoint itself is at fault, not the way to it (storage away, no memory)."""
-
-    node: str
-    incarnation: int
-    job: str
-    checkpoint: str
-    member: str
-    reason: str = ""
-    corrupt: bool = False
-    shard: str = WHOLE_STATE  # what was asked for, as in the order
-    share: int = 0
-    shares: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,9 @@ def test_time_in_which_the_agent_itself_stood_still_is_given_back() -> None:
     assert found[0][0] == pytest.approx(562.0, abs=0.5)
 
 
-def sights_from(progress: Progress, since: float, start: float, until: float) -> list[tuple[float, Stalled | Resumed]]:
+def sights_from(
+    progress: Progress, since: float, start: float, until: float
+) -> list[tuple[float, Stalled | Resumed]]:
     found, now = [], start
     while now < until:
         progress.begin(now)

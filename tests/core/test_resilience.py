@@ -228,13 +228,14 @@ def test_who_has_to_go(ring: str, pairs: list[str], gone: list[str]) -> None:
 
 def test_an_agent_whose_timeouts_contradict_ours_is_refused_with_the_mend() -> None:
     made = cluster(0)
-    for more, words in (
+    wrong: tuple[tuple[dict[str, float], str], ...] = (
         ({"process_timeout_s": 40.0}, "--process-timeout-s 40 must be less than --node-timeout-s 30"),
         ({"process_timeout_s": 6.0}, "--process-timeout-s 6 must be less than --broken-grace-s 6"),
         ({"fence_after_s": 20.0}, "--node-timeout-s 30 must be less than --fence-after-s 20"),
         ({"orphan_timeout_s": 10.0}, "--node-timeout-s 30 must be less than --orphan-timeout-s 10"),
-    ):
-        (refused,) = made.step(0.0, hello("n9", **more))
+    )
+    for more, words in wrong:
+        (refused,) = made.step(0.0, hello("n9", 1, **more))
         assert isinstance(refused, fx.Refuse) and not refused.retry
         assert words in refused.reason
     (admitted, *_) = made.step(

@@ -8,14 +8,14 @@ import math
 import pytest
 
 from controlplane.simulation import trace
-from controlplane.simulation.failures import DAY_S, FailureInputError, spans
+from controlplane.simulation.failures import DAY_S, FailureInputError, Failures, spans
 
 
 def event(node: object, day: object, kind: str = "start", **fault: str) -> dict[str, object]:
     return {"node_id": node, "event_time": day, "event_type": f"fault_{kind}", "fault_type": fault}
 
 
-def read(*events: object, nodes: int = 4):
+def read(*events: object, nodes: int = 4) -> Failures:
     return trace.read(json.dumps(list(events)), nodes)
 
 
