@@ -284,6 +284,7 @@ class AgentProcess:
             "address_file": str(base / "agent.json"),
             "beat_interval_s": 0.2,
             "process_timeout_s": 2.0,
+            "drain_grace_s": 0.0,  # the coordinator of these tests answers no drain
             "device_timeout_s": 2 * float(settings.get("process_timeout_s", 2.0)),
             **settings,
         }
