@@ -58,7 +58,7 @@ async def test_an_agent_keeps_tells_and_fetches_copies(base: Path) -> None:
 
 async def test_an_address_that_cannot_be_listened_on_is_named(base: Path) -> None:
     async with Leader() as leader:
-        agent = AgentProcess(base, f"127.0.0.1:{leader.port}", peer_listen="192.0.2.1:0")
+        agent = AgentProcess(base, f"127.0.0.1:{leader.port}", peer_listen="192.0.2.1:0", insecure=True)
         await until(lambda: agent.process.poll() is not None, "the agent's end")
         assert "--peer-listen 192.0.2.1:0 cannot be listened on" in agent.err()
         assert not agent.memory.exists()
