@@ -100,8 +100,8 @@ class LocalBackend:
                 for folder in emptied:
                     with suppress(FileNotFoundError):
                         _sync_folder(folder)
-            except OSError:
-                self._changed(*folders)
+            except OSError:  # a folder that is gone fails this flush and no later one
+                self._changed(*(folder for folder in folders if folder.is_dir()))
                 raise
 
     def read(self, name: str, limit: int) -> bytes:

@@ -127,3 +127,13 @@ def test_the_folder_is_swept_away_while_running(store: Store, folder: Path, aren
     verify(store, JOB, "20-1")
     with pytest.raises(CheckpointError, match="is not at"):
         verify(store, JOB, "10-1")
+
+
+def test_a_folder_swept_away_amid_a_save_fails_that_save_alone(store: Store, folder: Path) -> None:
+    store.stage("jobs/j/bases/1-1/chunks/ab/first", b"first")
+    (folder / "storage").rename(folder / "gone")
+    with pytest.raises(StorageError, match="its folder is gone"):
+        store.flush()
+    store.stage("jobs/j/bases/2-1/chunks/cd/second", b"second")
+    store.flush()
+    assert store.read("jobs/j/bases/2-1/chunks/cd/second", 100) == b"second"
