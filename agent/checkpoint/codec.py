@@ -46,7 +46,7 @@ def encode(content: Bytes, codec: str) -> Bytes | None:
     width = names.item_bytes(codec)
     if not width:
         return content
-    stored: bytes = _compressor().compress(_shuffle(content, width))
+    stored: bytes = _compressor().compress(_reordered(content, width, forth=True))
     return stored if len(stored) < _WORTH * len(content) else None
 
 
@@ -59,7 +59,8 @@ def decode(stored: Bytes, codec: str, nbytes: int) -> Bytes:
         claimed = zstandard.frame_content_size(stored)
         if claimed != nbytes:
             raise CodecError(f"claims to hold {claimed} bytes, not {nbytes}")
-        return _unshuffle(_decompressor().decompress(stored, allow_extra_data=False), width)
+        plain = _decompressor().decompress(stored, allow_extra_data=False)
+        return _reordered(plain, width, forth=False)
     except zstandard.ZstdError as error:
         raise CodecError(f"cannot be decompressed: {error}") from error
 
@@ -69,40 +70,22 @@ def stored_most(nbytes: int, codec: str) -> int:
     return int(nbytes * _WORTH) + 1 if names.item_bytes(codec) else nbytes
 
 
-def _shuffle(content: Bytes, width: int) -> Bytes:
+def _reordered(content: Bytes, width: int, *, forth: bool) -> Bytes:
+    """Items of `width` bytes to their columns (`forth`), or columns back to items; what remains stays."""
     count = len(content) // width
     if width == 1 or not count:
         return content
     import numpy as np  # only here: an agent that never shuffles need not load it
 
-    flat = np.frombuffer(content, np.uint8)
-    shuffled = np.empty(len(content), np.uint8)
-    rows, columns = (
-        flat[: count * width].reshape(count, width),
-        shuffled[: count * width].reshape(width, count),
-    )
+    source, target = np.frombuffer(content, np.uint8), np.empty(len(content), np.uint8)
+    items, columns = (source, target) if forth else (target, source)
+    end = count * width
+    sides = items[:end].reshape(count, width).T, columns[:end].reshape(width, count)
+    given, made = sides if forth else sides[::-1]
     for byte in range(width):
-        columns[byte] = rows[:, byte]
-    shuffled[count * width :] = flat[count * width :]
-    return shuffled.data
-
-
-def _unshuffle(content: Bytes, width: int) -> Bytes:
-    count = len(content) // width
-    if width == 1 or not count:
-        return content
-    import numpy as np
-
-    shuffled = np.frombuffer(content, np.uint8)
-    flat = np.empty(len(content), np.uint8)
-    columns, rows = (
-        shuffled[: count * width].reshape(width, count),
-        flat[: count * width].reshape(count, width),
-    )
-    for byte in range(width):
-        rows[:, byte] = columns[byte]
-    flat[count * width :] = shuffled[count * width :]
-    return flat.data
+        made[byte] = given[byte]
+    target[end:] = source[end:]
+    return target.data
 
 
 def _compressor() -> zstandard.ZstdCompressor:
