@@ -26,9 +26,10 @@ class Clock:
         """Have `do` called in `delay_s`."""
         self.at(self.now + delay_s, do)
 
-    def run(self, until: float) -> None:
-        """Let time pass until `until` (s)."""
-        while self._heap and self._heap[0][0] <= until:
+    def run(self, until: float, done: Callable[[], bool] = lambda: False) -> None:
+        """Let time pass until `until` (s), or until `done` says so."""
+        while self._heap and self._heap[0][0] <= until and not done():
             self.now, _, do = heapq.heappop(self._heap)
             do()
-        self.now = max(self.now, until)
+        if not done():
+            self.now = max(self.now, until)

@@ -12,9 +12,9 @@ from controlplane.core import events as ev
 from controlplane.core.job import ENDED
 from controlplane.core.model import WHOLE_STATE, JobPhase, JobSpec
 from controlplane.core.timing import CoreSettings
+from controlplane.simulation.clock import Clock
 from tests.sim import parting, plants
 from tests.sim.agents import ORDERS, Agent
-from tests.sim.clock import Clock
 from tests.sim.etcd import Etcd
 from tests.sim.faults import EVERY, FAULTS, WEIGHTS
 from tests.sim.ranks import Group
