@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from controlplane.cli import story
 from controlplane.cli.client import Admin
 from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import OK, CliError, nearest
-from controlplane.cli.event_text import Level, stamped, tell
 from controlplane.cli.events import read_line
 from controlplane.cli.parser import Parser, one_of
 from controlplane.cli.queries import add_coordinator
-from controlplane.cli.tables import CHECKPOINTS, RANKS, Table, duration, plain, size
+from controlplane.cli.tables import CHECKPOINTS, RANKS, Table, plain
+from controlplane.telling import story
+from controlplane.telling.event_text import Level, stamped, tell
+from controlplane.telling.lines import job_of
+from controlplane.telling.quantities import duration, size
 
 if TYPE_CHECKING:
     import argparse
@@ -66,7 +68,7 @@ def job(name: str, status: pb.StatusReply, lines: Lines) -> list[str]:
         _section("Ranks", _table(RANKS, ranks)),
         _section("Checkpoints", _table(CHECKPOINTS, [c for c in status.checkpoints if c.job == name])),
         _section("Incidents (`holdfast why NUMBER` tells one)", "\n".join(told)),
-        _section("Newest events", _events(lines, lambda line: story.job_of(line) == name)),
+        _section("Newest events", _events(lines, lambda line: job_of(line["body"]) == name)),
     ]
 
 
@@ -117,7 +119,7 @@ def checkpoint(name: str, status: pb.StatusReply, lines: Lines) -> list[str]:
     def concerns(line: dict[str, Any]) -> bool:
         body = line["body"]
         known = body.get("checkpoint") or (body.get("record") or {}).get("id")
-        return bool(known == row.id and story.job_of(line) == row.job)
+        return bool(known == row.id and job_of(line["body"]) == row.job)
 
     return [_facts(facts), _section("Newest events", _events(lines, concerns))]
 

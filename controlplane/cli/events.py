@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.credentials import access_of, add_access
 from controlplane.cli.errors import OK, CliError
-from controlplane.cli.event_text import Level, stamped, tell
 from controlplane.cli.parser import Parser, one_of
+from controlplane.telling.event_text import Level, stamped, tell
+from controlplane.telling.lines import job_of
 
 if TYPE_CHECKING:
     import argparse
@@ -74,8 +75,6 @@ async def _from_coordinator(values: argparse.Namespace) -> AsyncIterator[str]:
 
 
 async def _from_file(values: argparse.Namespace) -> AsyncIterator[str]:
-    from controlplane.daemon.journal import job_of
-
     path = Path(values.journal)
     try:
         file = path.open()  # noqa: ASYNC230 -- nothing else runs here

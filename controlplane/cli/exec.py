@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from controlplane.cli.errors import OK, CliError, UsageError
-from controlplane.cli.parser import Parser
-from controlplane.settings import AgentSettings, SettingsError, check_name
+from controlplane.cli.parser import Parser, one_of
+from controlplane.settings import LOG_FORMATS, AgentSettings, SettingsError, check_name
 
 if TYPE_CHECKING:
     import argparse
@@ -50,7 +50,7 @@ def exec_(argv: Sequence[str]) -> int:
     from agent.launching.errand import Errand
 
     folder = Path(values.run_dir) / values.cluster / values.node
-    return serve(folder, values.orphan_timeout_s, Errand(values.job, values.grace_s))
+    return serve(folder, values.orphan_timeout_s, Errand(values.job, values.grace_s), values.log_format)
 
 
 def _parser() -> Parser:
@@ -80,6 +80,9 @@ def _parser() -> Parser:
         default=300.0,
         metavar="SECONDS",
         help="without an agent for so long, the ranks end",
+    )
+    parser.add_argument(
+        "--log-format", type=one_of(*LOG_FORMATS), default="text", metavar="text|json", help="of our log lines"
     )
     parser.add_argument(
         "--copy-to", default="", metavar="FOLDER", help="copy the launcher there for another image, and end"

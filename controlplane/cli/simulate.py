@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from controlplane.analysis.goodput import CAUSES
 from controlplane.cli.errors import OK, UsageError
 from controlplane.cli.parser import Parser
-from controlplane.cli.tables import duration, plain
+from controlplane.cli.tables import plain
 from controlplane.simulation import mixes, picture, running, trace
 from controlplane.simulation.costs import Setup, split
 from controlplane.simulation.failures import FailureInputError
+from controlplane.telling.quantities import duration
 
 if TYPE_CHECKING:
     import argparse

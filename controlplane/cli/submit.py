@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from controlplane.cli.client import Admin
 from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import OK, UsageError
-from controlplane.cli.event_text import Level, stamped, tell
 from controlplane.cli.follow import last_words, until_end
 from controlplane.cli.job_flags import add_job_flags, job_name, read_job, said_in_vain
 from controlplane.cli.parser import Parser
 from controlplane.cli.queries import add_coordinator
+from controlplane.telling.event_text import Level, stamped, tell
 from controlplane.wire.codec import spec_message
 
 if TYPE_CHECKING:

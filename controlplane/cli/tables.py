@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from controlplane.telling.quantities import duration, size
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -41,27 +43,6 @@ def _plain(message: Any) -> dict[str, Any]:
         repeated = not isinstance(value, str | int | float | bytes | bool) and hasattr(value, "__len__")
         values[spec.name] = [_plain(item) for item in value] if repeated else value
     return values
-
-
-def duration(seconds: float) -> str:
-    """A time span for people: `320 ms`, `4.2 s`, `3 min 12 s`, `2 h 5 min`."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
-
-
-def size(count: float) -> str:
-    """A number of bytes for people, in powers of 1,024: `14.9 MiB`."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
 
 
 def _number(value: int) -> str:

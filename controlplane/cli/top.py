@@ -13,7 +13,8 @@ from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import OK
 from controlplane.cli.parser import Parser, whole
 from controlplane.cli.queries import add_coordinator
-from controlplane.cli.tables import NOTHING, duration, plain
+from controlplane.cli.tables import NOTHING, plain
+from controlplane.telling.quantities import duration
 
 if TYPE_CHECKING:
     import argparse

@@ -6,13 +6,13 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
-from controlplane.cli import story
 from controlplane.cli.client import Admin
 from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import OK, CliError, UsageError
 from controlplane.cli.events import read_line
 from controlplane.cli.parser import Parser
 from controlplane.cli.queries import add_coordinator
+from controlplane.telling import story
 
 if TYPE_CHECKING:
     import argparse

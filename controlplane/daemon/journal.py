@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.core.model import JobSpec, Standing
 from controlplane.daemon.linefile import LineFile, tail
+from controlplane.telling.lines import job_of
 from controlplane.wire.records import plain
 from controlplane.wire.shape import shapes_of
 
@@ -162,14 +163,3 @@ def conceal(record: Any) -> Any:
         if value is not None:
             changes[shape.name] = tuple(map(conceal, value)) if shape.many else conceal(value)
     return dataclasses.replace(record, **changes) if changes else record
-
-
-def job_of(body: dict[str, Any]) -> str:
-    """The job that a line concerns, wherever its body names it."""
-    if isinstance(body.get("job"), str):
-        return str(body["job"])
-    for name in ("state", "status", "record", "spec", "generation", "verdict", "incident"):
-        inner = body.get(name)
-        if isinstance(inner, dict) and isinstance(inner.get("job"), str):
-            return str(inner["job"])
-    return ""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controlplane.cli.event_text import tell
 from controlplane.core import effects as fx
 from controlplane.core.model import Resume, Tier
+from controlplane.telling.event_text import tell
 from controlplane.wire.records import plain
 from tests.core.make import record
 from tests.transcripts.language import Play

@@ -12,10 +12,10 @@ import sys
 import pytest
 import yaml
 
-from controlplane.cli import story
 from controlplane.cli.documents import as_yaml
-from controlplane.cli.story import CAUSES, STRATEGIES
 from controlplane.core.model import Cause, Strategy
+from controlplane.telling import story
+from controlplane.telling.story import CAUSES, STRATEGIES
 from tests.e2e.cli_running import Run, running, until
 
 PROGRAM = (sys.executable, "-P", "-m", "controlplane")

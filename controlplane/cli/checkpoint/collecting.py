@@ -11,8 +11,9 @@ from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
 from controlplane.cli.checkpoint.adopting import record
 from controlplane.cli.checkpoint.place import make_parser, one_job, opened
 from controlplane.cli.errors import FAILED, OK, CliError, UsageError
-from controlplane.cli.tables import plain, size
+from controlplane.cli.tables import plain
 from controlplane.core.retention import removable
+from controlplane.telling.quantities import size
 
 if TYPE_CHECKING:
     import argparse

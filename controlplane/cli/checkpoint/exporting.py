@@ -11,7 +11,7 @@ from controlplane.cli.checkpoint.place import find, make_parser, one_job, opened
 from controlplane.cli.checkpoint.progress import shown_bar
 from controlplane.cli.errors import OK, CliError
 from controlplane.cli.parser import one_of
-from controlplane.cli.tables import size
+from controlplane.telling.quantities import size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

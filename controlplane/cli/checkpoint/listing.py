@@ -9,7 +9,8 @@ from agent.checkpoint import load
 from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
 from controlplane.cli.checkpoint.place import jobs, make_parser, opened
 from controlplane.cli.errors import OK
-from controlplane.cli.tables import plain, size
+from controlplane.cli.tables import plain
+from controlplane.telling.quantities import size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from agent.checkpoint import load
 from controlplane.cli.checkpoint.place import find, make_parser, one_job, opened
 from controlplane.cli.errors import OK
-from controlplane.cli.tables import plain, size
+from controlplane.cli.tables import plain
+from controlplane.telling.quantities import size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,8 @@ from agent.checkpoint.reading import read_chunk
 from controlplane.cli.checkpoint.place import find, jobs, make_parser, opened
 from controlplane.cli.checkpoint.progress import Bar, shown_bar
 from controlplane.cli.errors import FAILED, OK, CliError
-from controlplane.cli.tables import plain, size
+from controlplane.cli.tables import plain
+from controlplane.telling.quantities import size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

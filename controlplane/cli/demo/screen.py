@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.board import PHASES
-from controlplane.cli.event_text import Level, tell
-from controlplane.cli.tables import duration
+from controlplane.telling.event_text import Level, tell
+from controlplane.telling.quantities import duration
 
 if TYPE_CHECKING:
     from types import TracebackType

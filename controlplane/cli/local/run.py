@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from controlplane.access.own import plain
 from controlplane.cli.client import Admin
 from controlplane.cli.errors import FAILED, INTERRUPTED, OK, TERMINATED
-from controlplane.cli.event_text import Level, tell
 from controlplane.cli.follow import (
     ENDINGS,
     last_words,
@@ -26,6 +25,7 @@ from controlplane.cli.local.cluster import ClusterPlan, LocalCluster
 from controlplane.cli.local.layout import Layout, Lock, prune, sweep
 from controlplane.cli.local.lives import current_life, has_changed, remember
 from controlplane.cli.local.processes import become_subreaper
+from controlplane.telling.event_text import Level, tell
 from controlplane.wire.codec import spec_message
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from controlplane.cli.tables import duration, size
+from controlplane.telling.quantities import duration, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable

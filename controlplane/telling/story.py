@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from controlplane.cli.event_text import Level, headline, tell, whom
-from controlplane.cli.tables import duration
+from controlplane.telling.event_text import Level, headline, tell, whom
+from controlplane.telling.lines import Line, job_of
+from controlplane.telling.quantities import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-Line = dict[str, Any]
 
 CAUSES = {
     "signaled": "was killed by a signal",
@@ -77,48 +76,56 @@ class Story:
         return {name: float(span) for name, span in self.incident.get("phases_s", ())}
 
 
-def stories(lines: Iterable[Line]) -> list[Story]:
-    """All incidents that the lines tell of, oldest first."""
-    found: dict[tuple[str, int], Story] = {}
-    open_now: dict[str, Story] = {}
-    for line in lines:
-        body, job = line["body"], job_of(line)
+class Teller:
+    """Hears the journal's lines in order and keeps the incidents that they tell of."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[str, int], Story] = {}
+        self._open: dict[str, Story] = {}
+
+    def hear(self, line: Line) -> Story | None:
+        """Take one line: the incident that it tells more of, None when it is about none."""
+        body = line["body"]
+        job = job_of(body)
         if line["type"] == "Judged":
-            _judged(line, found, open_now)
-        elif line["type"] == "IncidentChanged":
-            _changed(line, found, open_now)
-        elif job in open_now and len(open_now[job].lines) < TIMELINE_MAX:
+            return self._judged(line)
+        if line["type"] == "IncidentChanged":
+            return self._changed(line)
+        story = self._open.get(job)
+        if story is not None and len(story.lines) < TIMELINE_MAX:
             sentence = tell(line)
             if sentence.level <= Level.DECISION:
-                open_now[job].lines.append((line["wall_s"], headline(sentence.text)))
+                story.lines.append((line["wall_s"], headline(sentence.text)))
         if line["type"] == "JobChanged" and body["state"]["phase"] in ("finished", "failed"):
-            open_now.pop(job, None)
-    return list(found.values())
+            self._open.pop(job, None)
+        return story
+
+    def _judged(self, line: Line) -> Story:
+        body = line["body"]
+        story = self._story(body["verdict"]["job"], body["incident"], line["wall_s"])
+        story.verdict, story.plan = body["verdict"], body["plan"]
+        self._open[story.job] = story
+        return story
+
+    def _changed(self, line: Line) -> Story:
+        incident = line["body"]["incident"]
+        story = self._story(incident["job"], incident["id"], line["wall_s"])
+        story.incident, story.verdict, story.plan = incident, incident["verdict"], incident["plan"]
+        if incident["outcome"] != "open":
+            story.ended_s = line["wall_s"]
+            self._open.pop(story.job, None)
+        return story
+
+    def _story(self, job: str, number: int, wall_s: float) -> Story:
+        return self.found.setdefault((job, number), Story(job, number, wall_s))
 
 
-def job_of(line: Line) -> str:
-    """The job that a line concerns, "" when none."""
-    from controlplane.daemon import journal
-
-    return journal.job_of(line["body"])
-
-
-def _judged(line: Line, found: dict[tuple[str, int], Story], open_now: dict[str, Story]) -> None:
-    body = line["body"]
-    job = body["verdict"]["job"]
-    story = found.setdefault((job, body["incident"]), Story(job, body["incident"], line["wall_s"]))
-    story.verdict, story.plan = body["verdict"], body["plan"]
-    open_now[job] = story
-
-
-def _changed(line: Line, found: dict[tuple[str, int], Story], open_now: dict[str, Story]) -> None:
-    incident = line["body"]["incident"]
-    job = incident["job"]
-    story = found.setdefault((job, incident["id"]), Story(job, incident["id"], line["wall_s"]))
-    story.incident, story.verdict, story.plan = incident, incident["verdict"], incident["plan"]
-    if incident["outcome"] != "open":
-        story.ended_s = line["wall_s"]
-        open_now.pop(job, None)
+def stories(lines: Iterable[Line]) -> list[Story]:
+    """All incidents that the lines tell of, oldest first."""
+    teller = Teller()
+    for line in lines:
+        teller.hear(line)
+    return list(teller.found.values())
 
 
 def told(story: Story) -> str:
