@@ -21,13 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 VERSION = 1
+_INCIDENT_MAX = 90
 _PAUSE_S = 0.2  # between attempts to reach an agent that is away
 _SWEEP_S = 0.02  # between looks at a generation that is to be broken
 _BACKLOG_BYTES = 1 << 20  # unsent bytes after which the connection is given up and made anew
-
-
-class GateRefusedError(RuntimeError):
-    """The agent will not have this process as a member."""
 
 
 class Orders:
@@ -43,6 +40,7 @@ class Orders:
         self.released_step = -1
         self.void_step = -1
         self.complete: Message | None = None
+        self.incident = ""  # that the newest interrupt or form is part of; over with its first step
         self.refused = ""
 
 
@@ -278,6 +276,8 @@ class Gate:
 
     def _hear_interrupt(self, message: Message) -> None:
         number = _step(message, "generation")
+        if number >= max(self.orders.interrupted, self.orders.halted):
+            self.orders.incident = _incident(message)
         if message.get("gentle") is True:
             self.orders.halted = max(self.orders.halted, number)
             if message.get("keep") is True:
@@ -293,7 +293,7 @@ class Gate:
             self.orders.released_step = min(self.orders.released_step, formed.resume.step)
             self.orders.void_step = -1
         if newest is None or formed.number >= newest.number:
-            self.orders.form = formed
+            self.orders.form, self.orders.incident = formed, _incident(message)
 
     def _hear_release(self, message: Message) -> None:
         self.orders.released_step = max(self.orders.released_step, _step(message, "step"))
@@ -323,6 +323,10 @@ def _key(message: Message) -> str:
     """Of one kind only the newest is kept; of what has a request, each."""
     request = message.get("request")
     return f"{message['op']} {request}" if request else str(message["op"])
+
+
+def _incident(message: Message) -> str:
+    return str(message.get("incident", ""))[:_INCIDENT_MAX]
 
 
 def _step(message: Message, key: str) -> int:

@@ -23,12 +23,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-async def leader() -> AsyncIterator[Leader]:
-    async with Leader() as leader:
-        yield leader
-
-
-@pytest.fixture
 async def agent(leader: Leader) -> AsyncIterator[AgentProcess]:
     with folder() as base:
         process = AgentProcess(base, f"127.0.0.1:{leader.port}", process_timeout_s=30.0)

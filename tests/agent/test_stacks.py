@@ -6,19 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from agent.board import ACTIVITIES, RING, Board
 from agent.launching import traces
 from agent.stacks import frames_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ASLEEP = "import time\ndef rests():\n    print('there', flush=True)\n    time.sleep(1000)\nrests()\n"
 LOCKED = """
@@ -32,12 +27,6 @@ def holds():
 holds()
 """
 REGISTER = "import sys; from agent.launching import traces; traces.register(sys.argv[1])\n"
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="hf-") as name:
-        yield Path(name)
 
 
 def started(folder: Path, script: str) -> subprocess.Popen[str]:

@@ -36,13 +36,6 @@ def arena(shm: Path) -> Iterator[Arena]:
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
-    yield folder
-    shutil.rmtree(folder)
-
-
-@pytest.fixture
 def store(folder: Path) -> Store:
     return Store.open(f"file://{folder}/storage")
 

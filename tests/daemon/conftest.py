@@ -29,14 +29,6 @@ def shared_etcd(etcd_server: PrivateEtcd) -> str:
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    """A short-named folder of the test's own."""
-    path = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
-    yield path
-    shutil.rmtree(path)
-
-
-@pytest.fixture
 def cluster() -> str:
     """A cluster name that no other test has."""
     return f"c{next(_NUMBERS)}"

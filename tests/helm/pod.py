@@ -8,29 +8,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controlplane.daemon.etcd.server import PrivateEtcd
+from tests.e2e.cli_running import DEADLINE_S, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
-DEADLINE_S = 60.0
 HOLDFAST = (sys.executable, "-P", "-m", "controlplane")
-
-
-def until(what: Callable[[], Any], about: Callable[[], str]) -> Any:
-    """The first true answer; `about` is asked when none comes in time."""
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
-        found = what()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"not within {DEADLINE_S:.0f} s: {about()}")
 
 
 def image(folder: Path, packages: Path | None = None) -> Path:

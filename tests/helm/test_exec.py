@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helm.pod import HOLDFAST, Pod, copied, ended, pod, until
+from tests.e2e.cli_running import until
+from tests.helm.pod import HOLDFAST, Pod, copied, ended, pod
 
 if TYPE_CHECKING:
     import subprocess
