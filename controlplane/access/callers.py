@@ -1,7 +1,8 @@
 """Who calls: a role and a name, by certificate or by token, for the whole cluster or for some jobs.
 
 A certificate says it in a URI among its names: holdfast://CLUSTER/ROLE/NAME, with ?job=J for each job it is
-restricted to. One without such a URI says it in its subject: OU is the role, CN the name."""
+restricted to. One without such a URI says it in its subject: OU is the role, CN the name. An agent's name may
+end in an asterisk: it is then good for every node whose name begins so (pods that share a secret)."""
 
 from __future__ import annotations
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 SCHEME = "holdfast"
+ANY = "*"
+"""At the end of an agent's name: whatever follows."""
 
 
 class Role(StrEnum):
@@ -46,7 +49,9 @@ class Caller:
 
     def may_be(self, node: str) -> bool:
         """Whether they may speak for this node."""
-        return self.role is None or (self.role is Role.AGENT and self.name == node)
+        if self.role is not Role.AGENT:
+            return self.role is None
+        return node == self.name or (self.name.endswith(ANY) and node.startswith(self.name[: -len(ANY)]))
 
     def __str__(self) -> str:
         return f"{self.role or 'anyone'} {self.name}"
@@ -101,7 +106,9 @@ def caller(role: str, name: str, jobs: Sequence[str], by: str) -> Caller:
     """A caller of these words. Raises Unknown when one of them cannot be."""
     if role not in tuple(Role):
         raise Unknown(f"{role!r:.80} is no role: there are {', '.join(Role)}")
-    for kind, word in (("name", name), *(("job", job) for job in jobs)):
+    begins = name.removesuffix(ANY) if role == Role.AGENT and name != ANY else name
+    named = [] if (role, name) == (Role.AGENT, ANY) else [("name", begins)]
+    for kind, word in (*named, *(("job", job) for job in jobs)):
         if not NAME.fullmatch(word):
             raise Unknown(
                 f"the {kind} {word!r:.80} will not do: letters, digits, '.', '_' and '-', 63 at most"

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import threading
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import grpc.aio
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controlplane.daemon.etcd.keyspace import Keyspace
+    from controlplane.daemon.etcd.rows import Row
 
 
 @contextmanager
@@ -173,6 +174,39 @@ async def test_tls_with_client_certificates(keys: Keyspace) -> None:
                 async with Etcd(target, timeout_s=0.4) as etcd:
                     with pytest.raises(kind, match=words):
                         await etcd.get("x")
+
+
+async def test_renewed_certificates_are_taken_when_etcd_comes_back(keys: Keyspace) -> None:
+    """Another authority altogether: what was read at the start would be turned away for ever."""
+    async with folder() as path, folder() as data:
+        await asyncio.to_thread(certificates, path)
+        flags = {"--cert-file": "server.pem", "--key-file": "server.key", "--trusted-ca-file": "ca.pem"}
+        extra = [part for flag, name in flags.items() for part in (flag, str(path / name))]
+        ca, cert, key = (str(path / name) for name in ("ca.pem", "client.pem", "client.key"))
+        async with Member(data, flags=[*extra, "--client-cert-auth"], scheme="https") as server:
+            async with Etcd(Target((server.endpoint,), ca, cert, key), timeout_s=5.0) as etcd:
+                assert (await etcd.txn([absent(keys.meta)], [Put(keys.meta, b"1")])).succeeded
+                async with etcd.watch(keys.prefix) as updates:
+                    await first(anext(updates))
+                    await asyncio.to_thread(certificates, path)
+                    assert await etcd.get(keys.meta) is not None  # the connection that stands goes on
+                    server.kill()
+                    server.start()
+                    row = await until_answered(etcd, keys.meta)
+                    assert row.value == b"1"
+                    assert (await etcd.txn([absent(keys.config)], [Put(keys.config, b"2")])).succeeded
+                    seen = await first(anext(updates))
+                    assert keys.config in str(seen)
+
+
+async def until_answered(etcd: Etcd, key: str) -> Row:
+    """The row, as soon as etcd answers again."""
+    async with asyncio.timeout(30):
+        while True:
+            with suppress(EtcdUnavailable, EtcdAuth):
+                row = await etcd.get(key)
+                assert row is not None
+                return row
 
 
 async def test_a_certificate_file_that_holds_none(etcd_server: PrivateEtcd, tmp_path: Path) -> None:

@@ -81,6 +81,26 @@ async def test_each_role_may_do_what_the_table_says_and_nothing_else(authority: 
         assert served.dropped("denied") == sum(role not in rule.roles for role in Role for rule in here)
 
 
+async def test_an_agent_of_many_nodes_speaks_for_those_only(authority: Authority) -> None:
+    """Pods that share a secret: their certificate names what their names begin with."""
+    async with serving(authority.issue("server").tls(), reigns=True) as served:
+        pods = authority.issue("pods", f"holdfast://{CLUSTER}/agent/train-nodes-*?job=train").access()
+        every = authority.issue("every", f"holdfast://{CLUSTER}/agent/*").access()
+        assert (await greeted(served.address, hello("train-nodes-0-abcde"), pods))[0] == "welcome"
+        kind, said = await greeted(served.address, hello("eval-nodes-0-abcde"), pods)
+        assert kind == "refused" and "may not speak for node 'eval-nodes-0-abcde'" in said
+        assert (await greeted(served.address, hello("train-nodes-1", "eval"), pods))[0] == "refused"
+        assert (await greeted(served.address, hello("eval-nodes-0-abcde"), every))[0] == "welcome"
+
+
+@pytest.mark.parametrize(
+    "path", ["agent/", "agent/a*b", "agent/**", "operator/a*", "operator/*", "viewer/v*", "agent/-*"]
+)
+def test_only_an_agents_name_may_end_in_an_asterisk(path: str) -> None:
+    with pytest.raises(Unknown, match="will not do"):
+        from_certificate(CLUSTER, {"peer_uri": [f"holdfast://{CLUSTER}/{path}".encode()]})
+
+
 async def test_an_agent_speaks_for_its_own_node_only(authority: Authority) -> None:
     async with serving(authority.issue("server").tls(), reigns=True) as served:
         access = authority.of("agent", "n1").access()

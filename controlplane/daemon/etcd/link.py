@@ -99,7 +99,8 @@ class Link:
         self.timeout_s = timeout_s
         self.clock = clock
         self._jitter = jitter
-        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._channels: dict[str, tuple[grpc.aio.Channel, tuple[object, ...]]] = {}
+        self._retired: list[grpc.aio.Channel] = []
         self._closed = False
         self._at = int(jitter() * len(target.endpoints))
         self._token = ""
@@ -132,8 +133,8 @@ class Link:
     async def close(self) -> None:
         """Close all channels; open calls end."""
         self._closed = True
-        channels, self._channels = list(self._channels.values()), {}
-        for channel in channels:
+        channels, self._channels = [channel for channel, _ in self._channels.values()], {}
+        for channel in (*channels, *self._retired):
             await channel.close()
 
     async def call(
@@ -229,16 +230,28 @@ class Link:
     def _stub(self, endpoint: str, method: Method[Any]) -> Any:
         if self._closed:
             raise EtcdError("this etcd client is closed")
-        channel = self._channels.get(endpoint)
-        if channel is None:
-            credentials = self.target.credentials()
-            channel = self._channels[endpoint] = (
-                grpc.aio.secure_channel(endpoint, credentials, OPTIONS)
-                if credentials
-                else grpc.aio.insecure_channel(endpoint, OPTIONS)
-            )
+        channel = self._channel(endpoint)
         kind = channel.stream_stream if method.streams else channel.unary_unary
         return kind(method.path, _serialize, method.answer.FromString)
+
+    def _channel(self, endpoint: str) -> grpc.aio.Channel:
+        """The channel to this endpoint. Renewed certificates are taken when it has to connect anew: what runs
+        on a living connection is left alone."""
+        files = self.target.files()
+        channel, made_with = self._channels.get(endpoint, (None, ()))
+        if channel is not None:
+            if files == made_with or channel.get_state() is grpc.ChannelConnectivity.READY:
+                return channel
+            log.info("etcd's certificates were renewed: connecting to %s with them", endpoint)
+            self._retired.append(channel)
+        credentials = self.target.credentials()
+        channel = (
+            grpc.aio.secure_channel(endpoint, credentials, OPTIONS)
+            if credentials
+            else grpc.aio.insecure_channel(endpoint, OPTIONS)
+        )
+        self._channels[endpoint] = channel, files
+        return channel
 
     async def _metadata(self, endpoint: str, timeout_s: float) -> tuple[tuple[str, str], ...]:
         """`hasleader`: a member cut off from its quorum says so instead of hanging. And the login."""

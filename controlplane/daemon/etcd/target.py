@@ -52,6 +52,10 @@ class Target:
         target.credentials()  # a file that cannot be read is told now, not at the first call
         return target
 
+    def files(self) -> tuple[object, ...]:
+        """What the PEM files are now: another value, when one of them was renewed."""
+        return tuple(_state(path) for path in (self.ca, self.cert, self.key) if path)
+
     def credentials(self) -> grpc.ChannelCredentials | None:
         """TLS credentials from the files, None without TLS; SettingsError when a file cannot be read."""
         if not self.ca:
@@ -61,6 +65,14 @@ class Target:
             _read("--etcd-key", self.key) or None,
             _read("--etcd-cert", self.cert) or None,
         )
+
+
+def _state(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _endpoint(text: str) -> str:
