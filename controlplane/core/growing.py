@@ -37,17 +37,18 @@ def _idle(m: Machine, job: Job) -> list[Room]:
     return [rooms[name] for name in formation.fitting(job.spec, list(rooms.values()))]
 
 
-def _made(
-    m: Machine, strategy: Strategy, reason: str, rows: dict[str, list[Spot]], must: bool = False
-) -> Resize:
+def _made(m: Machine, strategy: Strategy, reason: str, rows: dict[str, list[Spot]]) -> Resize:
     spots = tuple(spot for row in rows.values() for spot in row)
-    return resizing.Resize(strategy, reason, spots, m.now, must=must)
+    return resizing.Resize(strategy, reason, spots, m.now)
 
 
 def _leave(m: Machine, job: Job) -> Resize | None:
     """Nodes that are drained: another node takes their ranks, or the job shrinks."""
     going = {n for n in job.seat_nodes() if n in m.nodes and m.nodes[n].drain is not None}
     if not going:
+        return None
+    if m.now < job.leave_at:
+        m.wake(job, job.leave_at)
         return None
     words = ", ".join(f"{n} ({m.nodes[n].drain.reason})" for n in sorted(going))  # type: ignore[union-attr]
     return _without(m, job, going, f"drained: {words}", must=True)
@@ -67,7 +68,7 @@ def _without(m: Machine, job: Job, going: set[str], reason: str, *, must: bool) 
             holes.append(name)
             kept[name] = row
     if not holes:
-        return _made(m, Strategy.MOVE, f"{reason}; its ranks go to other nodes", kept, must)
+        return _made(m, Strategy.MOVE, f"{reason}; its ranks go to other nodes", kept)
     left = formation.whole_replicas(list(kept), job.spec.replica_nodes, holes)
     if reach.torn(job, len(left)) and not job.spec.storage:
         _tell(m, job, going, "its state is in shards, and there is no storage to cut it anew from")
@@ -78,7 +79,7 @@ def _without(m: Machine, job: Job, going: set[str], reason: str, *, must: bool) 
     if not must:
         return None
     rest = {name: kept[name] for name in left}
-    return _made(m, Strategy.SHRINK, f"{reason}; the job goes on with {len(left)} nodes", rest, must)
+    return _made(m, Strategy.SHRINK, f"{reason}; the job goes on with {len(left)} nodes", rest)
 
 
 def _tell(m: Machine, job: Job, going: set[str], why: str) -> None:

@@ -221,6 +221,8 @@ class Job:
     on_fault: str = "rollback"  # what is done about the newest fault
     resize: Resize | None = None  # a planned change of places under way
     resize_at: float = 0.0  # no other one before (s)
+    leave_at: float = 0.0  # nor is a drained node left before (s): the state could not be made durable
+    unsaved: int = 0  # so often in a row
     short_since: float | None = None  # since when (s) dead seats wait for a node
     cut_at: int = 0  # the generation in which the number of ranks changed last
     cut_words: tuple[str, ...] = ()  # the shards of one replica, by rank, once they were seen to repeat

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 WARM, HALT, SAVE = "warm", "halt", "save"
 
+UNSAVED_MAX = 5
+"""The wait after a change that could not be made durable doubles so often."""
+
 
 @dataclass(slots=True)
 class Resize:
@@ -43,12 +46,11 @@ class Resize:
     begun_at: float
     stage: str = WARM
     fresh: dict[Spot, str] = field(default_factory=dict)  # members that stand ready for their places
-    must: bool = False  # even when that costs steps: its nodes go away
     keep: bool = False  # the state has to be durable before the places change
     hard_at: float = 0.0  # whoever has not stopped by then is interrupted
     met: bool = False  # somebody waits at the barrier
     save_by: float = 0.0
-    saved: str = ""  # id of the checkpoint that was made for it
+    again_at: float = 0.0  # when the checkpoint that it waits for may be tried again
     durable: bool = False  # it is committed, and visible
 
 
@@ -156,9 +158,8 @@ def holds(m: Machine, job: Job) -> bool:
     if resize.stage == SAVE and _saving(m, job, resize):
         return True
     job.resize = None
-    if resize.keep and not resize.durable and not resize.must:
-        m.note("resize_dropped", job.name, f"{resize.reason}: the state could not be made durable before")
-        job.resize_at = m.now + m.settings.resize_every_s
+    if resize.keep and not resize.durable:
+        _unsaved(m, job, resize)
         return False
     if any(_is_gone(job, name) or not m.up(job.members[name].node) for name in resize.fresh.values()):
         m.note("resize_dropped", job.name, f"{resize.reason}: who stood ready is gone")
@@ -170,7 +171,17 @@ def holds(m: Machine, job: Job) -> bool:
         for rank, s in enumerate(resize.spots)
     ])  # fmt: skip
     job.resize_at = m.now + m.settings.resize_every_s
+    job.unsaved = 0
     return False
+
+
+def _unsaved(m: Machine, job: Job, resize: Resize) -> None:
+    """All stay where they are, with the state they hold: to go would cost steps, and may cost everything.
+    Each time in a row it is tried again later, since each time halts the job."""
+    m.note("resize_dropped", job.name, f"{resize.reason}: the state could not be made durable before")
+    wait_s = m.settings.resize_every_s * 2.0 ** min(job.unsaved, UNSAVED_MAX)
+    job.unsaved += 1
+    job.resize_at = job.leave_at = m.now + wait_s
 
 
 def _halting(m: Machine, job: Job, resize: Resize) -> bool:
@@ -187,9 +198,10 @@ def _halting(m: Machine, job: Job, resize: Resize) -> bool:
             return True
         resize.stage, resize.save_by = SAVE, m.now + m.settings.final_checkpoint_timeout_s
         return False
-    m.wake(job, resize.hard_at)
     incidents.interrupt(m, job, resize.reason, behind)
-    if m.now >= resize.hard_at:
+    if m.now < resize.hard_at:
+        m.wake(job, resize.hard_at)
+    else:
         incidents.kill_stuck(m, job, behind)
     return True
 
@@ -208,18 +220,19 @@ def _saving(m: Machine, job: Job, resize: Resize) -> bool:
     if resize.durable or (record is not None and record.bad):
         return False
     if m.now >= resize.save_by:
-        m.note("resize_unsaved", job.name, f"step {step} was not durable in time: an older one has to do")
+        m.note("resize_unsaved", job.name, f"step {step} was not durable in time: its ranks stay")
         return False
     m.wake(job, min(resize.save_by, m.now + m.settings.retry_s))
     if name in job.savings:
         return True
-    if resize.saved:  # it was begun, and failed
-        return False
+    if m.now < resize.again_at:
+        m.wake(job, resize.again_at)
+        return True
     releasing.from_statuses(job)
     releasing.tend(m, job)
     if job.spec.storage and releasing.held_by_all(job, step) and not saving.blocked(job):
         saving.begin(m, job, step)
-        resize.saved = name
+        resize.again_at = m.now + m.settings.long_retry_s
     return True
 
 

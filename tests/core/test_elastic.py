@@ -180,3 +180,23 @@ def test_two_jobs_do_not_grow_onto_one_node() -> None:
     effects = stage.cluster.step(stage.now, ev.JobSubmitted(other))
     told = [e.state.reason for e in effects if isinstance(e, fx.JobChanged)]
     assert any("another job holds" in reason and "b" in reason for reason in told)
+
+
+def test_a_drain_whose_state_cannot_be_made_durable_waits_with_everything_where_it_is() -> None:
+    stage = running("submit nodes=1 most=2 nproc=1 storage=file:///c", "ab")
+    stage.do("report j.1000000 running gen=1 step=1 shard=left")
+    stage.do("report j.1000001 running gen=1 step=1 shard=right")
+    assert [line for line in stage.do("drain b deadline=600") if line.startswith("Judged job/resized")]
+    assert [line for line in stage.do("all ready gen=1 held=7 snap=7 snapgen=1") if "Persist b" in line]
+    lines = stage.do("failed the_storage_is_full on=b")
+    assert not [line for line in lines if "begins again" in line or "respawn" in line]
+    lines += stage.do("live 70")
+    assert [line for line in lines if "7-1 started" in line], "it is tried again"
+    assert "could not be made durable before" in " ".join(notes(lines))
+    stage.do("stored")
+    resume = stage.etcd.generations["j"].resume
+    assert (resume.step, stage.etcd.generations["j"].world_size) == (7, 2)
+    stage.do("all running gen=2 step=7 held=-1")
+    stage.do("started")
+    assert not [line for line in stage.do("live 10") if "halt" in line or "planned" in line]
+    assert [line for line in stage.do("live 40") if line.startswith("Judged job/resized")], "later once more"

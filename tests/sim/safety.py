@@ -200,7 +200,7 @@ class Safety:
             assert best == self.world.steps, f"finished, but the newest checkpoint is of step {best}"
 
 
-GIVEN_UP = ("node_lost", "node_cut", "drain_forced", "resize_unsaved")
+GIVEN_UP = ("node_lost", "node_cut", "drain_forced")
 """Notes of a memory that is given up, knowingly."""
 
 CHECKS: dict[type[Any], Callable[[Safety, Any], None]] = {
