@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import UsageError
@@ -12,6 +13,11 @@ if TYPE_CHECKING:
     import argparse
 
     from controlplane.access.own import Access
+
+
+def coordinator() -> str:
+    """Whom to ask when no flag says so."""
+    return os.environ.get("HOLDFAST_COORDINATOR", "") or "127.0.0.1:7070"
 
 
 def add_access(parser: argparse.ArgumentParser) -> None:

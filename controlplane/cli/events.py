@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from controlplane.cli.credentials import access_of, add_access
+from controlplane.cli.credentials import access_of, add_access, coordinator
 from controlplane.cli.errors import OK, CliError
 from controlplane.cli.parser import Parser, one_of
 from controlplane.telling.event_text import Level, stamped, tell
@@ -34,7 +34,7 @@ def events(argv: Sequence[str]) -> int:
         metavar="text|json",
         help="json: as written",
     )
-    parser.add_argument("--coordinator", default="127.0.0.1:7070", metavar="HOST:PORT", help="whom to ask")
+    parser.add_argument("--coordinator", default=coordinator(), metavar="HOST:PORT", help="whom to ask")
     add_access(parser)
     return asyncio.run(_events(parser.read(argv)))
 

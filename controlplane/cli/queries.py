@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from controlplane.cli.client import Admin
-from controlplane.cli.credentials import access_of, add_access
+from controlplane.cli.credentials import access_of, add_access, coordinator
 from controlplane.cli.documents import OUTPUTS
 from controlplane.cli.errors import OK, CliError, nearest
 from controlplane.cli.parser import Parser, one_of
@@ -24,9 +24,9 @@ def add_coordinator(parser: Parser) -> None:
     """The flags that say whom to ask, and what to show them."""
     parser.add_argument(
         "--coordinator",
-        default="127.0.0.1:7070",
+        default=coordinator(),
         metavar="HOST:PORT",
-        help="coordinators, comma separated",
+        help="coordinators, comma separated (default: HOLDFAST_COORDINATOR, else 127.0.0.1:7070)",
     )
     add_access(parser)
 
