@@ -80,5 +80,5 @@ def stop_ranks(node: Node, reason: str) -> None:
 def _interrupt(node: Node, member: Member, reason: str) -> None:
     if member.status.phase in _IN_GROUP and member.interrupt < member.formed:
         log.warning("%s is parked: %s", member.name, reason)
-        member.interrupt, member.interrupt_reason = member.formed, reason
+        member.interrupt, member.interrupt_reason, member.incident = member.formed, reason, ""
         node.gate.push(member.name, interrupt_message(member))

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from agent.frames import Decoder, FrameError, Message, encode
+from controlplane import logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +35,15 @@ class LauncherClient:
     """Says things to the launcher, hears it, and starts another when it is gone."""
 
     def __init__(
-        self, paths: Paths, orphan_timeout_s: float, hear: Callable[[Message], None], *, own: bool = True
+        self,
+        paths: Paths,
+        orphan_timeout_s: float,
+        hear: Callable[[Message], None],
+        *,
+        own: bool = True,
+        log_format: str = "text",
     ) -> None:
+        self._log_format = log_format
         self._paths, self._orphan_timeout_s, self._hear, self._own = paths, orphan_timeout_s, hear, own
         self._writer: asyncio.StreamWriter | None = None
         self._child: subprocess.Popen[bytes] | None = None
@@ -63,8 +71,9 @@ class LauncherClient:
             await self._attach()
 
     def say(self, **message: object) -> None:
-        """Tell the launcher something; while there is none it is kept for the next."""
-        data = encode(message)
+        """Tell the launcher something; while there is none it is kept for the next. The incident that it is
+        part of goes with it."""
+        data = encode({**message, "incident": named} if (named := logs.incident()) else message)
         if self._writer is None:
             self._queued.append(data)
         else:
@@ -170,7 +179,7 @@ class LauncherClient:
         if self._child is not None:
             self._child.wait()
         argv = [sys.executable, "-P", "-m", "agent.launcher", "--run-dir", str(self._paths.run)]
-        argv += ["--orphan-timeout-s", str(self._orphan_timeout_s)]
+        argv += ["--orphan-timeout-s", str(self._orphan_timeout_s), "--log-format", self._log_format]
         descriptor = os.open(self._log(), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._child = subprocess.Popen(

@@ -1,7 +1,8 @@
 """The launcher: starts, signals and reaps the processes of one node, as its agent says.
 
 `python -m agent.launcher --run-dir FOLDER`. It outlives a killed agent, and a new agent adopts what runs;
-its members do not outlive it. Standard library and our framing only: it runs in the trainer's container."""
+its members do not outlive it. Standard library, our framing and log lines only: it runs in the trainer's
+container."""
 
 from __future__ import annotations
 
@@ -26,6 +27,7 @@ from agent.launching import linux, traces
 from agent.launching.errand import ORPHANED, Errand
 from agent.launching.lives import Life
 from agent.launching.zygote import Zygote
+from controlplane import logs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -125,7 +127,8 @@ class Launcher:
             log.warning("an unknown op is dropped: %.80r", message.get("op"))
             return
         try:
-            await handler(message)
+            with logs.bound(message.get("incident")):
+                await handler(message)
         except (ValueError, TypeError, KeyError, OSError) as error:
             log.warning("op %s failed: %r", message["op"], error)
             self._say({"op": "failed", "member": str(message.get("member", "")), "message": _said(error)})
@@ -147,6 +150,7 @@ class Launcher:
         if known is not None:
             self._say(known.end or {"op": known.state, "member": member, "pid": known.pid})
             return
+        log.info("%s is spawned", member)
         life = Life(member, self._on_member)
         request = await life.open(message["log"])
         self._lives[member] = life
@@ -163,6 +167,7 @@ class Launcher:
     async def _signal(self, message: Message) -> None:
         life = self._lives[message["member"]]
         number = signal.Signals(message["signal"])
+        log.info("%s gets %s", life.member, number.name)
         if not life.signal(number) and life.pid == 0 and number == signal.SIGKILL:
             self._zygote.forget(life.member)  # not forked yet: closing its socket ends it if it will be
             self._say(life.ended(None, signal.SIGKILL, time.monotonic_ns()))
@@ -357,13 +362,14 @@ def main() -> None:
     parser.add_argument(
         "--orphan-timeout-s", type=float, default=60.0, help="how long to outlive an agent, s"
     )
+    parser.add_argument("--log-format", default="text", choices=("text", "json"), help="of our log lines")
     arguments = parser.parse_args()
-    serve(arguments.run_dir, arguments.orphan_timeout_s, Errand())
+    serve(arguments.run_dir, arguments.orphan_timeout_s, Errand(), arguments.log_format)
 
 
-def serve(run_dir: Path, orphan_timeout_s: float, errand: Errand) -> int:
+def serve(run_dir: Path, orphan_timeout_s: float, errand: Errand, log_format: str = "text") -> int:
     """Serve in this folder to the end; the exit code. Exits with the mend when the folder cannot be."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logs.set_up(log_format, process="launcher")
     lock = _prepare(run_dir)
 
     async def run() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
-from controlplane import __version__
+from controlplane import __version__, logs
 from controlplane.access.own import Access, plain
 from controlplane.core import events
 from controlplane.settings import SettingsError
@@ -252,7 +252,8 @@ class Link:
         if isinstance(order, codec.Refused):
             _refuse(order)
         elif not isinstance(order, codec.Welcome):
-            self._peer.order(order)
+            with logs.bound(message.incident):
+                self._peer.order(order)
 
 
 def _nobody_asks(coordinator: str) -> None:

@@ -42,10 +42,13 @@ class Member:
     formed: int = 0  # the newest it acknowledged
     interrupt: int = 0  # the newest generation it is to leave ...
     interrupt_reason: str = ""  # ... and why
+    incident: str = ""  # that the newest interrupt or form is part of
     complete: dict[str, Any] | None = None  # the frame that ends it
     release: dict[str, Any] | None = None  # the newest of this generation
     kill_reason: str = ""
     world_size: int = 0  # of the generation that it formed last; 0: not known
+    heard_at: float = 0.0  # monotonic s of the last word on its gate
+    mute: bool = False  # the leader is asked about its silence
     reported: dict[str, float] = field(default_factory=dict)
     asks: dict[str, events.CheckpointAsked] = field(default_factory=dict)  # not answered yet, by request
     told: dict[str, dict[str, Any]] = field(default_factory=dict)  # frames, by the request they answer

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import dataclasses
 import logging
 import os
-import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -27,22 +25,22 @@ from agent.peer_looks import Looks
 from agent.peers import Peers
 from agent.ports import OfferedPort
 from agent.ranks import Ranks
+from agent.silence import Silences
 from agent.site import Site, Storages
 from agent.snapshots import Snapshots
-from agent.stacks import TRACE_CHARS, Stacks
+from agent.stacks import Stacks
 from agent.stalls import Stalls
 from controlplane.access.own import Access
 from controlplane.core import events
-from controlplane.core.model import Cause, Failure, MemberPhase, Role
+from controlplane.core.model import Role
 
 if TYPE_CHECKING:
     from agent.frames import Message
     from agent.paths import Paths
     from agent.sensors import DeviceReading
-    from controlplane.core.model import Generation, MemberStatus, Standing
+    from controlplane.core.model import Failure, Generation, MemberStatus
     from controlplane.settings import AgentSettings
 
-_DEATH_TIMEOUT_S = 2.0
 log = logging.getLogger("holdfast.agent")
 
 
@@ -62,7 +60,11 @@ class Node:
         self.exits = Exits(self)
         self.arenas = Arenas(self)
         self.launcher = LauncherClient(
-            paths, settings.orphan_timeout_s, self.exits.hear, own=settings.own_launcher
+            paths,
+            settings.orphan_timeout_s,
+            self.exits.hear,
+            own=settings.own_launcher,
+            log_format=settings.log_format,
         )
         site = Site(settings, self.incarnation, paths, self.arenas.rooms, Storages(settings))
         self.snapshots = Snapshots(site, self.tell, self._loaded)
@@ -78,7 +80,7 @@ class Node:
         )
         self.looks = Looks(name, self.incarnation, self.tell)
         self.outputs = Outputs() if settings.show_output else None
-        self.stacks, self.stalls = Stacks(self), Stalls(self)
+        self.stacks, self.stalls, self.silences = Stacks(self), Stalls(self), Silences(self)
         self.orders = Orders(self)
         self._ranks = Ranks(self)
         self._watch = core.Watch(settings.process_timeout_s, settings.device_timeout_s)
@@ -154,7 +156,7 @@ class Node:
         known = self.members.get(member)
         assert known is not None  # admit() saw it in the same breath
         missed = self._ranks.greet(known, message)
-        self._judge(core.Heard(member))
+        self._heard(known)
         welcome = {
             "op": "welcome",
             "version": GATE_VERSION,
@@ -170,7 +172,11 @@ class Node:
             return
         self._ranks.hear(known, message)
         if known.alive and self.gate.connected(member):
-            self._judge(core.Heard(member))
+            self._heard(known)
+
+    def _heard(self, member: Member) -> None:
+        self.silences.heard(member)
+        self._judge(core.Heard(member.name))
 
     def left(self, member: str) -> None:
         """A rank's connection ended. Its process, or its silence, will tell what that means."""
@@ -181,7 +187,7 @@ class Node:
     def adopted(self, member: Member) -> None:
         """An earlier agent's member lives on: watch it, and show what it prints from now on."""
         if member.status.elastic:
-            self._judge(core.Heard(member.name))
+            self._heard(member)
         self.show(member, from_end=True)
 
     def show(self, member: Member, *, from_end: bool = False) -> None:
@@ -218,7 +224,7 @@ class Node:
 
     def form_message(self, member: Member, generation: Generation) -> Message:
         """The frame that has a member form a generation. Raises ValueError when it cannot be made."""
-        return form_message(member, generation, self.paths)
+        return {**form_message(member, generation, self.paths), "incident": member.incident}
 
     def _status(self, name: str) -> MemberStatus | None:
         member = self.members.get(name)
@@ -244,7 +250,7 @@ class Node:
         loop = asyncio.get_running_loop()
         for effect in self._watch.step(loop.time(), event):
             if isinstance(effect, core.Silent):
-                self._silence(effect)
+                self.silences.begin(effect)
             else:
                 self.tell(
                     events.DeviceReport(
@@ -255,35 +261,6 @@ class Node:
             self._timer.cancel()
         due = self._watch.next_deadline()
         self._timer = loop.call_at(due, self._judge, core.Tick()) if due < float("inf") else None
-
-    def _silence(self, effect: core.Silent) -> None:
-        member = self.members.get(effect.member)
-        if member is None or not member.alive:
-            return
-        message = f"no beat for {effect.age_s:.1f} s"
-        failure = Failure(Cause.SILENT, message, step=member.step(), age_s=effect.age_s)
-        self.members.note(member, failure=failure)
-        self.count("silent")
-        self.stacks.testify(member, self._end_silent)
-
-    def _end_silent(self, member: Member, standing: Standing) -> None:
-        """Its stacks are taken, as far as it gave any: now it ends."""
-        failure = member.status.failure
-        if not member.alive or failure is None:
-            return
-        place = f"; it stands at {' < '.join(standing.frames[:3])}" if standing.frames else ""
-        failure = dataclasses.replace(
-            failure, message=failure.message + place, traceback=standing.stacks[:TRACE_CHARS]
-        )
-        self.members.note(member, failure=failure)
-        self.launcher.say(op="signal", member=member.name, signal=int(signal.SIGKILL))
-        asyncio.get_running_loop().call_later(_DEATH_TIMEOUT_S, self._give_up, member)
-
-    def _give_up(self, member: Member) -> None:
-        """SIGKILL had no effect (a process in the kernel's hands): it is dead for the cluster anyhow."""
-        if member.alive and self.members.get(member.name) is member:
-            self.gone(member)
-            self.members.update(member, phase=MemberPhase.EXITED)
 
     def stop_judging(self) -> None:
         """No more judgement: the agent ends."""

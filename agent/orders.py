@@ -14,6 +14,7 @@ from agent.ranks import interrupt_message
 from agent.snapshots import SNAPSHOT_ORDERS
 from controlplane.core import effects
 from controlplane.core.model import Cause, Failure, MemberPhase, MemberStatus
+from controlplane.logs import incident
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,6 +88,7 @@ class Orders:
         member = node.members.add(status, order.spec)
         member.launch = order
         path = node.paths.log(order.member)
+        log.info("%s is launched as %s", order.member, order.role.value)
         node.launcher.say(op="spawn", member=order.member, log=str(path))
         node.show(member)
         return member
@@ -116,12 +118,17 @@ class Orders:
         if order.gentle:
             self._halt(order)
             return
+        told = []
         for member in self._node.members.of(order.job):
             known = member.form.number if member.form is not None else member.formed
             concerned = member.alive and member.status.elastic and known <= order.generation
             if concerned and member.interrupt < order.generation:
                 member.interrupt, member.interrupt_reason = order.generation, order.reason
+                member.incident = incident()
                 self._node.gate.push(member.name, interrupt_message(member))
+                told.append(member.name)
+        if told:
+            log.info("generation %d is broken (%s): %s stop", order.generation, order.reason, ", ".join(told))
 
     def _halt(self, order: effects.Interrupt) -> None:
         """At the next step boundary. Said again by the coordinator until it is done."""
@@ -131,6 +138,7 @@ class Orders:
             "reason": order.reason,
             "gentle": True,
             "keep": order.keep,
+            "incident": incident(),
         }
         for member in self._node.members.of(order.job):
             if member.alive and member.status.elastic and member.formed == order.generation:
@@ -148,8 +156,9 @@ class Orders:
             elif not member.alive:
                 node.link.report(node.members.status(member))
             elif member.form is None or member.form.number < generation.number:
-                member.form, member.release = generation, None
+                member.form, member.release, member.incident = generation, None, incident()
                 if generation.number > member.formed:
+                    log.info("%s forms generation %d as rank %d", member.name, generation.number, seat.rank)
                     node.gate.push(member.name, node.form_message(member, generation))
 
     def _kill(self, order: effects.Kill) -> None:

@@ -247,7 +247,12 @@ class Ranks:
 
 def interrupt_message(member: Member) -> Message:
     """The frame that has a member leave the newest generation it is to leave."""
-    return {"op": "interrupt", "generation": member.interrupt, "reason": member.interrupt_reason}
+    return {
+        "op": "interrupt",
+        "generation": member.interrupt,
+        "reason": member.interrupt_reason,
+        "incident": member.incident,
+    }
 
 
 def _phase(message: Message) -> MemberPhase:

@@ -1,23 +1,63 @@
-"""The daemons' log lines: for people, or JSON for machines. Standard library only.
+"""The log lines of our processes: for people, or JSON for machines. Standard library only: launchers load it.
 
-A line that belongs to an incident names it: `log.info("...", extra=of_incident("job", 3))`."""
+A line that belongs to an incident names it, `job/3`, as `holdfast why` takes it: told with the line
+(`log.info("...", extra=of_incident("job", 3))`), or bound while the order is carried out that brought it
+(`with bound("job/3")`). The name travels with the orders of a recovery, as far as the ranks."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import re
 import sys
+from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 FIELDS = ("incident", "training_job", "node", "generation", "term")
 """What a line may carry besides its message."""
 
+_NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,62})/[0-9]{1,18}")
+_BOUND: ContextVar[str] = ContextVar("incident", default="")
+
+
+def incident_name(job: str, number: int) -> str:
+    """What an incident is called wherever it is spoken of: `job/3`."""
+    return f"{job}/{number}"
+
 
 def of_incident(job: str, number: int, **more: Any) -> dict[str, Any]:
     """The `extra` of a line that belongs to an incident; its name is the one that `holdfast why` takes."""
-    return {"incident": f"{job}/{number}", "training_job": job, **more}
+    return {"incident": incident_name(job, number), "training_job": job, **more}
+
+
+@contextlib.contextmanager
+def bound(incident: object) -> Iterator[None]:
+    """What is logged within, and by the tasks and timers begun within, belongs to this incident. What is no
+    incident's name (it may come from another process) binds nothing."""
+    named = isinstance(incident, str) and _NAME.fullmatch(incident) is not None
+    token = _BOUND.set(str(incident) if named else "")
+    try:
+        yield
+    finally:
+        _BOUND.reset(token)
+
+
+def incident() -> str:
+    """The incident that what is being done belongs to; "": to none."""
+    return _BOUND.get()
+
+
+def _stamp(record: logging.LogRecord) -> bool:
+    """Put the bound incident into a record that names none."""
+    if (name := _BOUND.get()) and not hasattr(record, "incident"):
+        record.incident, record.training_job = name, name.rpartition("/")[0]
+    return True
 
 
 class TextFormatter(logging.Formatter):
@@ -59,6 +99,7 @@ class JsonFormatter(logging.Formatter):
 def set_up(log_format: str, **always: str) -> None:
     """Log to standard error in this format; `always` stands in every line of JSON."""
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(_stamp)
     handler.setFormatter(JsonFormatter(**always) if log_format == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import torch.distributed as dist
 
 from agent.checkpoint.shm import ArenaError
-from agent.sdk import keeping, restore
+from agent.sdk import keeping, lines, restore
 from agent.sdk.environment import announce
 from agent.sdk.errors import Interrupted, RestoreError, SessionError, StateError
 from agent.sdk.formation import Resume
@@ -238,6 +238,8 @@ class _Loop:
         session._guard.arm()
         now = time.monotonic()
         session._first_of_generation = (formed - begun, now - formed, now)
+        told = (formation.number, formation.rank, session._completed)
+        lines.tell(gate, logging.INFO, "in generation %d as rank %d: the state of step %d is in place", *told)
         gate.say({"op": "running", "generation": formation.number, "step": session._completed})
         session._phase = "running"
         session._show("between")
@@ -257,7 +259,7 @@ class _Loop:
             self._gate.say(
                 {"op": "restore_failed", "generation": formation.number, "reason": str(error)[:2000]}
             )
-            log.error("state could not be put in place: %s", error)
+            lines.tell(self._gate, logging.ERROR, "state could not be put in place: %s", error)
             self._gate.wait(lambda orders: orders.complete or orders.interrupted >= formation.number)
             raise Interrupted from error
         session._held = resume.step
@@ -298,7 +300,8 @@ class _Loop:
         session._asking.end()
         if session._late:
             self._stow()
-        log.info("left generation %d at step %d: %s", session._generation, session._completed, error)
+        told = (session._generation, session._completed, error)
+        lines.tell(self._gate, logging.INFO, "left generation %d at step %d: %s", *told)
 
     def _preserve(self) -> None:
         """The places are to change: a snapshot of just this state, before anything goes."""

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from agent.checkpoint.shm import ArenaError
+from agent.sdk import lines
 from agent.sdk.errors import StateError
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def _started(session: Session, gate: Gate, first: tuple[float, float, float], no
             "first_step_s": now_ns / 1e9 - begun,
         }
     )
+    lines.over(gate, session._generation, session._completed)
     ask_for_room(session, gate)
 
 

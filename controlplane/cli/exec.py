@@ -82,8 +82,9 @@ def _parser() -> Parser:
         help="without an agent for so long, the ranks end",
     )
     parser.add_argument(
-        "--log-format", type=one_of(*LOG_FORMATS), default="text", metavar="text|json", help="of our log lines"
-    )
+        "--log-format", type=one_of(*LOG_FORMATS), default="text", metavar="text|json",
+        help="of our log lines: for people, or for machines",
+    )  # fmt: skip
     parser.add_argument(
         "--copy-to", default="", metavar="FOLDER", help="copy the launcher there for another image, and end"
     )

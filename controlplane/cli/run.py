@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from pathlib import Path
@@ -16,8 +17,9 @@ from controlplane.cli.job_flags import (
     read_job,
     said_in_vain,
 )
-from controlplane.cli.parser import Parser
+from controlplane.cli.parser import Parser, one_of
 from controlplane.settings import (
+    LOG_FORMATS,
     AgentSettings,
     CoordinatorSettings,
     SettingsError,
@@ -26,7 +28,6 @@ from controlplane.settings import (
 )
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
     from controlplane.cli.local.cluster import ClusterPlan
@@ -59,6 +60,10 @@ def make_parser() -> Parser:
     here.add_argument(
         "--log-dir", default="", metavar="FOLDER", help="keep the ranks' output here, one file per process"
     )
+    here.add_argument(
+        "--log-format", type=one_of(*LOG_FORMATS), default=argparse.SUPPRESS, metavar="text|json",
+        help="of the daemons' log lines: for people, or for machines (default: text)",
+    )  # fmt: skip
     here.add_argument(
         "--shm-dir",
         default="/dev/shm",

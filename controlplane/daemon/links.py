@@ -106,14 +106,14 @@ class Links:
             link.finish(message)
         self._count()
 
-    def send(self, node: str, effect: codec.Order, term: int) -> None:
+    def send(self, node: str, effect: codec.Order, term: int, incident: str = "") -> None:
         """Tell the node's agent. Without a stream the order is dropped: the core repeats it."""
         link = self._links.get(node)
         if link is None:
             self._metrics.messages_dropped_total.labels("no_stream").inc()
             return
         try:
-            message = codec.to_agent(effect, term)
+            message = codec.to_agent(effect, term, incident)
         except codec.WireError as error:
             log.error("an order to node %s cannot be told: %s", node, error)
             self._metrics.messages_dropped_total.labels("malformed").inc()

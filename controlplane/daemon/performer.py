@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core import effects
+from controlplane.logs import incident_name
 from controlplane.wire import codec
 
 if TYPE_CHECKING:
@@ -37,7 +38,21 @@ ORDERS = (
     effects.Load,
 )
 
-TOLD = (effects.Judged, effects.IncidentChanged, effects.JobChanged, effects.CheckpointChanged)
+TOLD = (effects.JobChanged, effects.CheckpointChanged)
+
+JOB_OF: dict[type, Callable[[Any], str]] = {
+    effects.Launch: lambda order: order.spec.job,
+    effects.Load: lambda order: order.spec.job,
+    effects.Form: lambda order: order.generation.job,
+    **dict.fromkeys(
+        (
+            *(effects.Interrupt, effects.Kill, effects.Complete, effects.Fetch),
+            *(effects.CollectStacks, effects.LookAtPeers),
+        ),
+        lambda order: order.job,
+    ),
+}
+"""The orders that a recovery is made of, and whose it is: they name the incident that is open."""
 
 
 class Performer:
@@ -53,12 +68,15 @@ class Performer:
             effects.Refuse: self._refuse,
             **dict.fromkeys(ORDERS, self._order),
             **dict.fromkeys(TOLD, self._told),
+            effects.Judged: self._judged,
+            effects.IncidentChanged: self._incident,
             effects.Probe: self._told,
             effects.StacksKept: self._told,  # this, too:
             effects.Alert: self._told,  # the reign puts others here
             effects.Note: self._note,
         }
         self.term = 0
+        self._open: dict[str, str] = {}  # incidents by job
 
     def perform(self, effect: Effect) -> None:
         """Carry out one effect."""
@@ -72,7 +90,17 @@ class Performer:
         self._links.refuse(effect.node, effect.incarnation, message)
 
     def _order(self, effect: codec.Order) -> None:
-        self._links.send(effect.node, effect, self.term)
+        job_of = JOB_OF.get(type(effect))
+        incident = self._open.get(job_of(effect), "") if job_of is not None and self._open else ""
+        self._links.send(effect.node, effect, self.term, incident)
+
+    def _judged(self, effect: effects.Judged) -> None:
+        job = effect.verdict.job
+        self._open[job] = incident_name(job, effect.incident)
+
+    def _incident(self, effect: effects.IncidentChanged) -> None:
+        if effect.incident.outcome != "open":
+            self._open.pop(effect.incident.job, None)
 
     def _told(self, effect: Effect) -> None:
         """For journal and metrics only: they see every effect."""

@@ -185,12 +185,14 @@ def hello(joined: events.NodeJoined, cluster: str, term_seen: int, version: str 
     return pb.AgentMessage(hello=_HELLO.write(joined, **more))
 
 
-def to_agent(effect: Order, term: int) -> pb.CoordinatorMessage:
-    """An order as the message that carries it. Raises WireError for an effect that is no order."""
+def to_agent(effect: Order, term: int, incident: str = "") -> pb.CoordinatorMessage:
+    """An order as the message that carries it; `incident` names what it is part of, for the agent's logs.
+
+    Raises WireError for an effect that is no order."""
     body = _BODY_OF_ORDER.get(type(effect))
     if body is None:
         raise WireError(f"{type(effect).__name__} is no order to an agent")
-    return pb.CoordinatorMessage(term=term, **{body: _ORDERS[body].write(effect)})
+    return pb.CoordinatorMessage(term=term, incident=incident, **{body: _ORDERS[body].write(effect)})
 
 
 def welcome(cluster: str, beat_interval_s: float, term: int) -> pb.CoordinatorMessage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import subprocess
@@ -14,7 +15,7 @@ from controlplane.core.cluster import Cluster
 from controlplane.core.model import Cause, Incident, Plan, Scope, Strategy, Verdict
 from controlplane.daemon.metrics import Metrics
 from controlplane.daemon.metrics_observer import Observer
-from controlplane.logs import JsonFormatter, TextFormatter, of_incident
+from controlplane.logs import JsonFormatter, TextFormatter, bound, incident, of_incident
 from controlplane.settings import AgentSettings, CoordinatorSettings, SettingsError, check
 
 VERDICT = Verdict("job", Scope.RANK, Cause.SIGNALED, ("n1",), ("job.2",), (2,), 20, ("rank 2: SIGKILL",))
@@ -91,3 +92,39 @@ def test_a_daemon_speaks_json() -> None:
     lines = [json.loads(line) for line in run.stderr.splitlines() if line.startswith("{")]
     assert any("cannot listen on 192.0.2.1:1" in line["message"] for line in lines), run.stderr
     assert all(line["cluster"] == "c" for line in lines)
+
+
+async def test_what_is_begun_within_an_incident_belongs_to_it() -> None:
+    async def later() -> str:
+        await asyncio.sleep(0)
+        return incident()
+
+    with bound("job/3"):
+        task = asyncio.create_task(later())
+        with bound(""):
+            assert incident() == ""
+        assert incident() == "job/3"
+    assert incident() == "" and await task == "job/3"
+
+
+@pytest.mark.parametrize(
+    "name", ["job", "job/", "/3", "job/3\n", "a b/1", "job/3/4", None, 7, "x" * 64 + "/1"]
+)
+def test_what_is_no_name_of_an_incident_binds_nothing(name: object) -> None:
+    with bound(name):
+        assert incident() == ""
+
+
+def test_a_bound_incident_stands_in_every_line() -> None:
+    program = (
+        "import logging; from controlplane.logs import bound, of_incident, set_up\n"
+        "set_up('json')\n"
+        "with bound('a/1'):\n"
+        "    logging.getLogger('x').info('one')\n"
+        "    logging.getLogger('x').info('two', extra=of_incident('b', 2))\n"
+        "logging.getLogger('x').info('three')\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    lines = [json.loads(line) for line in run.stderr.splitlines()]
+    assert [line.get("incident") for line in lines] == ["a/1", "b/2", None]
+    assert [line.get("training_job") for line in lines] == ["a", "b", None]
