@@ -60,14 +60,14 @@ def asked(m: Machine, event: ev.CheckpointAsked) -> None:
         ask = Ask(event.node, event.member, event.request, event.step, event.generation, m.now)
         job.asks[event.member, event.request] = ask
         _forget_old(job)
-    job.sent.pop(ask.key, None)
+    job.told.drop(ask.key)
     m.touch(job)
 
 
 def _forget_old(job: Job) -> None:
     answered = [key for key, ask in job.asks.items() if ask.outcome]
     for key in answered[: max(0, len(job.asks) - ASKS_KEPT)]:
-        job.sent.pop(job.asks.pop(key).key, None)
+        job.told.drop(job.asks.pop(key).key)
 
 
 def tend(m: Machine, job: Job) -> None:
@@ -75,8 +75,8 @@ def tend(m: Machine, job: Job) -> None:
     for ask in job.asks.values():
         if not ask.outcome:
             _judge(m, job, ask)
-        if ask.outcome and ask.key not in job.sent and m.up(ask.node):
-            job.sent[ask.key] = m.now
+        if ask.outcome and ask.key not in job.told and m.up(ask.node):
+            job.told.put(ask.key, m.now)
             m.emit(
                 fx.CheckpointTold(
                     ask.node, job.name, ask.member, ask.request, ask.outcome, ask.reason, ask.checkpoint

@@ -78,9 +78,9 @@ def _stands_out(m: Machine, job: Job, node: Node, seat: int) -> bool:
 def _exclude(m: Machine, job: Job, node: Node, seat: int) -> None:
     used = [placed.local_rank for placed in job.seats if placed.node == node.name]
     elsewhere = [p for p in places(node) if p != seat and p not in used]
-    idle = [room for room in placing.rooms(m, job) if room.takes(job.spec.nproc_per_node)]
+    idle = [room for room in placing.others(m, job) if room.takes(job.spec.nproc_per_node)]
     why = f"ranks died on it {len(node.deaths[seat])} times in {m.settings.device_window_s:.0f} s"
-    if not elsewhere and not [room for room in idle if room.node not in job.seat_nodes()]:
+    if not elsewhere and not idle:
         m.note("device_suspected", f"{node.name}/device{seat}", f"{why}; its rank has no other place")
         return
     node.excluded[f"device{seat}"] = why

@@ -79,9 +79,9 @@ def _scope(first: Evidence, hit: dict[int, Evidence], seats: Sequence[Placement]
         return Scope.NODE
     if first.failure.cause is Cause.DEVICE:
         return Scope.DEVICE
-    whole = [n for n in nodes if all(s.rank in hit for s in seats if s.node == n)]
-    several = len(hit) > len(nodes)
-    return Scope.NODE if several and len(whole) == len(nodes) else Scope.RANK
+    if len(hit) == len(nodes):
+        return Scope.RANK
+    return Scope.RANK if any(s.node in nodes and s.rank not in hit for s in seats) else Scope.NODE
 
 
 def _sentence(e: Evidence) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.model import ON_NAN, JobSpec, Placement
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,18 +135,23 @@ def spread(node: str, free: Sequence[int], ranks: int) -> list[Spot]:
     return [Spot(node, place) for place in list(free)[:ranks]]
 
 
-def whole_replicas(nodes: Sequence[str], replica_nodes: int, gone: Sequence[str]) -> list[str]:
+def whole_replicas(nodes: Sequence[str], replica_nodes: int, gone: Collection[str]) -> list[str]:
     """The nodes of the replicas that can be had without those that are gone, in their order. A hole is
     filled with the same place of another broken replica: what is held there is held by the whole job."""
+    gone = frozenset(gone)
     rows = [list(nodes[at : at + replica_nodes]) for at in range(0, len(nodes), replica_nodes)]
-    broken = [row for row in rows if any(node in gone for node in row)]
-    while broken:
-        row = broken.pop(0)
+    broken = [row for row in rows if not gone.isdisjoint(row)]
+    donors = [
+        [index for index, row in enumerate(broken) if at < len(row) and row[at] not in gone]
+        for at in range(replica_nodes)
+    ]
+    for index, row in enumerate(broken):
         for place, node in enumerate(row):
-            if node in gone:
-                donor = next((b for b in reversed(broken) if b[place] not in gone), None)
-                if donor is None:
-                    rows.remove(row)
-                    break
-                row[place], donor[place] = donor[place], node
+            if node not in gone:
+                continue
+            if not donors[place] or donors[place][-1] <= index:
+                row.clear()
+                break
+            donor = broken[donors[place].pop()]
+            row[place], donor[place] = donor[place], node
     return [node for row in rows for node in row]

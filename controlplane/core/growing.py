@@ -32,8 +32,7 @@ def _now(job: Job) -> dict[str, list[Spot]]:
 
 def _idle(m: Machine, job: Job) -> list[Room]:
     """Nodes that the job does not sit on and could: those that have processes of it ready come first."""
-    own = job.seat_nodes()
-    rooms = {room.node: room for room in placing.rooms(m, job) if room.node not in own}
+    rooms = {room.node: room for room in placing.others(m, job)}
     return [rooms[name] for name in formation.fitting(job.spec, list(rooms.values()))]
 
 

@@ -16,7 +16,7 @@ from controlplane.core.model import JobPhase, Role
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from controlplane.core.job import Job
+    from controlplane.core.job import Job, Member
     from controlplane.core.machine import Machine
     from controlplane.core.timing import CoreSettings
 
@@ -197,9 +197,12 @@ def _spareless(m: Machine, job: Job) -> str:
     spent = [node for node, times in job.spare_failures.items() if times > most] if most >= 0 else []
     if not job.spec.spares_per_node or job.phase is not JobPhase.RUNNING:
         return ""
-    living = {mb.node for mb in job.members.values() if mb.role is Role.SPARE and not mb.dead}
-    bare = [node for node in spent if node not in living]
+    bare = [node for node in spent if not any(_spares(mb) for mb in job.by_node.get(node, {}).values())]
     return f"no spares are left on {', '.join(bare)}: they died too often" if bare else ""
+
+
+def _spares(member: Member) -> bool:
+    return member.role is Role.SPARE and not member.dead
 
 
 def _late(m: Machine, job: Job) -> str:

@@ -257,7 +257,7 @@ def _seat(m: Machine, job: Job, seat: Placement) -> None:
     member = job.enlist(Member(seat.member, job.name, seat.node, Role.RANK))
     member.role, member.rank = Role.RANK, seat.rank
     if job.generation is not None and member.phase in (MemberPhase.LAUNCHED, MemberPhase.WARM):
-        job.sent.pop(("launch", member.node, member.name), None)
+        job.sent.drop(("launch", member.node, member.name))
         member.launch = placing.launch(job, seat, job.generation)
 
 
@@ -266,14 +266,15 @@ def _moves(m: Machine, job: Job) -> dict[str, str]:
     lost = shrinking.wanting(m, job)
     if not lost:
         return {}
-    own = job.seat_nodes()
-    free = [r for r in placing.rooms(m, job) if r.idle and r.node not in own] if not m.paused else []
+    free = [] if m.paused else sorted(placing.others(m, job), key=lambda room: (room.last, room.node))
+    free = [room for room in free if room.idle]
     moves: dict[str, str] = {}
     for name in lost:
         seats = [seat for seat in job.seats if seat.node == name]
-        fit = sorted((r.last, r.node) for r in free if r.takes(len(seats)) and r.node not in moves.values())
-        if fit and all(job.members[seat.member].dead for seat in seats):
-            moves[name] = fit[0][1]
+        fit = next((room for room in free if room.takes(len(seats))), None)
+        if fit is not None and all(job.members[seat.member].dead for seat in seats):
+            free.remove(fit)
+            moves[name] = fit.node
             m.note("seats_moved", job.name, f"ranks of {name} go to {moves[name]}")
     return moves
 

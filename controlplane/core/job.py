@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.cadence import Costs
 from controlplane.core.model import NO_RANK, NO_STEP, JobPhase, JobState, MemberPhase, Role
+from controlplane.core.sent import Sent
 
 if TYPE_CHECKING:
     from controlplane.core.asking import Ask
@@ -156,7 +157,8 @@ class Job:
     number: int = 0  # highest generation number given to any Store
     formed: int = 0  # highest number stored, or on its way, with a store to meet at
     storing: Generation | None = None  # on its way into etcd
-    sent: dict[tuple[str, ...], float] = field(default_factory=dict)  # orders and when they left
+    sent: Sent = field(default_factory=Sent)  # orders that repeat, and when they left
+    told: Sent = field(default_factory=Sent)  # what is said once on every stream
     fresh: list[Evidence] = field(default_factory=list)  # evidence not judged yet
     evidence: list[Evidence] = field(default_factory=list)  # of the open incident
     incident: Incident | None = None

@@ -160,9 +160,10 @@ class Machine:
         if not self.up(key[1]):
             return
         every = self.settings.retry_s if every is None else every
-        at = job.sent.get(key)
-        if at is None or self.now >= at + every:
-            job.sent[key] = at = self.now
+        at = job.sent.at(key)
+        if self.now >= at + every:
+            at = self.now
+            job.sent.put(key, at, at - max(self.settings.retry_s, self.settings.long_retry_s))
             self.emit(effect)
         self.wake(job, at + every)
 

@@ -224,8 +224,8 @@ def _forget_orders(m: Machine, node: Node) -> None:
     m.streams += 1
     for job in m.jobs.values():
         job.replicated.pop(node.name, None)
-        for key in [key for key in job.sent if key[1] == node.name]:
-            del job.sent[key]
+        job.sent.forget(node.name)
+        job.told.forget(node.name)
 
 
 def _touch_all(m: Machine) -> None:

@@ -79,9 +79,20 @@ def _is_lost(m: Machine, node: str) -> bool:
 
 def rooms(m: Machine, job: Job) -> list[formation.Room]:
     """Every connected node: whether another live job sits on it, or is about to, and what else bars it."""
-    others = _of_others(m, job)
-    version = _version(m, job)
-    return [_room(m, node, node.name not in others, version) for node in m.nodes.values() if node.up]
+    return _rooms(m, job, frozenset())
+
+
+def others(m: Machine, job: Job) -> list[formation.Room]:
+    """The rooms in which the job has no seat."""
+    return _rooms(m, job, frozenset(job.seat_nodes()))
+
+
+def _rooms(m: Machine, job: Job, but: frozenset[str]) -> list[formation.Room]:
+    nodes = [node for node in m.nodes.values() if node.name not in but and node.up]
+    if not nodes:
+        return []
+    taken, version = _of_others(m, job), _version(m, job)
+    return [_room(m, node, node.name not in taken, version) for node in nodes]
 
 
 def _room(m: Machine, node: Node, idle: bool, version: str) -> formation.Room:
@@ -110,8 +121,11 @@ def barred(m: Machine, node: Node, version: str = "") -> str:
 def _version(m: Machine, job: Job) -> str:
     """The software version of a job's nodes: those it sits on, else the commonest one."""
     sat_on = [m.nodes[name] for name in job.seat_nodes() if name in m.nodes and m.nodes[name].version]
-    found = [n.version for n in sat_on or m.nodes.values() if n.version and (n.up or sat_on)]
-    return max(found, key=lambda version: (found.count(version), version), default="")
+    found: dict[str, int] = {}
+    for node in sat_on or m.nodes.values():
+        if node.version and (node.up or sat_on):
+            found[node.version] = found.get(node.version, 0) + 1
+    return max(found, key=lambda version: (found[version], version), default="")
 
 
 def _of_others(m: Machine, job: Job) -> dict[str, None]:
@@ -141,8 +155,7 @@ def serves(m: Machine, job: Job, name: str, ranks: int = 1) -> bool:
 def lacking_without(m: Machine, job: Job, name: str) -> str:
     """Why a job cannot go on without this node; "" when it can."""
     left = [node for node in job.seat_nodes() if node != name and m.up(node)]
-    idle = [room for room in rooms(m, job) if room.node not in job.seat_nodes() and room.node != name]
-    spare = formation.fitting(job.spec, idle)
+    spare = formation.fitting(job.spec, [room for room in others(m, job) if room.node != name])
     if spare and len(left) + 1 >= formation.least(job.spec):
         return ""
     if not job.elastic:
@@ -246,7 +259,7 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
     job.clock.stored = job.launched_at = m.now
     job.snapshots, job.released, job.voided = {}, NO_STEP, NO_STEP
     for member in job.seated():
-        job.sent.pop(("launch", member.node, member.name), None)
+        job.sent.drop(("launch", member.node, member.name))
     for member in job.seated():
         if member.failure is not None:  # it was lost before there was a generation to judge it by
             job.fresh.append(Evidence(m.now, member.failure, member.name, member.node, member.rank))

@@ -57,7 +57,7 @@ def tend(m: Machine, job: Job) -> int:
         return NO_STEP
     job.released = step
     for node in job.seat_nodes():
-        job.sent["released", node] = m.now
+        job.told.put(("released", node), m.now)
         m.emit(fx.Release(node, job.name, step))
     return step if whole else NO_STEP
 
@@ -65,8 +65,8 @@ def tend(m: Machine, job: Job) -> int:
 def _tell_new_streams(m: Machine, job: Job) -> None:
     """What was released while an agent was away its ranks have not heard: they would find no room."""
     for node in job.seat_nodes():
-        if job.released > NO_STEP and m.up(node) and ("released", node) not in job.sent:
-            job.sent["released", node] = m.now
+        if job.released > NO_STEP and m.up(node) and ("released", node) not in job.told:
+            job.told.put(("released", node), m.now)
             m.emit(fx.Release(node, job.name, job.released, job.voided))
 
 

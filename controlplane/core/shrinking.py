@@ -44,8 +44,7 @@ def possible(m: Machine, job: Job) -> int:
 
 
 def _spare(m: Machine, job: Job) -> bool:
-    own = job.seat_nodes()
-    return any(room.node not in own and room.takes(job.spec.nproc_per_node) for room in placing.rooms(m, job))
+    return any(room.takes(job.spec.nproc_per_node) for room in placing.others(m, job))
 
 
 def _left(m: Machine, job: Job) -> list[str]:

@@ -26,9 +26,7 @@ def tend(m: Machine, job: Job) -> None:
     for node in job.seat_nodes():
         if not m.up(node):
             continue
-        here = [
-            mb for mb in job.members.values() if mb.node == node and mb.role is Role.SPARE and not mb.dead
-        ]
+        here = [mb for mb in job.by_node.get(node, {}).values() if mb.role is Role.SPARE and not mb.dead]
         spent = job.spare_failures.get(node, 0) > job.spec.max_restarts
         here += [_new(m, job, node) for _ in range(0 if spent else wanted - len(here))]
         for member in here:
@@ -62,7 +60,7 @@ def _order(m: Machine, job: Job, member: Member) -> None:
     key = ("launch", member.node, member.name)
     if job.elastic and member.launch.warm_only:
         member.launch = dataclasses.replace(member.launch, warm_only=False)
-        job.sent.pop(key, None)
+        job.sent.drop(key)
     seen = (MemberPhase.LAUNCHED,) if member.launch.warm_only else (MemberPhase.LAUNCHED, MemberPhase.WARM)
     if member.phase in seen:
         m.order(job, key, member.launch)
