@@ -1,8 +1,8 @@
 """Makes values.schema.json and README.md of the chart from the comments of its values.yaml.
 
 `python helm/generate.py` writes them, `--check` tells whether they are fresh. A comment's last words
-in brackets say more than the default's type: [one of: a, b], [min: 1], [max: 9], [pattern: ...], [tag],
-[object], [list of strings], [list of objects], [map of strings], [settings: CLASS of controlplane.settings],
+in brackets say more than the default's type: [one of: a, b], [empty or one of: a, b], [min: 1], [max: 9],
+[pattern: ...], [tag], [object], [list of strings], [list of objects], [map of strings], [settings: CLASS of controlplane.settings],
 [jobs]."""
 
 from __future__ import annotations
@@ -23,17 +23,20 @@ CHART = Path(__file__).parent / "holdfast"
 OWNED = {
     "CoordinatorSettings": {
         "cluster", "listen", "advertise", "metrics", "journal", "address_file", "etcd", "etcd_ca",
-        "etcd_cert", "etcd_key", "etcd_user", "etcd_password_file", "etcd_private",
+        "etcd_cert", "etcd_key", "etcd_user", "etcd_password_file", "etcd_private", "tls_cert", "tls_key",
+        "tls_ca", "insecure", "private", "health",
     },
     "AgentSettings": {
         "cluster", "coordinator", "node", "address", "slots", "run_dir", "shm_dir", "metrics", "address_file",
-        "own_launcher", "domain", "ledger",
+        "own_launcher", "domain", "ledger", "tls_cert", "tls_key", "tls_ca", "tls_peer_name", "insecure",
+        "private",
     },
 }  # fmt: skip
 """Settings that the chart gives by itself."""
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _HINT = re.compile(
-    r"^(.*?)\s*\[((?:one of|min|max|pattern|settings): .+|jobs|tag|object|(?:list|map) of \w+)\]$"
+    r"^(.*?)\s*\[((?:(?:empty or )?one of|min|max|pattern|settings): .+|jobs|tag|object"
+    r"|(?:list|map) of \w+)\]$"
 )
 _JOB_NAME = "^[a-z0-9]([-a-z0-9]{0,36}[a-z0-9])?$"
 Path_ = tuple[str, ...]
@@ -102,6 +105,7 @@ def _jobs(_value: Any, _rest: str, notes: dict[Path_, tuple[str, str]]) -> dict[
 
 _HINTS: dict[str, Any] = {
     "one of": lambda _, rest, __: {"enum": rest.split(", ")},
+    "empty or one of": lambda _, rest, __: {"enum": ["", *rest.split(", ")]},
     "min": _limited("minimum"),
     "max": _limited("maximum"),
     "pattern": lambda _, rest, __: {"type": "string", "pattern": rest},
@@ -122,7 +126,11 @@ def table(values: Any, notes: dict[Path_, tuple[str, str]], path: Path_ = ()) ->
         words = notes.get(path, ("", ""))[0]
         return [f"| **{'.'.join(path)}** | | {words} |", *rows] if words else rows
     words, hint = notes.get(path, ("", ""))
-    kind = hint.replace("|", "\\|") if hint.startswith(("one of", "min", "max", "list", "map")) else ""
+    kind = (
+        hint.replace("|", "\\|")
+        if hint.startswith(("one of", "empty or", "min", "max", "list", "map"))
+        else ""
+    )
     said = f"{words} ({kind})" if words and kind else words or kind
     return [f"| `{'.'.join(path)}` | `{json.dumps(values)}` | {said} |"]
 

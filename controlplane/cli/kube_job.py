@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from controlplane.cli import kube_tls
 from controlplane.cli.errors import UsageError
 from controlplane.cli.kube_pod import LOCKED, Manifest, Values, labels, pod_security, pod_spec
 
@@ -38,6 +39,7 @@ DEFAULTS: Values = {
         "secretName": "",
         "pvc": {"claimName": "", "size": "", "storageClassName": "", "mountPath": "/checkpoints"},
     },
+    "tls": {"agentSecret": "", "submitSecret": ""},
     "serviceAccountName": "",
     "priorityClassName": "",
     "nodeSelector": {},
@@ -60,6 +62,7 @@ def objects(job: str, values: Values, context: Values) -> list[Manifest]:
     found = [_policy(job, values)]
     if values["storage"]["pvc"]["size"]:
         found.append(_claim(job, values))
+    found += _certificates(job, values, context)
     return found + _KINDS[values["kind"]](job, values, context)
 
 
@@ -80,6 +83,7 @@ def submit_words(job: str, values: Values, context: Values) -> list[str]:
         "submit",
         "--wait",
         f"--coordinator={','.join(values['coordinators'] or context['coordinators'])}",
+        *([] if kube_tls.secret_of(job, "submit", values, context) else ["--insecure"]),
         f"--rdzv-id={job}",
         f"--nnodes={low}:{values['nodes']}",
         f"--nproc-per-node={values['ranksPerNode']}",
@@ -149,6 +153,9 @@ def _submit(job: str, values: Values, context: Values) -> Manifest:
         "securityContext": LOCKED,
         "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
     }
+    secret = kube_tls.secret_of(job, "submit", values, context)
+    if secret:
+        container |= {"env": kube_tls.variables(), "volumeMounts": kube_tls.mount(secret)}
     spec: Manifest = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -157,6 +164,8 @@ def _submit(job: str, values: Values, context: Values) -> Manifest:
     }
     if context.get("imagePullSecrets"):
         spec["imagePullSecrets"] = context["imagePullSecrets"]
+    if secret:
+        spec["volumes"] = kube_tls.secret_volume(secret)
     return {
         "backoffLimit": 1000,
         "podFailurePolicy": _failed_for_good(1, "submit"),
@@ -219,6 +228,15 @@ def _claim(job: str, values: Values) -> Manifest:
     if pvc["storageClassName"]:
         spec["storageClassName"] = pvc["storageClassName"]
     return {**_object("v1", "PersistentVolumeClaim", pvc["claimName"], job, "trainer"), "spec": spec}
+
+
+def _certificates(job: str, values: Values, context: Values) -> list[Manifest]:
+    found = []
+    for spec in kube_tls.certificates(job, values, context):
+        name = spec["secretName"].removesuffix("-tls")
+        component = "submit" if name.endswith("-submit") else "trainer"
+        found.append({**_object("cert-manager.io/v1", "Certificate", name, job, component), "spec": spec})
+    return found
 
 
 _KINDS: dict[str, Callable[[str, Values, Values], list[Manifest]]] = {

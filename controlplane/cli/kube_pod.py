@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from controlplane.cli.kube_tls import agent_flags, agent_volume, mount, secret_of
+
 Values = dict[str, Any]
 Manifest = dict[str, Any]
 
@@ -16,6 +18,8 @@ LOCKED: Manifest = {
     "capabilities": {"drop": ["ALL"]},
 }
 _GRACE_MARGIN_S = 10
+"""So long before SIGKILL the launcher ends the ranks; the agent has given up _AGENT_MARGIN_S before it."""
+_AGENT_MARGIN_S = 15
 
 
 def labels(job: str, component: str) -> dict[str, str]:
@@ -52,16 +56,16 @@ def pod_security(values: Values) -> Manifest:
 
 
 def pod_spec(job: str, values: Values, context: Values, restart: str) -> Manifest:
-    """The pod of one node. `context`: cluster, image, imagePullPolicy, coordinators, successPolicy."""
+    """The pod of one node. `context`: cluster, image, imagePullPolicy, coordinators, successPolicy, tls."""
     spec: Manifest = {
         "restartPolicy": restart,
         "shareProcessNamespace": True,
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": values["terminationGracePeriodSeconds"],
         "securityContext": pod_security(values),
-        "initContainers": [_copier(context), _agent(values, context)],
+        "initContainers": [_copier(context), _agent(job, values, context)],
         "containers": [_trainer(job, values, context, restart)],
-        "volumes": _volumes(values),
+        "volumes": _volumes(job, values, context),
     }
     for name in ("serviceAccountName", "priorityClassName", "nodeSelector", "tolerations", "affinity"):
         if values[name]:
@@ -83,7 +87,7 @@ def _copier(context: Values) -> Manifest:
     }
 
 
-def _agent(values: Values, context: Values) -> Manifest:
+def _agent(job: str, values: Values, context: Values) -> Manifest:
     agent, gi = values["agent"], values["snapshotGi"] + values["agent"]["memoryGi"]
     probe = {"httpGet": {"path": "/metrics", "port": "agent-metrics"}}
     return {
@@ -91,7 +95,7 @@ def _agent(values: Values, context: Values) -> Manifest:
         "image": context["image"],
         "imagePullPolicy": context["imagePullPolicy"],
         "restartPolicy": "Always",
-        "args": ["agent", *_agent_flags(values, context)],
+        "args": ["agent", *_agent_flags(job, values, context)],
         "env": [
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
@@ -110,12 +114,13 @@ def _agent(values: Values, context: Values) -> Manifest:
             {"name": "run", "mountPath": RUN_DIR},
             {"name": "snapshots", "mountPath": SHM_DIR},
             {"name": "agent-tmp", "mountPath": "/tmp"},
+            *mount(secret_of(job, "agent", values, context)),
             *_checkpoint_mount(values),
         ],
     }
 
 
-def _agent_flags(values: Values, context: Values) -> list[str]:
+def _agent_flags(job: str, values: Values, context: Values) -> list[str]:
     flags = [
         f"--cluster={context['cluster']}",
         f"--coordinator={','.join(values['coordinators'] or context['coordinators'])}",
@@ -126,6 +131,8 @@ def _agent_flags(values: Values, context: Values) -> list[str]:
         f"--shm-dir={SHM_DIR}",
         f"--metrics=0.0.0.0:{values['agent']['metricsPort']}",
         "--no-own-launcher",
+        f"--drain-grace-s={values['terminationGracePeriodSeconds'] - _AGENT_MARGIN_S}",
+        *agent_flags(job, values, context),
     ]
     flags += ["--domain=$(HOST_NAME)"] if values["domainIsHost"] else []
     return flags + words(values["agent"]["settings"])
@@ -175,7 +182,7 @@ def _checkpoint_mount(values: Values) -> list[Manifest]:
     return [{"name": "checkpoints", "mountPath": pvc["mountPath"]}] if pvc["claimName"] else []
 
 
-def _volumes(values: Values) -> list[Manifest]:
+def _volumes(job: str, values: Values, context: Values) -> list[Manifest]:
     memory = {"snapshots": values["snapshotGi"], "shm": values["shmGi"]}
     found: list[Manifest] = [
         {"name": name, "emptyDir": {}} for name in ("launcher", "run", "agent-tmp", "tmp")
@@ -184,6 +191,7 @@ def _volumes(values: Values) -> list[Manifest]:
         {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": f"{gi}Gi"}}
         for name, gi in memory.items()
     ]
+    found += agent_volume(job, values, context)
     claim = values["storage"]["pvc"]["claimName"]
     found += [{"name": "checkpoints", "persistentVolumeClaim": {"claimName": claim}}] if claim else []
     return found + list(values["volumes"])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from controlplane.cli.errors import OK, CliError, UsageError, nearest
 from controlplane.cli.job_flags import clean_name
 from controlplane.cli.kube_job import DEFAULTS, objects
+from controlplane.cli.kube_tls import INSECURE
 from controlplane.cli.parser import Parser, one_of, whole
 from controlplane.cli.yaml_text import document, documents
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 USAGE = "holdfast kubernetes render [flags] -- python train.py [its arguments]"
 _JOB = re.compile(r"[a-z0-9]([-a-z0-9]{0,36}[a-z0-9])?")
+_CERTIFICATE_HOURS = 24
 _OLDEST_MINOR, _SUCCESS_POLICY_MINOR = 29, 31
 _COORDINATORS = [f"holdfast-coordinator-{index}.holdfast-candidates.holdfast.svc:7070" for index in range(3)]
 
@@ -38,9 +40,11 @@ def kubernetes(argv: Sequence[str]) -> int:
     if not _JOB.fullmatch(job):
         raise UsageError(f"--name {job!r} will not do: small letters, digits and '-', 38 at most")
     whole_values = _values(values, command)
-    manifests = objects(job, whole_values, _context(values))
+    context = _context(values, whole_values)
+    manifests = objects(job, whole_values, context)
     own = {name: each for name, each in whole_values.items() if each != DEFAULTS[name]}
-    print(document({"jobs": {job: own}}) if values.output == "values" else documents(manifests), end="")
+    chart = {"tls": _chart_tls(context["tls"]), "jobs": {job: own}}
+    print(document(chart) if values.output == "values" else documents(manifests), end="")
     return OK
 
 
@@ -55,6 +59,7 @@ def _parser() -> Parser:
     parser.add_argument("--mirror", **text, help="a second storage that gets them too")
     parser.add_argument("--storage-secret", **text, help="secret whose keys become variables")
     parser.add_argument("--claim", **text, help="claim to mount at /checkpoints, for file:///checkpoints")
+    _add_tls(parser, text)
     parser.add_argument("--service-account", **text, help="service account that the storage trusts")
     parser.add_argument(
         "--flag", action="append", default=[], metavar="FLAG", help="more of `submit`; repeatable"
@@ -84,6 +89,26 @@ def _parser() -> Parser:
         help="manifests, or the chart's values for the same job",
     )  # fmt: skip
     return parser
+
+
+def _add_tls(parser: Parser, text: dict[str, Any]) -> None:
+    parser.add_argument(
+        "--tls-issuer", **text, help="cert-manager's issuer of the job's certificates: NAME or KIND/NAME"
+    )
+    parser.add_argument(
+        "--tls-agent-secret", **text, help="secret with ca.crt, tls.crt, tls.key of the agents"
+    )
+    parser.add_argument("--tls-submit-secret", **text, help="the same of whoever submits the job")
+    parser.add_argument(
+        "--tls-peer-name",
+        default="agents.holdfast",
+        metavar="NAME",
+        help="DNS name in the agents' certificates",
+    )
+    parser.add_argument(
+        "--tls-csi", action="store_true", help="a certificate per pod, by cert-manager's CSI driver"
+    )
+    parser.add_argument("--insecure", action="store_true", help="plaintext, and nobody is asked who they are")
 
 
 def _minor(text: str) -> int:
@@ -128,6 +153,7 @@ def _values(values: argparse.Namespace, command: list[str]) -> dict[str, Any]:
         "shmGi": values.shm_gi,
         "env": [_variable(text) for text in values.env],
         "serviceAccountName": values.service_account,
+        "tls": {"agentSecret": values.tls_agent_secret, "submitSecret": values.tls_submit_secret},
     }
     if values.gpus:
         found["resources"] = {"limits": {"nvidia.com/gpu": values.gpus}}
@@ -143,7 +169,7 @@ def _variable(text: str) -> dict[str, str]:
     return {"name": name, "value": value}
 
 
-def _context(values: argparse.Namespace) -> dict[str, Any]:
+def _context(values: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
     from controlplane import __version__
 
     image = values.holdfast_image or f"ghcr.io/holdfast/holdfast:{__version__}"
@@ -157,7 +183,39 @@ def _context(values: argparse.Namespace) -> dict[str, Any]:
         "imagePullPolicy": "IfNotPresent",
         "coordinators": values.coordinator.split(","),
         "successPolicy": values.kubernetes >= _SUCCESS_POLICY_MINOR,
+        "tls": _tls(values, job["tls"]),
     }
+
+
+def _tls(values: argparse.Namespace, secrets: dict[str, str]) -> dict[str, Any]:
+    """Where the job's certificates come from. Raises UsageError when nobody has said."""
+    if values.insecure:
+        if values.tls_issuer or any(secrets.values()):
+            raise UsageError("--insecure and certificates exclude each other: drop one")
+        return INSECURE
+    if not values.tls_issuer and not all(secrets.values()):
+        raise UsageError(
+            "nobody has said where certificates come from: give --tls-issuer, or --tls-agent-secret and "
+            "--tls-submit-secret, or ask for plaintext with --insecure"
+        )
+    kind, slash, name = values.tls_issuer.rpartition("/")
+    return {
+        "from": "certManager" if values.tls_issuer else "secrets",
+        "peerName": values.tls_peer_name,
+        "csiDriver": values.tls_csi,
+        "hours": _CERTIFICATE_HOURS,
+        "issuer": {"name": name, "kind": kind if slash else "Issuer", "group": "cert-manager.io"},
+        "agentSecret": "",
+        "submitSecret": "",
+    }
+
+
+def _chart_tls(tls: dict[str, Any]) -> dict[str, Any]:
+    """The same as values of the chart."""
+    if tls["from"] != "certManager":
+        return {"from": tls["from"]}
+    made = {"issuerRef": tls["issuer"], "csiDriver": tls["csiDriver"]}
+    return {"from": tls["from"], "peerName": tls["peerName"], "certManager": made}
 
 
 def _name_of(command: list[str]) -> str:

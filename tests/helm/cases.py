@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.helm.chart import CERTIFICATES, ETCD, JOB, JOBSET, MONITORING
+from tests.helm.chart import CERTIFICATES, ETCD, JOB, JOBSET, MONITORING, TLS
 
 DIGEST = f"sha256:{'0' * 64}"
 _ON = {"enabled": True}
 _BUNDLED = {"bundled": _ON}
+_MADE: dict[str, Any] = {"from": "certManager"}
+ISSUED: dict[str, Any] = {
+    "from": "certManager",
+    "peerName": "peers.mine",
+    "certManager": {"issuerRef": {"name": "ours", "kind": "ClusterIssuer"}, "hours": 48, "csiDriver": True},
+}
 _CERTIFIED = {"bundled": {"enabled": True, "certificate": {"enabled": True, "issuerRef": {"name": "ca"}}}}
 _SELECT = {
     "nodeSelector": {"pool": "a"},
@@ -54,23 +60,52 @@ GOOD: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "digests": ({**ETCD, "image": {"digest": DIGEST}, "imagePullSecrets": [{"name": "pull"}]}, ()),
     "one candidate": ({**ETCD, "coordinator": {"replicas": 1, "pdb": {"enabled": False}, **_SELECT}}, ()),
     "settings": (
-        {**ETCD, "coordinator": {"settings": {"lease_ttl_s": 8, "node_timeout_s": 20.5}, "probe": "tcp"}},
+        {**ETCD, "coordinator": {"settings": {"lease_ttl_s": 8, "node_timeout_s": 20.5}, "probe": "http"}},
         (),
     ),
-    "grpc probe, no policy": (
-        {**ETCD, "coordinator": {"probe": "grpc"}, "networkPolicy": {"enabled": False}},
+    "plaintext by name, no policy": (
+        {
+            **ETCD,
+            "tls": {"from": "insecure"},
+            "networkPolicy": {"enabled": False},
+            "jobs": {"plain": JOB, "set": {**JOB, "kind": "JobSet"}},
+        },
+        (JOBSET,),
+    ),
+    "certificates of an authority of its own": (
+        {**ETCD, "tls": _MADE, "jobs": {"plain": JOB, "stay": {**FULL_JOB, "kind": "StatefulSet"}}},
+        (CERTIFICATES,),
+    ),
+    "certificates of an issuer, a pod's own": (
+        {**ETCD, "tls": ISSUED, "jobs": {"plain": JOB, "set": {**FULL_JOB, "kind": "JobSet"}}},
+        (CERTIFICATES, JOBSET),
+    ),
+    "secrets of a job's own": (
+        {
+            **ETCD,
+            "tls": {"from": "secrets", "secrets": {"coordinator": "c", "viewer": "v"}},
+            "jobs": {"j": {**JOB, "tls": {"agentSecret": "a", "submitSecret": "s"}}},
+        },
         (),
     ),
     "etcd with tls and a user": (
-        {"etcd": {**ETCD["etcd"], "user": "u", "passwordSecret": {"name": "p"}, "tls": {"secretName": "t"}}},
+        {
+            "etcd": {
+                **ETCD["etcd"],
+                "user": "u",
+                "passwordSecret": {"name": "p"},
+                "tls": {"secretName": "t"},
+            },
+            **TLS,
+        },
         (),
     ),
     "etcd with an authority only": (
-        {"etcd": {**ETCD["etcd"], "tls": {"secretName": "t", "certKey": ""}}},
+        {"etcd": {**ETCD["etcd"], "tls": {"secretName": "t", "certKey": ""}}, **TLS},
         (),
     ),
-    "bundled etcd": ({"etcd": _BUNDLED}, ()),
-    "bundled etcd, encrypted": ({"etcd": _CERTIFIED}, (CERTIFICATES,)),
+    "bundled etcd": ({"etcd": _BUNDLED, **TLS}, ()),
+    "bundled etcd, encrypted": ({"etcd": _CERTIFIED, **TLS}, (CERTIFICATES,)),
     "monitoring": (
         {
             **ETCD,
@@ -100,16 +135,47 @@ GOOD: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         },
         (JOBSET,),
     ),
-    "jobs alone": ({"coordinator": {"enabled": False}, "jobs": {"program": PROGRAM_JOB}}, ()),
+    "jobs alone": ({"coordinator": {"enabled": False}, "jobs": {"program": PROGRAM_JOB}, **TLS}, ()),
 }
 
+_TWO = {"coordinator": "c", "viewer": "v"}
 _BAD_JOB = {**ETCD, "jobs": {"j": {**JOB, "kind": "Deployment"}}}
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "no etcd": ({}, "etcd.endpoints is empty"),
-    "two etcds": ({"etcd": {**ETCD["etcd"], **_BUNDLED}}, "exclude each other"),
-    "user without password": ({"etcd": {**ETCD["etcd"], "user": "u"}}, "etcd.passwordSecret.name is not"),
+    "no etcd": (TLS, "etcd.endpoints is empty"),
+    "nobody said who is who": ({"etcd": ETCD["etcd"]}, "tls.from is empty"),
+    "nobody said who is who, jobs alone": (
+        {"coordinator": {"enabled": False}, "jobs": {"program": PROGRAM_JOB}},
+        "tls.from is empty",
+    ),
+    "a word for plaintext that is none": ({**ETCD, "tls": {"from": "off"}}, "/tls/from"),
+    "certificates and no cert-manager": (
+        {**ETCD, "tls": _MADE},
+        "tls.from=certManager needs cert-manager.io/v1, which this cluster does not serve: install",
+    ),
+    "no certificate of the coordinators": (
+        {**ETCD, "tls": {"from": "secrets", "secrets": {"viewer": "v"}}},
+        "tls.secrets.coordinator is empty",
+    ),
+    "no certificate of the agents": (
+        {**ETCD, "tls": {"from": "secrets", "secrets": _TWO}, "jobs": {"j": JOB}},
+        "jobs.j.tls.agentSecret",
+    ),
+    "whose issuer": (
+        {
+            "coordinator": {"enabled": False},
+            "tls": _MADE,
+            "apiVersions": [CERTIFICATES],
+            "jobs": {"program": PROGRAM_JOB},
+        },
+        "tls.certManager.issuerRef.name is empty and this release has no coordinator",
+    ),
+    "two etcds": ({"etcd": {**ETCD["etcd"], **_BUNDLED}, **TLS}, "exclude each other"),
+    "user without password": (
+        {"etcd": {**ETCD["etcd"], "user": "u"}, **TLS},
+        "etcd.passwordSecret.name is not",
+    ),
     "certificate without issuer": (
-        {"etcd": {"bundled": {"enabled": True, "certificate": _ON}}},
+        {"etcd": {"bundled": {"enabled": True, "certificate": _ON}}, **TLS},
         "etcd.bundled.certificate.issuerRef.name",
     ),
     "no service monitors": (
@@ -118,7 +184,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no pod monitors": ({**ETCD, "monitoring": {"podMonitor": _ON}}, "monitoring.podMonitor.enabled needs"),
     "no rules": ({**ETCD, "monitoring": {"prometheusRule": _ON}}, "monitoring.prometheusRule.enabled needs"),
-    "no cert-manager": ({"etcd": _CERTIFIED}, "does not serve: install cert-manager first"),
+    "no cert-manager": ({"etcd": _CERTIFIED, **TLS}, "does not serve: install cert-manager first"),
     "no jobsets": ({**ETCD, "jobs": {"j": {**JOB, "kind": "JobSet"}}}, "jobs.j.kind=JobSet needs"),
     "a word too much": ({**ETCD, "coordinater": {}}, "coordinater"),
     "a word too much below": ({**ETCD, "coordinator": {"replica": 3}}, "replica"),
@@ -138,7 +204,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "jobs.j.storage.pvc.claimName",
     ),
     "nobody to submit to": (
-        {"coordinator": {"enabled": False}, "jobs": {"j": JOB}},
+        {"coordinator": {"enabled": False}, "jobs": {"j": JOB}, **TLS},
         "jobs.j.coordinators is empty",
     ),
 }

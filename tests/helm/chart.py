@@ -21,7 +21,9 @@ MONITORING, CERTIFICATES, JOBSET = (
     "cert-manager.io/v1",
     "jobset.x-k8s.io/v1alpha2",
 )
-ETCD = {"etcd": {"endpoints": ["e0:2379", "e1:2379", "e2:2379"]}}
+SECRETS = {name: f"{name}-tls" for name in ("coordinator", "agent", "operator", "viewer")}
+TLS: dict[str, Any] = {"tls": {"from": "secrets", "secrets": SECRETS}}
+ETCD: dict[str, Any] = {"etcd": {"endpoints": ["e0:2379", "e1:2379", "e2:2379"]}, **TLS}
 JOB = {"image": "registry/mine:1", "command": ["python", "train.py", "--lr", "0.1"]}
 
 Object = dict[str, Any]

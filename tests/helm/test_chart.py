@@ -12,6 +12,7 @@ import helm_python
 import pytest
 import yaml
 
+from controlplane.access.callers import from_certificate
 from controlplane.cli.flags import add_settings
 from controlplane.settings import AgentSettings, CoordinatorSettings
 from tests.helm.cases import BAD, DIGEST, GOOD
@@ -19,10 +20,12 @@ from tests.helm.chart import (
     CERTIFICATES,
     CHART,
     ETCD,
+    JOB,
     JOBSET,
     MONITORING,
     NEWEST,
     OLDEST,
+    TLS,
     Object,
     containers,
     one,
@@ -159,10 +162,70 @@ def test_the_daemons_take_the_flags_they_are_given(case: str) -> None:
 
 
 def test_a_probe_is_switched_by_its_value() -> None:
-    for probe, field in (("http", "httpGet"), ("tcp", "tcpSocket"), ("grpc", "grpc")):
+    for probe, field in (("http", "httpGet"), ("grpc", "grpc")):
         objects = rendered({**ETCD, "coordinator": {"probe": probe}})
         container = one(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"][0]
         assert all(field in container[f"{name}Probe"] for name in ("startup", "liveness", "readiness"))
+
+
+def test_the_coordinators_show_a_certificate_and_ask_for_one() -> None:
+    for tls, apis, secret in (
+        (TLS["tls"], (), "coordinator-tls"),
+        ({"from": "certManager"}, (CERTIFICATES,), "r-holdfast-coordinator-tls"),
+    ):
+        objects = rendered({**ETCD, "tls": tls}, apis)
+        pod = one(objects, "StatefulSet")["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        flags = {f"--tls-{name}=/etc/holdfast/tls/{file}" for name, file in _FILES.items()}
+        assert flags | {"--health=0.0.0.0:7072"} <= set(container["args"])
+        assert "--insecure" not in container["args"]
+        assert container["livenessProbe"]["grpc"] == {"port": 7072}
+        secrets = {each["name"]: each.get("secret", {}).get("secretName") for each in pod["volumes"]}
+        assert secrets["tls"] == secret
+        assert secrets["viewer"] == secret.replace("coordinator", "viewer")
+        shown = {each["name"]: each.get("value") for each in container["env"]}
+        assert shown["HOLDFAST_TLS_CERT"] == "/etc/holdfast/viewer/tls.crt"
+        assert shown["HOLDFAST_COORDINATOR"].count(":7070") == 3
+
+
+_FILES = {"cert": "tls.crt", "key": "tls.key", "ca": "ca.crt"}
+
+
+def test_certificates_say_what_their_holders_may() -> None:
+    values = {
+        **ETCD,
+        "tls": {"from": "certManager"},
+        "jobs": {"train": JOB, "stay": {**JOB, "kind": "StatefulSet"}},
+    }
+    objects = rendered(values, (CERTIFICATES,))
+    made = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "Certificate"}
+    assert made["r-holdfast-coordinator"]["usages"] == ["server auth"]
+    assert "*.r-holdfast-candidates.ns.svc" in made["r-holdfast-coordinator"]["dnsNames"]
+    told = {name: (spec.get("uris"), spec["usages"]) for name, spec in made.items() if "uris" in spec}
+    both, client = ["server auth", "client auth"], ["client auth"]
+    assert told == {
+        "r-holdfast-viewer": (["holdfast://default/viewer/r-holdfast"], client),
+        "r-holdfast-operator": (["holdfast://default/operator/r-holdfast"], client),
+        "train-agent": (["holdfast://default/agent/train-nodes-*?job=train"], both),
+        "train-submit": (["holdfast://default/operator/train-submit?job=train"], client),
+        "stay-agent": (["holdfast://default/agent/stay-nodes-*"], both),
+        "stay-submit": (["holdfast://default/operator/stay-submit?job=stay"], client),
+    }
+    for spec in made.values():
+        for uri in spec.get("uris", []):
+            assert from_certificate("default", {"peer_uri": [uri.encode()]}).name
+
+
+def test_plaintext_is_asked_for_by_name_everywhere() -> None:
+    values, apis = GOOD["plaintext by name, no policy"]
+    for name, pod in pods(rendered(values, apis)):
+        called = [
+            each
+            for each in containers(pod)
+            if each.get("args", [""])[0] in ("coordinator", "agent", "submit", "status")
+        ]
+        assert all("--insecure" in each["args"] for each in called), name
+        assert not [each for each in pod.get("volumes", []) if "tls" in each["name"]]
 
 
 def test_etcd_with_tls_is_reached_with_our_certificate() -> None:
@@ -217,5 +280,5 @@ def test_the_dashboards_come_whole() -> None:
 
 
 def test_the_notes_say_what_the_bundled_etcd_is() -> None:
-    notes = templates({"etcd": {"bundled": {"enabled": True}}})["holdfast/templates/NOTES.txt"]
+    notes = templates({"etcd": {"bundled": {"enabled": True}}, **TLS})["holdfast/templates/NOTES.txt"]
     assert "for trials" in notes

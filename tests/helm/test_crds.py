@@ -17,8 +17,16 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+CASES = (
+    "monitoring",
+    "bundled etcd, encrypted",
+    "certificates of an authority of its own",
+    "certificates of an issuer, a pod's own",
+)
+
+
 def foreign() -> list[Object]:
-    found = [each for case in ("monitoring", "bundled etcd, encrypted") for each in rendered(*GOOD[case])]
+    found = [each for case in CASES for each in rendered(*GOOD[case])]
     return [each for each in found if each["apiVersion"] in (MONITORING, CERTIFICATES)]
 
 
@@ -31,6 +39,7 @@ def test_they_are_what_their_controllers_take() -> None:
         "PodMonitor",
         "PrometheusRule",
         "Certificate",
+        "Issuer",
     }
 
 

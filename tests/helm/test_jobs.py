@@ -5,17 +5,33 @@ from __future__ import annotations
 import copy
 import re
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
 from controlplane.cli.kube_job import DEFAULTS, JOB_FAILED, objects
+from controlplane.cli.kube_tls import INSECURE
 from controlplane.cli.main import main
 from controlplane.cli.yaml_text import document
-from tests.helm.cases import CLAIM_JOB, FULL_JOB, PROGRAM_JOB
-from tests.helm.chart import CHART, ETCD, JOB, JOBSET, NEWEST, OLDEST, Object, one, rendered
+from tests.helm.cases import CLAIM_JOB, FULL_JOB, ISSUED, PROGRAM_JOB
+from tests.helm.chart import (
+    CERTIFICATES,
+    CHART,
+    ETCD,
+    JOB,
+    JOBSET,
+    NEWEST,
+    OLDEST,
+    SECRETS,
+    Object,
+    one,
+    rendered,
+)
 from tests.helm.schemas import check
+
+if TYPE_CHECKING:
+    from controlplane.cli.kube_pod import Values
 
 COORDINATORS = [f"r-holdfast-coordinator-{index}.r-holdfast-candidates.ns.svc:7070" for index in range(3)]
 CONTEXT = {
@@ -23,6 +39,13 @@ CONTEXT = {
     "image": "ghcr.io/holdfast/holdfast:0.1.0",
     "imagePullPolicy": "IfNotPresent",
     "coordinators": COORDINATORS,
+    "tls": {
+        "from": "secrets",
+        "peerName": "agents.holdfast",
+        "csiDriver": False,
+        "agentSecret": "agent-tls",
+        "submitSecret": "operator-tls",
+    },
 }
 
 
@@ -48,6 +71,62 @@ def test_the_chart_and_the_command_say_the_same(kind: str, values: dict[str, Any
     for kube, known in ((OLDEST, False), (NEWEST, True)):
         context = {**CONTEXT, "successPolicy": known}
         assert job_objects(own, kube) == objects("j", merged(DEFAULTS, own), context)
+
+
+_MADE = {"hours": 24, "agentSecret": "", "submitSecret": ""}
+_OWN = {"name": "r-holdfast-authority", "kind": "Issuer", "group": "cert-manager.io"}
+TRUSTED: dict[str, tuple[Values, Values]] = {
+    "insecure": ({"from": "insecure"}, INSECURE),
+    "own authority": (
+        {"from": "certManager"},
+        {"from": "certManager", "peerName": "agents.holdfast", "csiDriver": False, "issuer": _OWN, **_MADE},
+    ),
+    "a certificate per pod": (
+        ISSUED,
+        {
+            "from": "certManager",
+            "peerName": "peers.mine",
+            "csiDriver": True,
+            "issuer": {"name": "ours", "kind": "ClusterIssuer", "group": "cert-manager.io"},
+            **_MADE,
+            "hours": 48,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["Job", "StatefulSet", "JobSet"])
+@pytest.mark.parametrize("own", [{}, {"tls": {"agentSecret": "a"}}, {"tls": {"submitSecret": "s"}}], ids=str)
+@pytest.mark.parametrize("trust", TRUSTED)
+def test_both_say_the_same_of_certificates(kind: str, own: Values, trust: str) -> None:
+    tls, told = TRUSTED[trust]
+    values = {**JOB, "kind": kind, **own}
+    chart = rendered({**ETCD, "tls": tls, "jobs": {"j": values}}, (JOBSET, CERTIFICATES), NEWEST)
+    found = [each for each in chart if each["metadata"]["labels"].get("holdfast.dev/job") == "j"]
+    context = {**CONTEXT, "successPolicy": True, "tls": told}
+    assert found == objects("j", merged(DEFAULTS, values), context)
+
+
+def test_only_the_agent_holds_the_agents_key() -> None:
+    """Not the user's script, in whose container anything may run."""
+    pod = one(job_objects(FULL_JOB), "Job", "j-nodes")["spec"]["template"]["spec"]
+    copier, agent = pod["initContainers"]
+    mounts = {each["name"] for part in (copier, *pod["containers"]) for each in part["volumeMounts"]}
+    assert "tls" not in mounts
+    assert {"name": "tls", "mountPath": "/etc/holdfast/tls", "readOnly": True} in agent["volumeMounts"]
+    assert {
+        "--tls-cert=/etc/holdfast/tls/tls.crt",
+        "--tls-key=/etc/holdfast/tls/tls.key",
+        "--tls-ca=/etc/holdfast/tls/ca.crt",
+        "--tls-peer-name=agents.holdfast",
+    } <= set(agent["args"])
+
+
+def test_the_agent_gives_up_before_the_launcher_and_both_before_kubernetes() -> None:
+    pod = one(job_objects({**JOB, "terminationGracePeriodSeconds": 60}), "Job", "j-nodes")["spec"]["template"]
+    (trainer,) = pod["spec"]["containers"]
+    assert "--drain-grace-s=45" in pod["spec"]["initContainers"][1]["args"]
+    assert "--grace-s=50" in trainer["command"]
 
 
 def test_the_defaults_are_the_charts() -> None:
@@ -127,6 +206,7 @@ def test_render_prints_what_kubectl_takes(capsys: pytest.CaptureFixture[str]) ->
         "s3://b/c",
         "--env",
         "A=b=c",
+        "--insecure",
         "--",
         "python",
         "my_train.py",
@@ -149,12 +229,27 @@ def test_render_prints_what_kubectl_takes(capsys: pytest.CaptureFixture[str]) ->
     assert submit["args"][-3:] == ["my_train.py", "--lr", "1"]
 
 
-def test_the_values_that_it_prints_give_the_same_job(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--image", "i:1", "--nodes", "2", "--kind", "StatefulSet", "--", "python", "-m", "mine.train"]
+@pytest.mark.parametrize(
+    "trust",
+    [
+        ["--insecure"],
+        ["--tls-agent-secret=a", "--tls-submit-secret=s"],
+        ["--tls-issuer=ours"],
+        ["--tls-issuer=ClusterIssuer/ours", "--tls-csi", "--tls-peer-name=p.q"],
+    ],
+    ids=" ".join,
+)
+def test_the_values_that_it_prints_give_the_same_job(
+    trust: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--image", "i:1", "--nodes", "2", "--kind", "StatefulSet", *trust]
+    words += ["--", "python", "-m", "mine.train"]
     assert main(["kubernetes", "render", *words]) == 0
     expected = list(yaml.safe_load_all(capsys.readouterr().out))
     assert main(["kubernetes", "render", "-o", "values", *words]) == 0
-    chart = rendered({**ETCD, **yaml.safe_load(capsys.readouterr().out)}, (), NEWEST)
+    printed = yaml.safe_load(capsys.readouterr().out)
+    printed["tls"] = {"secrets": SECRETS, **printed["tls"]}
+    chart = rendered({**ETCD, **printed}, (CERTIFICATES,), NEWEST)
     assert [each for each in chart if "holdfast.dev/job" in each["metadata"]["labels"]] == expected
 
 
@@ -164,7 +259,16 @@ def test_the_values_that_it_prints_give_the_same_job(capsys: pytest.CaptureFixtu
         ([], "say what to do"),
         (["rendr"], "render"),
         (["render", "--image", "i:1"], "no command given"),
-        (["render", "--", "python", "x.py"], "has no image"),
+        (["render", "--insecure", "--", "python", "x.py"], "has no image"),
+        (["render", "--image", "i:1", "--", "python", "x.py"], "nobody has said where certificates"),
+        (
+            ["render", "--image", "i:1", "--tls-agent-secret=a", "--", "python", "x.py"],
+            "nobody has said where certificates",
+        ),
+        (
+            ["render", "--image", "i:1", "--insecure", "--tls-issuer=a", "--", "python", "x.py"],
+            "exclude each other",
+        ),
         (["render", "--kubernetes", "1.28", "--", "python", "x.py"], "native sidecars need 1.29"),
         (
             ["render", "--image", "i:1", "--name", "My_Job", "--", "python", "x.py"],
@@ -173,11 +277,21 @@ def test_the_values_that_it_prints_give_the_same_job(capsys: pytest.CaptureFixtu
         (["render", "--image", "i:1", "--env", "A", "--", "python", "x.py"], "--env 'A' is no NAME=VALUE"),
         (["render", "--image", "i:1", "--nodes", "0", "--", "python", "x.py"], "give 1 or more"),
         (
-            ["render", "--image", "i:1", "--storage", "file:///c", "--", "python", "x.py"],
+            ["render", "--image", "i:1", "--insecure", "--storage", "file:///c", "--", "python", "x.py"],
             "no claim is mounted",
         ),
         (
-            ["render", "--image", "i:1", "--holdfast-image", "h:latest", "--", "python", "x.py"],
+            [
+                "render",
+                "--image",
+                "i:1",
+                "--insecure",
+                "--holdfast-image",
+                "h:latest",
+                "--",
+                "python",
+                "x.py",
+            ],
             "give a digest",
         ),
     ],

@@ -113,7 +113,7 @@ capabilities:
 {{- /* Fail unless the cluster serves an API that a value asks for. */ -}}
 {{- define "holdfast.needs" -}}
 {{- if not (or (.root.Capabilities.APIVersions.Has .api) (has .api .root.Values.apiVersions)) -}}
-{{- fail (printf "%s needs %s, which this cluster does not serve: install %s first, or set %s to false (rendering without a cluster: apiVersions={%s})" .value .api .from .value .api) -}}
+{{- fail (printf "%s needs %s, which this cluster does not serve: install %s first, %s (rendering without a cluster: apiVersions={%s})" .value .api .from (default (printf "or set %s to false" .value) .mend) .api) -}}
 {{- end -}}
 {{- end -}}
 

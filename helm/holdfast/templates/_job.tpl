@@ -1,8 +1,85 @@
 {{- /*
 The objects of one training job. `holdfast kubernetes render` prints the same (controlplane/cli/kube_job.py);
 a test renders both and compares. Called with a dict: job (its name), v (its whole values), c (what it takes of
-the release: cluster, image, imagePullPolicy, imagePullSecrets, coordinators, successPolicy).
+the release: cluster, image, imagePullPolicy, imagePullSecrets, coordinators, successPolicy, tls).
 */ -}}
+
+{{- /* A job's secrets with certificates: of its agents, of whoever submits it; empty: plaintext. */ -}}
+{{- define "holdfast.job.agentSecret" -}}
+{{- if ne .c.tls.from "insecure" -}}
+{{- .v.tls.agentSecret | default .c.tls.agentSecret | default (printf "%s-agent-tls" .job) -}}
+{{- end -}}
+{{- end -}}
+{{- define "holdfast.job.submitSecret" -}}
+{{- if ne .c.tls.from "insecure" -}}
+{{- .v.tls.submitSecret | default .c.tls.submitSecret | default (printf "%s-submit-tls" .job) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Of whom a job's agents speak: nodes that stay serve every job. */ -}}
+{{- define "holdfast.job.of" -}}
+{{- if ne .v.kind "StatefulSet" }}?job={{ .job }}{{ end -}}
+{{- end -}}
+
+{{- define "holdfast.job.tlsVolume" -}}
+{{- if and .c.tls.csiDriver (not .v.tls.agentSecret) }}
+- name: tls
+  csi:
+    driver: csi.cert-manager.io
+    readOnly: true
+    volumeAttributes:
+      csi.cert-manager.io/issuer-name: {{ .c.tls.issuer.name }}
+      csi.cert-manager.io/issuer-kind: {{ .c.tls.issuer.kind }}
+      csi.cert-manager.io/issuer-group: {{ .c.tls.issuer.group }}
+      csi.cert-manager.io/duration: {{ .c.tls.hours }}h
+      csi.cert-manager.io/key-usages: server auth,client auth
+      csi.cert-manager.io/dns-names: {{ .c.tls.peerName }}
+      csi.cert-manager.io/uri-sans: holdfast://{{ .c.cluster }}/agent/${POD_NAME}{{ include "holdfast.job.of" . }}
+      csi.cert-manager.io/fs-group: {{ int64 .v.runAsUser | quote }}
+{{- else if include "holdfast.job.agentSecret" . }}
+- name: tls
+  secret:
+    secretName: {{ include "holdfast.job.agentSecret" . }}
+    defaultMode: 0440
+{{- end }}
+{{- end -}}
+
+{{- /* Certificates that cert-manager makes for a job whose secrets nobody has named. */ -}}
+{{- define "holdfast.job.certificates" -}}
+{{- if eq .c.tls.from "certManager" }}
+{{- if not (or .c.tls.csiDriver .v.tls.agentSecret) }}
+---
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata:
+  name: {{ .job }}-agent
+  labels: {{- include "holdfast.job.labels" (dict "component" "trainer" "job" .job) | nindent 4 }}
+spec:
+  secretName: {{ include "holdfast.job.agentSecret" . }}
+  duration: {{ .c.tls.hours }}h0m0s
+  privateKey: {algorithm: ECDSA, size: 256, rotationPolicy: Always}
+  usages: [server auth, client auth]
+  dnsNames: [{{ .c.tls.peerName }}]
+  uris: ["holdfast://{{ .c.cluster }}/agent/{{ .job }}-nodes-*{{ include "holdfast.job.of" . }}"]
+  issuerRef: {{- toYaml .c.tls.issuer | nindent 4 }}
+{{- end }}
+{{- if not .v.tls.submitSecret }}
+---
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata:
+  name: {{ .job }}-submit
+  labels: {{- include "holdfast.job.labels" (dict "component" "submit" "job" .job) | nindent 4 }}
+spec:
+  secretName: {{ include "holdfast.job.submitSecret" . }}
+  duration: {{ .c.tls.hours }}h0m0s
+  privateKey: {algorithm: ECDSA, size: 256, rotationPolicy: Always}
+  usages: [client auth]
+  uris: ["holdfast://{{ .c.cluster }}/operator/{{ .job }}-submit?job={{ .job }}"]
+  issuerRef: {{- toYaml .c.tls.issuer | nindent 4 }}
+{{- end }}
+{{- end }}
+{{- end -}}
 
 {{- define "holdfast.job.labels" -}}
 app.kubernetes.io/name: holdfast
@@ -98,6 +175,13 @@ spec:
         - --shm-dir=/hf-shm
         - --metrics=0.0.0.0:{{ .v.agent.metricsPort }}
         - --no-own-launcher
+        - --drain-grace-s={{ sub (int .v.terminationGracePeriodSeconds) 15 }}
+        {{- if include "holdfast.job.agentSecret" . }}
+        {{- include "holdfast.tls.flags" "/etc/holdfast/tls" | nindent 8 }}
+        - --tls-peer-name={{ .c.tls.peerName }}
+        {{- else }}
+        - --insecure
+        {{- end }}
         {{- if .v.domainIsHost }}
         - --domain=$(HOST_NAME)
         {{- end }}
@@ -134,6 +218,9 @@ spec:
           mountPath: /hf-shm
         - name: agent-tmp
           mountPath: /tmp
+        {{- if include "holdfast.job.agentSecret" . }}
+        - {name: tls, mountPath: /etc/holdfast/tls, readOnly: true}
+        {{- end }}
         {{- include "holdfast.job.checkpointMount" . | nindent 8 }}
   containers:
     - name: trainer
@@ -191,6 +278,7 @@ spec:
       emptyDir: {medium: Memory, sizeLimit: {{ .v.snapshotGi }}Gi}
     - name: shm
       emptyDir: {medium: Memory, sizeLimit: {{ .v.shmGi }}Gi}
+    {{- include "holdfast.job.tlsVolume" . | nindent 4 }}
     {{- with .v.storage.pvc.claimName }}
     - name: checkpoints
       persistentVolumeClaim: {claimName: {{ . }}}
@@ -242,6 +330,9 @@ template:
           - submit
           - --wait
           - --coordinator={{ include "holdfast.job.coordinators" . }}
+          {{- if not (include "holdfast.job.submitSecret" .) }}
+          - --insecure
+          {{- end }}
           - --rdzv-id={{ .job }}
           - --nnodes={{ default .v.nodes .v.nodesMin }}:{{ .v.nodes }}
           - --nproc-per-node={{ .v.ranksPerNode }}
@@ -268,10 +359,22 @@ template:
           {{- range $command }}
           - {{ . | quote }}
           {{- end }}
+        {{- if include "holdfast.job.submitSecret" . }}
+        env: {{- include "holdfast.tls.env" "/etc/holdfast/tls" | nindent 10 }}
+        volumeMounts:
+          - {name: tls, mountPath: /etc/holdfast/tls, readOnly: true}
+        {{- end }}
         securityContext: {{- include "holdfast.locked" . | nindent 10 }}
         resources:
           requests: {cpu: 50m, memory: 128Mi}
           limits: {memory: 512Mi}
+    {{- with include "holdfast.job.submitSecret" . }}
+    volumes:
+      - name: tls
+        secret:
+          secretName: {{ . }}
+          defaultMode: 0440
+    {{- end }}
 {{- end -}}
 
 {{- define "holdfast.job.submitJob" -}}
@@ -293,6 +396,9 @@ spec: {{- include "holdfast.job.submit" . | nindent 2 }}
 {{- end }}
 {{- if and (hasPrefix "file://" .v.storage.url) (not .v.storage.pvc.claimName) }}
 {{- fail (printf "jobs.%s.storage.url is %s and no claim is mounted there: set jobs.%s.storage.pvc.claimName" .job .v.storage.url .job) }}
+{{- end }}
+{{- if and (eq .c.tls.from "secrets") (not (and (or .v.tls.agentSecret .c.tls.agentSecret) (or .v.tls.submitSecret .c.tls.submitSecret))) }}
+{{- fail (printf "tls.from is secrets: name them in tls.secrets.agent and tls.secrets.operator, or for this job in jobs.%s.tls.agentSecret and jobs.%s.tls.submitSecret" .job .job) }}
 {{- end }}
 {{- if and .v.storage.pvc.size (not .v.storage.pvc.claimName) }}
 {{- fail (printf "jobs.%s.storage.pvc.size is set and claimName is not: name the claim to make" .job) }}
@@ -329,6 +435,7 @@ spec:
     requests:
       storage: {{ .v.storage.pvc.size }}
 {{- end }}
+{{- include "holdfast.job.certificates" . }}
 ---
 {{- if eq .v.kind "Job" }}
 apiVersion: batch/v1
