@@ -188,6 +188,10 @@ class Guard:
 
 def _options(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     return [
-        {key: state.copy_plain(value) for key, value in group.items() if key != "params"}
+        {
+            key: value if type(value) in state.ATOMS else state.copy_plain(value)
+            for key, value in group.items()
+            if key != "params"
+        }
         for group in optimizer.param_groups
     ]

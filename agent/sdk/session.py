@@ -80,6 +80,7 @@ class Session:
         self._fresh = False
         self._wrapped: list[weakref.ref[torch.nn.Module]] = []
         self._weighting = Weighting()
+        self._ahead = sampling.Ahead()
         self._reports = reporting.Reports()
         self._device: torch.device | None = None
         self._ledger = _ledger(environment)
@@ -180,6 +181,9 @@ class Session:
                 self._begin(chosen)
                 yield self._completed
                 self._complete()
+        except GeneratorExit:  # left within a step, by a break of the loop or of a collective
+            self._progress.mark("none")
+            raise
         finally:
             self._progress.mark("after")
         self._check_interrupted()
@@ -217,7 +221,7 @@ class Session:
         sampling.check(n, global_batch)
         places = sampling.share(global_batch, self._rank, self._world_size)
         self._weighting.share(len(places), global_batch, self._world_size)
-        chosen = sampling.indices(n, self.data_step * global_batch + places.start, len(places), seed)
+        chosen = self._ahead.take(n, self.data_step, global_batch, places, seed)
         if self._ledger is not None:
             self._ledger.attempt(
                 self._completed,

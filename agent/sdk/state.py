@@ -227,12 +227,13 @@ def _apply_optimizer(
         }
 
 
-_ATOMS = frozenset((float, int, bool, str, type(None)))
+ATOMS = frozenset((float, int, bool, str, type(None)))
+"""What needs no copy."""
 
 
 def copy_plain(value: Any) -> Any:
     """A copy of a small tree that shares no container and no tensor with it."""
-    if type(value) in _ATOMS:
+    if type(value) in ATOMS:
         return value
     if isinstance(value, torch.Tensor):
         return value.detach().clone()

@@ -5,6 +5,8 @@ import torch
 
 from agent.sdk import SessionError, sampling
 
+GOLDEN = [634, 174, 378, 890, 76, 14, 268, 883, 536, 416]
+
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 48, 49, 50, 1000, 4097])
 def test_every_epoch_is_another_permutation(n: int) -> None:
@@ -27,6 +29,27 @@ def test_the_ranks_shares_are_the_global_batch(world_size: int) -> None:
 def test_small_and_large_shares_come_from_the_same_order() -> None:
     singles = [int(sampling.indices(1000, place, 1, seed=9)) for place in range(300)]
     assert sampling.indices(1000, 0, 300, seed=9).tolist() == singles
+
+
+@pytest.mark.parametrize(("n", "batch"), [(1000, 64), (1000, 1000), (7, 64), (5000, 3000), (100_000, 16)])
+def test_what_is_worked_out_ahead_is_the_same_order(n: int, batch: int) -> None:
+    """Steps one after the other, again, back and far ahead; another share and another seed."""
+    ahead = sampling.Ahead()
+    for seed, rank in ((1, 0), (1, 2), (2, 2)):
+        places = sampling.share(batch, rank, 3)
+        for step in (0, 1, 2, 2, 70, 71, 3, 10_000_000):
+            taken = ahead.take(n, step, batch, places, seed)
+            assert torch.equal(taken, sampling.indices(n, step * batch + places.start, len(places), seed))
+            taken.zero_()  # the caller's own
+
+
+def test_a_rank_without_a_share_takes_nothing() -> None:
+    assert sampling.Ahead().take(10, 5, 2, sampling.share(2, 0, 3), 0).shape == (0,)
+
+
+def test_the_order_is_the_one_of_every_release() -> None:
+    """A job may be continued by a newer release: its samples must not be dealt anew."""
+    assert sampling.indices(1000, 995, 10, seed=3).tolist() == GOLDEN
 
 
 def test_neighbours_are_no_neighbours() -> None:
