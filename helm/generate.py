@@ -2,8 +2,8 @@
 
 `python helm/generate.py` writes them, `--check` tells whether they are fresh. A comment's last words
 in brackets say more than the default's type: [one of: a, b], [empty or one of: a, b], [min: 1], [max: 9],
-[pattern: ...], [tag], [object], [list of strings], [list of objects], [map of strings], [settings: CLASS of controlplane.settings],
-[jobs]."""
+[pattern: ...], [tag], [object], [list of strings], [list of objects], [map of strings],
+[settings: CLASS of controlplane.settings], [jobs]."""
 
 from __future__ import annotations
 
