@@ -138,7 +138,8 @@ class Stacks:
             del self._asked[member.name]
         parts = [dump.text or asked.no_stacks or "no Python stacks came", asked.native or "", spy]
         text = "\n".join(part for part in parts if part)
-        return _standing(member, asked.groups or (), dump.frames, text[:room])
+        silent_s = self._node.silences.since_s(member) if asked.groups is None else 0.0
+        return _standing(member, asked.groups or (), dump.frames, text[:room], silent_s)
 
     async def _dump(self, member: Member, asked: _Asked) -> _Dump:
         """What it wrote, once it writes no more."""
@@ -179,7 +180,9 @@ def _collective(entry: object) -> Collective:
     return Collective(group, sequence, ended, operation, max(size, 0))
 
 
-def _standing(member: Member, groups: tuple[Collective, ...], frames: tuple[str, ...], text: str) -> Standing:
+def _standing(
+    member: Member, groups: tuple[Collective, ...], frames: tuple[str, ...], text: str, silent_s: float
+) -> Standing:
     board, status = member.board, member.status
     activity, since_s = status.activity, status.stalled_s
     if board is not None and 0 <= board.activity < len(ACTIVITIES):
@@ -187,8 +190,9 @@ def _standing(member: Member, groups: tuple[Collective, ...], frames: tuple[str,
         since_s = max(0.0, time.monotonic() - board.marked_ns / 1e9)
         if activity in ("first", "step") and 0 <= board.phase < len(PHASES):
             activity = PHASES[board.phase]
+    stalled = status.stalled_s > 0
     return Standing(
-        member.name, status.rank, member.step(), activity, since_s, status.stalled_s > 0, groups, frames, text
+        member.name, status.rank, member.step(), activity, since_s, stalled, groups, frames, text, silent_s
     )
 
 

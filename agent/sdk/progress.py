@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch._C import _distributed_c10d as c10d
@@ -71,7 +72,7 @@ class Progress:
 def collectives() -> list[dict[str, Any]]:
     """Of every group that this rank is in: how many collectives it has entered, and what is known of the
     last one. From any thread; milliseconds, so only on demand."""
-    recorded, ended = _recorded()
+    recorded = _recorded()
     found = []
     for group, name in list(distributed_c10d._world.pg_names.items()):
         counted: Any = group  # torch's annotations lack it
@@ -79,19 +80,38 @@ def collectives() -> list[dict[str, Any]]:
             sequence = int(counted._get_sequence_number_for_group())
         except RuntimeError:  # a backend that does not count
             continue
-        last = recorded.get(name, {})
-        known = last.get("collective_seq_id") == sequence
+        last = _of_now(recorded.get(name), sequence)
         ranks = sorted(distributed_c10d._world.pg_group_ranks.get(group, {}))
         found.append(
             {
                 "group": _label(name, ranks),
-                "sequence": sequence,
-                "ended": ended.get(name, -1),
-                "operation": str(last.get("profiling_name", "")) if known else "",
-                "bytes": _bytes(last) if known else 0,
+                "sequence": last.sequence,
+                "ended": last.ended,
+                "operation": last.operation,
+                "bytes": last.bytes,
             }
         )
     return found[:GROUPS_TOLD]
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """The newest collective of a group. Only collectives are counted, which all its ranks enter alike: a
+    group's own number also grows with what two of them send each other, on gloo."""
+
+    sequence: int
+    ended: int = -1
+    operation: str = ""
+    bytes: int = 0
+    number: int = 0  # the group's own, when it entered this one
+
+
+def _of_now(last: _Last | None, number: int) -> _Last:
+    """A group of this generation may bear the name of one that is gone: what is recorded beyond its own
+    number is of that one, and it has entered none itself."""
+    if last is None:
+        return _Last(number)
+    return last if last.number <= number else _Last(0)
 
 
 def _label(name: str, ranks: list[int]) -> str:
@@ -102,23 +122,27 @@ def _label(name: str, ranks: list[int]) -> str:
     return f"{name} (ranks {span.strip()}, {len(ranks)} of them)"
 
 
-def _recorded() -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
-    """By group the newest entry of torch's flight recorder, and how many collectives are over."""
+def _recorded() -> dict[str, _Last]:
+    """By group what torch's flight recorder knows of its newest collective."""
     dump = getattr(c10d, "_dump_nccl_trace_json", None) or getattr(c10d, "_dump_fr_trace_json", None)
     if dump is None:
-        return {}, {}
+        return {}
     document = json.loads(dump())
-    newest: dict[str, dict[str, Any]] = {}
+    by_group: dict[str, list[dict[str, Any]]] = {}
     for entry in document.get("entries") or ():
         if not entry.get("is_p2p"):
-            newest[str(entry["process_group"][0])] = entry
-    ended = {}
-    for name, entry in newest.items():
-        status = (document.get("pg_status") or {}).get(str(entry.get("pg_id")), {})
-        last = int(status.get("last_completed_collective", -1))
-        # A group of this generation may bear the number of one that is gone.
-        ended[name] = last if last <= entry["collective_seq_id"] else -1
-    return newest, ended
+            by_group.setdefault(str(entry["process_group"][0]), []).append(entry)
+    statuses = document.get("pg_status") or {}
+    return {name: _last(entries, statuses) for name, entries in by_group.items()}
+
+
+def _last(entries: list[dict[str, Any]], statuses: dict[str, dict[str, Any]]) -> _Last:
+    newest = entries[-1]
+    completed = int(statuses.get(str(newest.get("pg_id")), {}).get("last_completed_collective", -1))
+    entered, number = newest["collective_seq_id"], newest["op_id"]
+    over = [e["collective_seq_id"] for e in entries if e["op_id"] <= completed <= number]
+    ended = max((each for each in over if each <= entered), default=-1)
+    return _Last(entered, ended, str(newest.get("profiling_name", "")), _bytes(newest), number)
 
 
 _WIDTHS = {"Double": 8, "Long": 8, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2}

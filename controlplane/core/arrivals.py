@@ -24,16 +24,37 @@ class Finding:
 
 
 def find(standings: Sequence[Standing]) -> Finding:
-    """Name who holds up the others: by collectives, else by steps, else by what each is doing.
+    """Name who holds up the others: by silence, else by collectives, by steps, by what each is doing.
 
-    When more than half of them would be named, nobody is: then it may as well be the others."""
+    When more than half of them would be named, nobody is: then it may as well be the others. Silence is no
+    guess, and names as many as are silent."""
     if len(standings) == 1:
         return Finding((standings[0].rank,), "it is the only rank")
-    for look in (_by_collectives, _by_steps, _by_open_collectives, _by_activity):
+    silent = _by_silence(standings)
+    if silent.ranks:
+        return silent
+    for look in (_by_collectives, _by_steps, _by_answers, _by_open_collectives, _by_activity):
         found = look(standings)
         if found.ranks and 2 * len(found.ranks) <= len(standings):
             return found
     return Finding((), "no rank is behind the others: all stand at the same place")
+
+
+def _by_silence(standings: Sequence[Standing]) -> Finding:
+    """Its process lives, and nothing in it speaks: native code holds the interpreter's lock. Whoever seems to
+    be behind beside it may wait for it in a group of which it does not tell."""
+    mute = [s for s in standings if s.silent_s > 0]
+    if not mute:
+        return Finding((), "")
+    longest = max(s.silent_s for s in mute)
+    return Finding(tuple(s.rank for s in mute), f"its interpreter has not answered for {longest:.1f} s")
+
+
+def _by_answers(standings: Sequence[Standing]) -> Finding:
+    """Says nothing of its groups, while the others do."""
+    mute = [s.rank for s in standings if not s.collectives]
+    told = [s.rank for s in standings if s.collectives]
+    return Finding(tuple(mute) if told else (), f"it does not answer, {_ranks(told)} in a collective")
 
 
 def _by_collectives(standings: Sequence[Standing]) -> Finding:

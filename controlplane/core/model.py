@@ -132,6 +132,7 @@ class Standing:
     collectives: tuple[Collective, ...] = ()
     frames: tuple[str, ...] = ()  # of the main thread, innermost first, the first few
     stacks: str = ""  # every thread, of Python and, where there was a tool, native
+    silent_s: float = 0.0  # it did not answer, and has not beaten for so long; 0: it answered
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,17 @@ from controlplane.core.model import Collective, Standing
 
 
 def stand(
-    rank: int, *groups: tuple[str, int], step: int = 20, activity: str = "forward", ended: int = -1
+    rank: int,
+    *groups: tuple[str, int],
+    step: int = 20,
+    activity: str = "forward",
+    ended: int = -1,
+    silent_s: float = 0.0,
 ) -> Standing:
     collectives = tuple(Collective(name, sequence, ended, "gloo:all_reduce", 64) for name, sequence in groups)
-    return Standing(f"j.{rank}", rank, step, activity, 60.0, stalled=True, collectives=collectives)
+    return Standing(
+        f"j.{rank}", rank, step, activity, 60.0, stalled=True, collectives=collectives, silent_s=silent_s
+    )
 
 
 def test_the_rank_with_fewer_collectives_is_named_with_what_the_others_wait_in() -> None:
@@ -69,3 +76,30 @@ def test_when_most_would_be_to_blame_nobody_is() -> None:
 
 def test_a_single_rank_is_the_one() -> None:
     assert find([stand(0)]).ranks == (0,)
+
+
+def test_a_silent_rank_is_named_before_who_waits_for_it_in_another_group() -> None:
+    """3 shares the group tp with 2, whose interpreter is locked: so 3 is behind in dp, and not to blame."""
+    ranks = [
+        stand(0, ("dp0", 9), ("tp0", 5)),
+        stand(1, ("dp1", 14), ("tp0", 5)),
+        stand(2, silent_s=4.0),
+        stand(3, ("dp1", 13), ("tp1", 5)),
+    ]
+    assert find(ranks).ranks == (2,)
+    assert find(ranks).reason == "its interpreter has not answered for 4.0 s"
+
+
+def test_silence_names_as_many_as_are_silent() -> None:
+    ranks = [stand(rank, silent_s=5.0) if rank else stand(0, ("dp", 9)) for rank in range(3)]
+    assert find(ranks).ranks == (1, 2)
+
+
+def test_the_only_one_that_does_not_answer_is_named_where_nothing_else_tells() -> None:
+    ranks = [stand(rank, *((("dp", 9),) if rank != 1 else ())) for rank in range(4)]
+    assert find(ranks).ranks == (1,)
+    assert find(ranks).reason == "it does not answer, ranks 0, 2, 3 wait in a collective"
+
+
+def test_when_nobody_tells_of_a_group_nobody_is_mute() -> None:
+    assert find([stand(rank) for rank in range(4)]).ranks == ()

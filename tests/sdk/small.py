@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -40,6 +41,8 @@ def train() -> int:
     for step in session.steps(6):
         if MODE == "raise" and step == 3 and session.rank == 0:
             raise ValueError("the script's own mistake")
+        if MODE == "rest" and (step, session.rank, session.generation) == (3, 1, 1):
+            time.sleep(1000)
         if MODE == "timeout" and step == 3 and session.rank == 0:
             raise RuntimeError("the database says: timed out")
         if MODE == "workers" and step == 1:
