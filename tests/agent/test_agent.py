@@ -20,8 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-RANK = """
-import json, os, socket, sys, time
+MUTE = 9
+"""The generation in which a rank takes the interpreter's lock and keeps it."""
+
+RANK = (
+    f"""
+MUTE = {MUTE}
+"""
+    + """
+import ctypes, json, os, socket, sys, time
 from agent.frames import Decoder, encode
 member = os.environ["HOLDFAST_MEMBER"]
 def connect(generation):
@@ -62,6 +69,9 @@ while True:
             say(op="forming", generation=generation)
             say(op="running", generation=generation, step=0)
             say(op="started", generation=generation, step=1, form_s=0.1, restore_s=0.2, first_step_s=0.3)
+            if generation == MUTE:
+                lock, take = ctypes.create_string_buffer(64), ctypes.PyDLL(None).pthread_mutex_lock
+                take(lock), take(lock)
         if message["op"] == "interrupt":
             say(op="ready", generation=generation, held_step=3, step=3)
         if message["op"] == "complete":
@@ -75,6 +85,7 @@ while True:
             writer.ready()
             say(op="snapshot", generation=1, step=1, slot=writer.index)
 """
+)
 
 
 @pytest.fixture
@@ -209,6 +220,22 @@ async def test_a_stopped_rank_is_killed_as_silent(agent: AgentProcess, leader: L
     assert (status.failure.cause, status.failure.signal) == (Cause.SILENT, 9)
     assert status.failure.age_s >= 2.0
     assert not alive(pid)
+
+
+async def test_a_rank_whose_interpreter_is_locked_is_asked_about_before_it_ends(
+    agent: AgentProcess, leader: Leader
+) -> None:
+    pid = await elastic(agent, leader)
+    await leader.order(effects.Form("n0", generation(MUTE, "job.0")))
+    await until(lambda: leader.reports("job.0")[-1].stalled_s > 0, "the question")
+    assert alive(pid) and leader.reports("job.0")[-1].failure is None
+    await leader.order(effects.CollectStacks("n0", "job", MUTE, 1, 100_000))
+    (collected,) = await until(lambda: leader.of(events.StacksCollected), "stacks")
+    (standing,) = collected.ranks
+    assert standing.silent_s >= 2.0 and "script.py" in standing.frames[0]
+    status = await leader.phase("job.0", MemberPhase.EXITED)  # the leader says no word
+    assert status.failure is not None and status.failure.cause == Cause.SILENT
+    assert "script.py" in status.failure.message
 
 
 async def test_a_new_agent_adopts_what_runs(agent: AgentProcess, leader: Leader) -> None:
