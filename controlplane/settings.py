@@ -185,6 +185,12 @@ class CoordinatorSettings(EtcdSettings, TlsSettings):
         "URL that is told of the cluster's health: Alertmanager's own (.../api/v2/alerts), or one that takes "
         "what Alertmanager sends to webhooks; empty: nobody",
     )
+    otlp_endpoint: str = setting(
+        "",
+        "URL of an OTLP/HTTP collector that gets a trace of each incident, as http://collector:4318; needs "
+        "the extra `otel`; empty: none",
+        env=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,10 +303,13 @@ def check_coordinator(settings: CoordinatorSettings) -> None:
         raise SettingsError(
             f"--mass-loss-ratio {settings.mass_loss_ratio} is no part of the nodes: give 0 to 1 (1: never)"
         )
-    if settings.alert_webhook and not settings.alert_webhook.startswith(("http://", "https://")):
-        raise SettingsError(
-            f"--alert-webhook {settings.alert_webhook!r} is no URL: give one that begins with http:// or https://"
-        )
+    _check_url("--alert-webhook", settings.alert_webhook)
+    _check_url("--otlp-endpoint", settings.otlp_endpoint)
+
+
+def _check_url(flag: str, url: str) -> None:
+    if url and not url.startswith(("http://", "https://")):
+        raise SettingsError(f"{flag} {url!r} is no URL: give one that begins with http:// or https://")
 
 
 def check_agent(settings: AgentSettings) -> None:

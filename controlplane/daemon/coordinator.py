@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import socket
+import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.health import HealthServer
 from controlplane.daemon.identity import Identity
+from controlplane.daemon.incident_spans import Spans
 from controlplane.daemon.journal import Journal
 from controlplane.daemon.metrics import Metrics
 from controlplane.daemon.metrics_server import MetricsServer, watch_lag
@@ -82,6 +84,7 @@ async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
         stack.push_async_callback(server.close)
         stack.callback(journal.release)
         alerts = front.alerts = Alerts(settings.alert_webhook, settings.cluster, metrics.saw_alert)
+        front.spans = _start_traces(settings, stack)
         front.address = settings.advertise or f"{_reachable(host)}:{server.port}"
         await server.start()
         await _start_health(settings, server, stack)
@@ -171,6 +174,17 @@ def _start_metrics(settings: CoordinatorSettings, metrics: Metrics, stack: conte
         ) from error
     stack.callback(server.close)
     return f"{_reachable(host)}:{server.port}"
+
+
+def _start_traces(settings: CoordinatorSettings, stack: contextlib.AsyncExitStack) -> Spans | None:
+    """Send traces of incidents, when wanted; only then anything of OpenTelemetry is imported."""
+    if not settings.otlp_endpoint:
+        return None
+    from controlplane.daemon.otlp import Exporter
+
+    exporter = Exporter(settings.otlp_endpoint, settings.cluster)
+    stack.push_async_callback(exporter.close)
+    return Spans(exporter.send, time.time)
 
 
 def _warn_open(settings: CoordinatorSettings, tls: TlsFiles, tokens: Tokens | None) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from controlplane.core.events import Elected, Event, JobStopRequested
     from controlplane.core.timing import CoreSettings
     from controlplane.daemon.alerts import Alerts
+    from controlplane.daemon.incident_spans import Spans
     from controlplane.daemon.journal import Journal
     from controlplane.daemon.metrics import Metrics
     from controlplane.daemon.recorder import Commit
@@ -70,6 +71,7 @@ class Reign:
         held: Callable[[], bool],
         trouble: Callable[[], str] = lambda: "",
         alerts: Alerts | None = None,
+        spans: Spans | None = None,
     ) -> None:
         self.term = elected.term
         self._cluster_name, self._node_timeout_s = cluster, core_settings.node_timeout_s
@@ -91,6 +93,7 @@ class Reign:
         if alerts is not None:
             alerts.new_reign()
             self._performer.table[Alert] = alerts.tell
+        self._spans = spans
         self.post(elected)
 
     def post(self, event: Event) -> None:
@@ -100,6 +103,8 @@ class Reign:
     def _perform(self, effect: Effect) -> None:
         self._performer.perform(effect)
         self._observer.effect(effect)
+        if self._spans is not None:
+            self._spans.effect(effect)
 
     async def run(self) -> None:
         """Lead until cancelled, fenced (an exception group with Fenced), or the core raises."""
@@ -117,6 +122,8 @@ class Reign:
         finally:
             await self._prober.close()
             await self._shelf.close()
+            if self._spans is not None:
+                self._spans.end()
 
     async def _watch_etcd(self) -> None:
         """Tell the core when etcd ceases to answer keepalives, and when it answers again."""

@@ -110,6 +110,7 @@ class Standby:
             held=lambda: leadership.held,
             trouble=lambda: leadership.trouble,
             alerts=self._front.alerts,
+            spans=self._front.spans,
         )
         log.info("leading cluster %s, term %d", self._front.cluster, leadership.term)
         reason = "this coordinator is ending"
