@@ -48,6 +48,7 @@ class _Asked:
     round: int
     groups: tuple[Collective, ...] | None = None
     native: str | None = None
+    threads: str = ""  # of its other threads
     no_stacks: str = ""  # why it writes none
 
 
@@ -98,7 +99,7 @@ class Stacks:
             raise BadMessage("standing: groups must be a list")
         found = tuple(_collective(entry) for entry in groups[:32])
         if asked is not None and message.get("round") == asked.round:
-            asked.groups = found
+            asked.groups, asked.threads = found, str(message.get("threads", ""))[:CHARS_MAX]
 
     async def _collect(self, order: CollectStacks) -> None:
         members = [
@@ -136,7 +137,8 @@ class Stacks:
         spy = await spied
         if self._asked.get(member.name) is asked:
             del self._asked[member.name]
-        parts = [dump.text or asked.no_stacks or "no Python stacks came", asked.native or "", spy]
+        main = dump.text or asked.no_stacks or "no Python stacks came"
+        parts = [main, asked.threads, asked.native or "", spy]
         text = "\n".join(part for part in parts if part)
         silent_s = self._node.silences.since_s(member) if asked.groups is None else 0.0
         return _standing(member, asked.groups or (), dump.frames, text[:room], silent_s)

@@ -1,19 +1,26 @@
 """Where a process stands, told to a file on a signal: by the interpreter itself, whatever its threads do.
 
 Python's faulthandler writes from the signal handler: while the main thread is blocked in C, and while the
-interpreter's lock is held. Standard library only."""
+interpreter's lock is held. It writes of the signalled thread alone: to walk the frames of threads that run
+meanwhile has been seen to end in SIGSEGV. Those are told by a thread of the process's own (`others`).
+Standard library only."""
 
 from __future__ import annotations
 
 import faulthandler
 import os
 import signal
+import sys
+import threading
+import traceback
 from pathlib import Path
 
 SIGNAL = signal.SIGRTMIN + 6
 """A real-time signal: scripts and schedulers use SIGUSR1 and SIGUSR2 themselves."""
 
 CHARS_MAX = 64_000
+_FRAMES_MAX = 20
+_OTHERS_CHARS = 16_000
 _kept: list[int] = []  # the file stays open
 
 
@@ -32,10 +39,23 @@ def register(board: str) -> None:
         descriptor = os.open(beside(board), flags, 0o600)
     except OSError:
         return
-    faulthandler.register(SIGNAL, file=descriptor, all_threads=True, chain=False)
+    faulthandler.register(SIGNAL, file=descriptor, all_threads=False, chain=False)
     while _kept:
         os.close(_kept.pop())
     _kept.append(descriptor)
+
+
+def others() -> str:
+    """The stacks of all other threads but the main one, by the thread that asks; it holds the interpreter's
+    lock, and so nobody's frames move meanwhile."""
+    known = {thread.ident: thread.name for thread in threading.enumerate()}
+    passed = (threading.main_thread().ident, threading.get_ident())
+    parts = []
+    for ident, frame in sys._current_frames().items():
+        if ident not in passed:
+            rows = "".join(reversed(traceback.format_stack(frame, limit=_FRAMES_MAX)))
+            parts.append(f"thread {known.get(ident, ident)} (most recent call first):\n{rows}")
+    return "\n".join(parts)[:_OTHERS_CHARS]
 
 
 def ask(pid: int) -> str:

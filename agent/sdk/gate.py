@@ -15,6 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from agent.frames import Decoder, FrameError, Message, encode
+from agent.launching import traces
 from agent.sdk import formation
 
 if TYPE_CHECKING:
@@ -313,7 +314,7 @@ class Gate:
         except Exception as error:  # torch's recorder is none of our making, and this thread must live
             trouble = repr(error)[:200]
         answer = {"op": "standing", "round": message.get("round"), "groups": groups, "trouble": trouble}
-        self._outbox.append(answer)
+        self._outbox.append({**answer, "threads": traces.others()})
 
     def _hear_complete(self, message: Message) -> None:
         self.orders.complete = message

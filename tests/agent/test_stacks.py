@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -25,6 +26,16 @@ def holds():
     print('there', flush=True)
     take(lock)
 holds()
+"""
+BUSY = """
+import threading, time
+def works():
+    while True:
+        exec("def f(n): return n if n == 0 else f(n - 1)\\nf(%d)" % (time.monotonic_ns() % 300), {})
+for _ in range(2):
+    threading.Thread(target=works, daemon=True).start()
+print('there', flush=True)
+time.sleep(1000)
 """
 REGISTER = "import sys; from agent.launching import traces; traces.register(sys.argv[1])\n"
 
@@ -59,6 +70,31 @@ def test_a_process_tells_where_it_stands_whatever_it_does(folder: Path, script: 
         assert process.poll() is None
     finally:
         end(process)
+
+
+def test_threads_that_run_meanwhile_do_no_harm(folder: Path) -> None:
+    process = started(folder, REGISTER + BUSY)
+    try:
+        for _ in range(400):
+            assert traces.ask(process.pid) == "", f"it ended with {process.poll()}"
+            time.sleep(0.002)
+        assert process.poll() is None
+        assert frames_of(read(folder))
+    finally:
+        end(process)
+
+
+def test_other_threads_are_told_by_one_of_them() -> None:
+    told, over = list[str](), threading.Event()
+    resting = threading.Thread(target=over.wait, name="rests")
+    resting.start()
+    asking = threading.Thread(target=lambda: told.append(traces.others()))
+    asking.start()
+    asking.join()
+    over.set()
+    resting.join()
+    assert "thread rests (most recent call first):" in told[0] and "wait" in told[0]
+    assert "test_other_threads_are_told" not in told[0]
 
 
 def read(folder: Path) -> str:
