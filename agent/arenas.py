@@ -94,7 +94,7 @@ class Rooms:
         path = self._paths.arena(member)
         with self._locks[member]:
             try:
-                found = Arena.open(path)
+                found = Arena.open(path, touched=False)
             except ArenaError:
                 return Arena.create(path, slot_bytes)
             if found.slot_bytes >= slot_bytes:

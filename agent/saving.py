@@ -50,7 +50,7 @@ class Saving:
     # ------------------------------------------------------------ one writer's part
 
     def _pinned(self, order: effects.Persist) -> _Slot:
-        arena = Arena.open(self._site.paths.arena(order.member))
+        arena = Arena.open(self._site.paths.arena(order.member), touched=False)
         try:
             wanted = (order.step, order.generation)
             slot = next((s for s in arena.slots if (s.step, s.generation) == wanted), None)

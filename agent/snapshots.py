@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from agent.site import Kind, Site
     from controlplane.core import events
 
-_NICE = {"upload": 10, "commit": 5, "load": 0, "mirror": 15, "collect": 19, "scrub": 19}
+NICE = {"upload": 10, "commit": 5, "load": 0, "mirror": 15, "collect": 19, "scrub": 19}
 """Priority of each thread, as nice values; its helpers inherit it."""
 _RESULTS_MAX = 256
 SNAPSHOT_ORDERS: tuple[type[Any], ...] = (
@@ -52,15 +52,15 @@ class Snapshots:
             **upkeep.Upkeep(self.site).kinds(),
         }
         self._pools = {
-            name: ThreadPoolExecutor(1, name, initializer=_be_nice, initargs=(nice,))
-            for name, nice in _NICE.items()
+            name: ThreadPoolExecutor(1, name, initializer=be_nice, initargs=(nice,))
+            for name, nice in NICE.items()
         }
         self._running: dict[Key, asyncio.Task[None]] = {}
         self._results: dict[Key, events.Event] = {}
 
     def queued(self) -> dict[str, int]:
         """How many orders are not done yet, by the thread they wait for."""
-        counts = dict.fromkeys(_NICE, 0)
+        counts = dict.fromkeys(NICE, 0)
         pools = {kind.__name__.lower(): entry.pool for kind, entry in self._kinds.items()}
         for key in self._running:
             counts[pools[key[0]]] += 1
@@ -120,6 +120,7 @@ class Snapshots:
             await asyncio.to_thread(held.close)
 
 
-def _be_nice(nice: int) -> None:
+def be_nice(nice: int) -> None:
+    """Give this thread a priority, as a nice value."""
     with contextlib.suppress(PermissionError):  # it is as nice already
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)

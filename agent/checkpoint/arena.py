@@ -151,9 +151,10 @@ class Arena:
         return arena
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, owner: bool = False) -> Arena:
-        """The arena that an agent created, its pages mapped at once. `owner`: an agent that takes over
-        after another; the dead one's pins are undone. Raises ArenaError when it is none of ours."""
+    def open(cls, path: str | os.PathLike[str], *, owner: bool = False, touched: bool = True) -> Arena:
+        """The arena that an agent created. `owner`: an agent that takes over after another; the dead one's
+        pins are undone. `touched`: all its pages mapped at once, for who will write to it again and again;
+        else each when it is used. Raises ArenaError when it is none of ours."""
         target = Path(path)
         try:
             descriptor = os.open(target, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -164,7 +165,8 @@ class Arena:
         except (ArenaError, OSError, ValueError) as error:
             os.close(descriptor)
             raise ArenaError(str(error)) from error
-        touch(memory)
+        if touched:
+            touch(memory)
         arena = cls(target, descriptor, memory)
         if owner:
             arena._clear_pins()

@@ -19,17 +19,21 @@ from agent.checkpoint.errors import (
 )
 from agent.checkpoint.manifest import MANIFEST_BYTES_MAX, Manifest, Shard, unseal
 from agent.checkpoint.reading import read_chunk, read_chunk_into
+from agent.checkpoint.shm import touch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from agent.checkpoint.arena import Arena
     from agent.checkpoint.chunks import Chunk
     from agent.checkpoint.store import Store
 
 T = TypeVar("T")
-WORKERS = 4
+WORKERS = 12
 """Chunks in flight. Each holds two chunks' bytes at most, none when it goes straight into the slot."""
+_FORESEEN = 256
+"""So many are looked up before the first of them is read: on a cold disk that takes small reads, of which
+each would wait behind all that is being read, and half of the time would go into them."""
 _ANY_STEP = 1 << 62
 
 
@@ -147,7 +151,7 @@ def verify(
         if progress is not None:
             progress(chunk.stored)
 
-    _each(manifest, one)
+    _each(store, manifest, range(len(manifest.chunks)), one)
     return manifest
 
 
@@ -167,11 +171,10 @@ def _fetch(
         if stop.is_set():
             raise CheckpointError(f"checkpoint {manifest.id}: told to stop while it was loaded")
         wanted, name = targets[number], manifest.file(chunk)
-        if not wanted:
-            return
         first, rest = wanted[0], wanted[1:]
         if first.nbytes == chunk.nbytes:
             content = memory[first.offset : first.offset + first.nbytes]
+            touch(content)
             _either(store, lambda place: read_chunk_into(place, name, chunk, manifest.id, content))
         else:
             whole = _either(store, lambda place: read_chunk(place, name, chunk, manifest.id))
@@ -179,7 +182,7 @@ def _fetch(
         for at, offset, nbytes in rest:
             memory[offset : offset + nbytes] = content[at : at + nbytes]
 
-    _each(manifest, one)
+    _each(store, manifest, [number for number, wanted in enumerate(targets) if wanted], one)
 
 
 def _targets(manifest: Manifest, shard: Shard, area: tuple[int, int]) -> list[list[_Target]]:
@@ -195,11 +198,22 @@ def _targets(manifest: Manifest, shard: Shard, area: tuple[int, int]) -> list[li
     return targets
 
 
-def _each(manifest: Manifest, work: Callable[[int, Chunk], object]) -> None:
+def _each(
+    store: Store, manifest: Manifest, numbers: Sequence[int], work: Callable[[int, Chunk], object]
+) -> None:
+    """Do the work for these chunks. The first failure stops the rest."""
+
+    def foresee(number: int) -> None:
+        store.foresee(manifest.file(manifest.chunks[number]))
+
+    def one(number: int) -> None:
+        work(number, manifest.chunks[number])
+
     with ThreadPoolExecutor(WORKERS, "load") as pool:
         try:
-            for _ in pool.map(work, range(len(manifest.chunks)), manifest.chunks):
-                pass
+            for start in range(0, len(numbers), _FORESEEN):
+                for step in (foresee, one):
+                    list(pool.map(step, numbers[start : start + _FORESEEN]))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

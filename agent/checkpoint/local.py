@@ -11,11 +11,10 @@ import stat
 import threading
 import time
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from agent.checkpoint import direct, pacing
+from agent.checkpoint import direct, pacing, syncing
 from agent.checkpoint.names import Entry
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 _DRAFTS = "tmp"
 _STAGED_MAX = 128
-_SYNCERS = 4
 DRAFT_AGE_S = 3600.0
 """A draft older than this is a killed writer's: a living one needs seconds."""
 
@@ -91,18 +89,20 @@ class LocalBackend:
     def flush(self) -> None:
         """Make the names of all that was put durable, also what another thread is flushing now."""
         with self._flushing:
-            self._sync_staged()
             with self._lock:
+                staged, self._staged = self._staged, []
                 folders, self._unsynced = sorted(self._unsynced), set()
                 emptied, self._emptied = sorted(self._emptied.difference(folders)), set()
             try:
-                _sync_folders(folders)
-                for folder in emptied:
-                    with suppress(FileNotFoundError):
-                        _sync_folder(folder)
+                syncing.sync(staged, folders, emptied)
             except OSError:  # a folder that is gone fails this flush and no later one
                 self._changed(*(folder for folder in folders if folder.is_dir()))
                 raise
+
+    def foresee(self, name: str) -> None:
+        """Have the file's inode in memory."""
+        with suppress(OSError):  # whoever reads it is told
+            os.stat(self.root / name, follow_symlinks=False)
 
     def read(self, name: str, limit: int) -> bytes:
         """The content, `limit` bytes of it at most."""
@@ -223,19 +223,9 @@ class LocalBackend:
             full = len(self._staged) >= _STAGED_MAX
         if full:
             with self._flushing:
-                self._sync_staged()
-
-    def _sync_staged(self) -> None:
-        with self._lock:
-            staged, self._staged = self._staged, []
-        try:
-            while staged:
-                os.fsync(staged[-1][0])
-                os.close(staged.pop()[0])
-        finally:
-            for descriptor, target in staged:  # a sync failed: what they hold is not to be relied on
-                os.close(descriptor)
-                target.unlink(missing_ok=True)
+                with self._lock:
+                    staged, self._staged = self._staged, []
+                syncing.sync(staged)
 
     def _sweep_once(self) -> None:
         with self._lock:
@@ -282,21 +272,3 @@ def _remove_older(draft: os.DirEntry[str], born_before: float) -> bool:
     except FileNotFoundError:  # its writer lives, and was done with it just now
         return False
     return True
-
-
-def _sync_folders(folders: list[Path]) -> None:
-    """All at once: a file system commits what it is asked for together in one go. One by one, 50 folders take
-    half as long again as writing their 400 MB."""
-    if len(folders) == 1:
-        _sync_folder(folders[0])
-    elif folders:
-        with ThreadPoolExecutor(_SYNCERS, "flush") as pool:
-            list(pool.map(_sync_folder, folders))
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

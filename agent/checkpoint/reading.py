@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from agent.checkpoint import chunks, codec
@@ -14,25 +15,23 @@ if TYPE_CHECKING:
     from agent.checkpoint.store import Store
 
 
+_DECODING = threading.BoundedSemaphore(4)
+"""What is decoded is in memory twice meanwhile: so many at a time."""
+
+
 def read_chunk(store: Store, name: str, chunk: Chunk, checkpoint: str) -> Bytes:
     """A chunk's raw bytes. Raises CheckpointCorrupt when it is not there or not what was written."""
-    try:
-        stored = store.read(name, chunk.stored + 1)
-    except FileNotFoundError as error:
-        raise corrupt(checkpoint, chunk, "is missing") from error
-    _check_size(checkpoint, chunk, len(stored))
-    try:
-        content = codec.decode(stored, chunk.codec, chunk.nbytes)
-    except codec.CodecError as error:
-        raise corrupt(checkpoint, chunk, f"its bytes are no {chunk.codec}: {error}") from error
-    _check_digest(checkpoint, chunk, content)
-    return content
+    stored = _stored(store, name, chunk, checkpoint)
+    with _DECODING:
+        return _plain(stored, chunk, checkpoint)
 
 
 def read_chunk_into(store: Store, name: str, chunk: Chunk, checkpoint: str, target: memoryview) -> None:
     """A chunk's raw bytes, straight into memory of their size when nothing has to be decoded."""
     if chunk.codec != PLAIN:
-        target[:] = read_chunk(store, name, chunk, checkpoint)
+        stored = _stored(store, name, chunk, checkpoint)
+        with _DECODING:
+            target[:] = _plain(stored, chunk, checkpoint)
         return
     try:
         size = store.read_into(name, target)
@@ -45,6 +44,24 @@ def read_chunk_into(store: Store, name: str, chunk: Chunk, checkpoint: str, targ
 def corrupt(checkpoint: str, chunk: Chunk, problem: str) -> CheckpointCorrupt:
     """What is wrong with which chunk."""
     return CheckpointCorrupt(checkpoint, f"chunk {chunk.blake3}", problem)
+
+
+def _stored(store: Store, name: str, chunk: Chunk, checkpoint: str) -> bytes:
+    try:
+        stored = store.read(name, chunk.stored + 1)
+    except FileNotFoundError as error:
+        raise corrupt(checkpoint, chunk, "is missing") from error
+    _check_size(checkpoint, chunk, len(stored))
+    return stored
+
+
+def _plain(stored: bytes, chunk: Chunk, checkpoint: str) -> Bytes:
+    try:
+        content = codec.decode(stored, chunk.codec, chunk.nbytes)
+    except codec.CodecError as error:
+        raise corrupt(checkpoint, chunk, f"its bytes are no {chunk.codec}: {error}") from error
+    _check_digest(checkpoint, chunk, content)
+    return content
 
 
 def _check_size(checkpoint: str, chunk: Chunk, size: int) -> None:

@@ -85,6 +85,9 @@ class RemoteBackend:
     def flush(self) -> None:
         """Nothing is left to do: `put` returns when the store has acknowledged."""
 
+    def foresee(self, name: str) -> None:
+        """Nothing: a file is found and read in one request."""
+
     def read(self, name: str, limit: int) -> bytes:
         """The content, `limit` bytes of it at most."""
         if limit <= 0:

@@ -48,15 +48,9 @@ def grain(tensor: Tensor) -> int:
 def marks(content: Bytes, start: int, size: int) -> bytes:
     """The xxh3_64 of each grain. `start`: where the content begins in its tensor, which grains count from."""
     digest = xxhash.xxh3_64_digest
-    return b"".join([digest(content[low:high]) for low, high in _bounds(len(content), start, size)])
-
-
-def _bounds(nbytes: int, start: int, size: int) -> Iterator[Run]:
-    low = 0
-    while low < nbytes:
-        high = min(low + size - (start + low) % size, nbytes)
-        yield low, high
-        low = high
+    first = size - start % size  # where the second grain begins
+    rest = [digest(content[low : low + size]) for low in range(first, len(content), size)]
+    return b"".join([digest(content[:first]), *rest])
 
 
 def changed(before: bytes, after: bytes, nbytes: int, start: int, size: int) -> list[Run] | None:

@@ -52,6 +52,9 @@ class Backend(Protocol):
     def flush(self) -> None:
         """Make all that was put durable."""
 
+    def foresee(self, name: str) -> None:
+        """It will be read soon, if it is there."""
+
     def read(self, name: str, limit: int) -> bytes:
         """The first `limit` bytes."""
 
@@ -163,6 +166,12 @@ class Store:
         """Returns when all that was put survives a crash of the machine."""
         with self._explained("cannot make it durable", writing=True), self.stats.transfer(WRITE):
             self._backend.flush()
+
+    def foresee(self, name: str) -> None:
+        """`name` will be read soon: where finding a file takes reads of its own, they are made now, and do
+        not wait behind those of other content. Nothing happens when it is not there."""
+        with self._explained(f"cannot look at {name}"):
+            self._backend.foresee(name)
 
     def read(self, name: str, limit: int) -> bytes:
         """The content, at most `limit` bytes. Raises FileNotFoundError."""

@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     from agent.checkpoint.names import Bytes
     from agent.checkpoint.store import Store
 
-WORKERS = 4
+WORKERS = 8
 """Chunks in flight: hashing one overlaps with writing others. Each holds two chunks' bytes at most: what it
 packs, encodes, or hands to a storage that wants a copy."""
+_THINKERS = 4
+"""So many of them hash or encode at a time, and no more than there are cores: the others wait for the
+storage, which always has something to do then."""
 _NICE = 10
 
 
@@ -51,6 +54,7 @@ class Writing:
         self._seen: dict[Place, Seen] = {}
         self._claims = Claims()
         self._lock = threading.Lock()
+        self._thinking = threading.BoundedSemaphore(min(_THINKERS, len(os.sched_getaffinity(0))))
 
     def run(self, cuts: tuple[Cut, ...], *, nice: bool = True) -> list[tuple[Ref, ...]]:
         """All of the cuts put; where the bytes of each are. The first failure stops the rest. `nice`: give
@@ -74,7 +78,8 @@ class Writing:
         self._check_stop()
         content = cut.content(self._memory)
         spans = tuple((self._tensors[span.tensor].name, span.start, span.nbytes) for span in cut.spans)
-        place, mark = (self._target.shard, spans), chunks.fingerprint(content)
+        with self._thinking:
+            place, mark = (self._target.shard, spans), chunks.fingerprint(content)
         before = self._index.places.get(place)
         if before is not None and not self._durable(before.refs):
             before = None
@@ -93,7 +98,8 @@ class Writing:
         size = rows.grain(self._tensors[span.tensor])
         if len(cut.spans) > 1 or not size or place in self._index.dense:
             return b""
-        return rows.marks(content, span.start, size)
+        with self._thinking:
+            return rows.marks(content, span.start, size)
 
     def _runs(self, cut: Cut, place: Place, before: Seen | None, marks: bytes) -> list[rows.Run] | None:
         """What is to be written of a place whose rows are known; None: all of it."""
@@ -129,7 +135,8 @@ class Writing:
 
     def _chunk(self, content: Bytes, tensor: Tensor) -> Chunk:
         """The chunk with this content, which is durable or staged when it returns."""
-        digest = chunks.name(content)
+        with self._thinking:
+            digest = chunks.name(content)
         known = self._index.durable.get(digest)
         if known is not None:
             return known
@@ -163,10 +170,12 @@ class Writing:
         meter, setting = self._index.meter, self._target.codec
         if setting == PLAIN or (setting == codec.AUTO and not meter.choose()):
             return content, PLAIN
-        begun_s = time.perf_counter()
-        stored = codec.encode(content, wanted)
+        with self._thinking:
+            begun_s = time.perf_counter()
+            stored = codec.encode(content, wanted)
+            spent_s = time.perf_counter() - begun_s
         size = len(content) if stored is None else len(stored)
-        meter.encoded(len(content), size, time.perf_counter() - begun_s)
+        meter.encoded(len(content), size, spent_s)
         return (content, PLAIN) if stored is None else (stored, wanted)
 
     def _holds(self, name: str, chunk: Chunk) -> bool:

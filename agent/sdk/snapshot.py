@@ -166,7 +166,7 @@ def load(path: str, step: int, tracked: Tracked, born: int = 0) -> None:
 
     Whoever owns the arena waits at the barrier, so the slot is not pinned: the pin of a reader that is
     killed would be left behind. That it held still is checked afterwards."""
-    with Arena.open(path) as arena:
+    with Arena.open(path, touched=False) as arena:
         slot = find(arena, step, born)
         if slot is None:
             raise RestoreError(f"{path} holds no snapshot of step {step}")

@@ -1,21 +1,26 @@
-"""The agent's part, in a process of its own as in production: orders on standard input, answers on output."""
+"""The agent's part, in a process of its own as in production: orders on standard input, answers on output.
+Saves run at the agent's priorities; a load is waited for, and is not nice."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.checkpoint import load, save
 from agent.checkpoint.arena import Arena
 from agent.checkpoint.store import Store
+from agent.snapshots import NICE, be_nice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from controlplane.core.model import CheckpointPart
 
 JOB = "bench"
 
@@ -40,12 +45,17 @@ def _anonymous_bytes() -> int:
     return 0
 
 
+def _nice_thread(name: str) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, name, initializer=be_nice, initargs=(NICE[name],))
+
+
 class Saver:
     """Saves and loads as the agent does, through the same functions."""
 
     def __init__(self) -> None:
         self._memory = Memory()
         self._stores: dict[str, Store] = {}
+        self._threads = {name: _nice_thread(name) for name in ("upload", "commit")}
         self.table: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "create": self._create,
             "save": self._save,
@@ -73,25 +83,29 @@ class Saver:
             "base": order["base"] or f"{step}-1",
             "versions": ((0, step),),
         }
-        with Arena.open(order["arena"]) as arena:
+        with Arena.open(order["arena"], touched=False) as arena:
             slot = arena.find(step)
             assert slot is not None
             with arena.pinned(slot):
-                part = save.persist_part(slot, store=store, codec=order["codec"], **what)
-        done = save.seal(store, parts=(part,), **what)
-        save.publish(store, JOB, what["checkpoint"], done.digest)
-        return {"bytes_written": done.bytes_written, "bytes_total": done.bytes_total}
+                persist = partial(save.persist_part, slot, store=store, codec=order["codec"], **what)
+                part = self._threads["upload"].submit(persist).result()
+        return self._threads["commit"].submit(_commit, store, part, what).result()
 
     def _load(self, order: dict[str, Any]) -> dict[str, Any]:
         store = Store.open(order["storage"])
-        with Arena.open(order["arena"]) as arena:
+        with Arena.open(order["arena"], touched=False) as arena:
             load.load(store, arena, job=JOB, checkpoint=f"{order['step']}-1")
         return {}
 
 
+def _commit(store: Store, part: CheckpointPart, what: dict[str, Any]) -> dict[str, Any]:
+    done = save.seal(store, parts=(part,), **what)
+    save.publish(store, JOB, what["checkpoint"], done.digest)
+    return {"bytes_written": done.bytes_written, "bytes_total": done.bytes_total}
+
+
 def main() -> None:
     """Carry out one order per line until the input ends."""
-    os.nice(10)
     saver = Saver()
     for line in sys.stdin:
         order = json.loads(line)

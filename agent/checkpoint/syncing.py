@@ -1,0 +1,67 @@
+"""Many waits for the disk at once.
+
+A file system commits what it is asked for together in one go: one by one, the files and folders of a save of
+400 MB take as long as writing them, all at once a tenth of that."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+_THREADS = 16
+
+
+def sync(
+    files: Sequence[tuple[int, Path]], folders: Sequence[Path] = (), emptied: Sequence[Path] = ()
+) -> None:
+    """Bring the content of open files, (descriptor, name), and the names in folders to the disk; `emptied`:
+    folders that may be gone themselves. The descriptors are closed, whatever happens.
+
+    Raises the first OSError, when all have been tried. A file that failed is unlinked: what it holds is not
+    to be relied on."""
+    waits: list[Callable[[], None]] = [partial(os.fsync, descriptor) for descriptor, _ in files]
+    waits += [partial(_sync_folder, folder) for folder in folders]
+    waits += [partial(_sync_emptied, folder) for folder in emptied]
+    errors = _at_once(waits)
+    for (descriptor, target), error in zip(files, errors, strict=False):
+        os.close(descriptor)
+        if error is not None:
+            target.unlink(missing_ok=True)
+    failed = next((error for error in errors if error is not None), None)
+    if failed is not None:
+        raise failed
+
+
+def _at_once(waits: Sequence[Callable[[], None]]) -> list[OSError | None]:
+    if len(waits) < 2:
+        return [_error(wait) for wait in waits]
+    with ThreadPoolExecutor(min(_THREADS, len(waits)), "flush") as pool:
+        return list(pool.map(_error, waits))
+
+
+def _error(wait: Callable[[], None]) -> OSError | None:
+    try:
+        wait()
+    except OSError as error:
+        return error
+    return None
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_emptied(folder: Path) -> None:
+    with suppress(FileNotFoundError):
+        _sync_folder(folder)
