@@ -53,7 +53,10 @@ class Lease:
         if not self._store.put(self._name, self._content):
             self._take_over()
         self.check()
-        self.now_s = self._ages().get(_FILE)
+        ages = self._ages()
+        self.now_s = ages.get(_FILE)
+        for stamp in ages.keys() - {_FILE}:  # the killed leave them; whoever looks just now is refused anyway
+            self._store.delete(f"{names.leases(self._job)}/{stamp}")
 
     def check(self) -> None:
         """Raises LeaseHeldError when it has been taken over."""

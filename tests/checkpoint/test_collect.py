@@ -167,6 +167,14 @@ def test_one_collector_at_a_time_and_a_dead_ones_lease_is_taken_over(saved: Stor
     assert saved.list(names.leases(JOB)) == []
 
 
+def test_what_a_process_killed_while_it_took_a_lease_has_left_goes(saved: Store) -> None:
+    saved.put(f"{names.leases(JOB)}/{'0' * 32}", b"now")
+    with lease.held(Store.open(saved.url), JOB) as held:
+        assert held.now_s is not None
+        assert saved.list(names.leases(JOB)) == ["collector.json"]
+    assert saved.list(names.leases(JOB)) == []
+
+
 HOLDER = """
 import sys, time
 from agent.checkpoint.lease import Lease
