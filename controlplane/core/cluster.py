@@ -28,6 +28,7 @@ from controlplane.core import (
     quarantine,
     releasing,
     resizing,
+    replacing,
     restore,
     retention,
     saving,
@@ -113,6 +114,7 @@ HANDLERS: dict[type[Any], Callable[[Machine, Any], None]] = {
     ev.StacksCollected: _from_node(hangs.collected, "stacks"),
     ev.UserFault: _from_node(numbers.faulted, "fault"),
     ev.NodeLeaving: _from_node(draining.leaving, "leave"),
+    ev.NodeReplaced: replacing.replaced,
     ev.DrainRequested: draining.requested,
     ev.CordonRequested: draining.cordon,
     ev.JobSubmitted: placing.submitted,
@@ -252,3 +254,4 @@ _DUE: dict[str, Callable[[Machine, str], None]] = {
     "health": lambda m, _name: health.due(m),
     "lane": lambda m, lane: m.pump(lane),
 }
+    "replace": lambda m, _name: replacing.due(m),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controlplane.core.model import NO_RANK, NO_STEP, WHOLE_STATE, Role
+from controlplane.core.node_effects import Drained, LookAtPeers, Probe, ReplaceNode
 
 if TYPE_CHECKING:
     from controlplane.core.model import (
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
         LemonRecord,
         NodeMarks,
         Partner,
-        PeerAddress,
         Plan,
         Standing,
         Verdict,
     )
+
+__all__ = ["Drained", "LookAtPeers", "Probe", "ReplaceNode"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,33 +240,6 @@ class CheckpointTold:
 
 
 @dataclass(frozen=True, slots=True)
-class Drained:
-    """No rank sits on this node any more, and none will: its agent may end."""
-
-    node: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class LookAtPeers:
-    """Dial these peers now, several times each. Answered by PeersLooked with the same `round`."""
-
-    node: str
-    job: str
-    round: int
-    peers: tuple[PeerAddress, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """Ask a silent node directly whether it lives. Answered by ProbeAnswered, by silence, or not at all."""
-
-    address: str  # host:port of its agent's peer service
-    node: str
-    incarnation: int
-
-
-@dataclass(frozen=True, slots=True)
 class Alert:
     """Tell the administrators. The same (kind, subject) again replaces what was told before."""
 
@@ -385,6 +360,7 @@ Effect = (
     | Drained
     | LookAtPeers
     | Probe
+    | ReplaceNode
     | Alert
     | CollectStacks
     | StacksKept

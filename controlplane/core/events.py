@@ -212,6 +212,16 @@ class NodeLeaving:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeReplaced:
+    """What became of a ReplaceNode: the platform has taken the node away (`ok`), or why it has not."""
+
+    node: str
+    incarnation: int
+    ok: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class DrainRequested:
     """A person wants a node free of ranks. After `deadline_s` they are moved in any case; `force`: even
     when that parks a job."""
@@ -331,3 +341,4 @@ Event = (
     | StoreFailed
     | Tick
 )
+    | NodeReplaced

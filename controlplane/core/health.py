@@ -62,6 +62,7 @@ class Facts:
     spareless: tuple[tuple[str, str], ...] = ()
     late: tuple[tuple[str, str], ...] = ()  # jobs without a newer checkpoint for long
     incidents: int = 0  # within the last hour
+    unreplaced: tuple[tuple[str, str], ...] = ()  # nodes that will not do, and are not replaced
 
 
 def assess(facts: Facts, s: CoreSettings) -> tuple[Finding, ...]:
@@ -121,6 +122,7 @@ RULES: tuple[Rule, ...] = (
     _each("job_parked", lambda f: f.parked),
     _each("spares_exhausted", lambda f: f.spareless),
     _each("checkpoint_late", lambda f: f.late),
+    _each("node_unreplaced", lambda f: f.unreplaced),
 )
 
 
@@ -184,6 +186,7 @@ def facts_of(m: Machine) -> Facts:
         spareless=tuple((job.name, why) for job in jobs if (why := _spareless(m, job))),
         late=tuple((job.name, why) for job in jobs if (why := _late(m, job))),
         incidents=_recent(m),
+        unreplaced=tuple((node.name, node.unreplaced) for node in m.nodes.values() if node.unreplaced),
     )
 
 

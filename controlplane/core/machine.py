@@ -71,6 +71,10 @@ class Node:
     cut: str = ""  # why it reaches none of its peers in a job; ""
     cut_from: tuple[str, ...] = ()  # these
     lemon: LemonRecord | None = None  # its history of failures
+    unfit_since: float = -1.0  # since when (s) it should be replaced
+    replace_again_at: float = 0.0  # its replacement is not asked for (again) before, s
+    unreplaced: str = ""  # why it could not be replaced
+    replaced: bool = False  # the platform has taken it away
 
     @property
     def up(self) -> bool:
@@ -117,6 +121,7 @@ class Machine:
         self.findings: dict[tuple[str, str], Finding] = {}  # what is wrong with the cluster, as told
         self.begun: list[float] = []  # when (s) incidents of the last hour began
         self.health_at = -1.0  # when (s) it was last looked at
+        self.replaced: list[float] = []  # when (s) nodes were replaced, within the last hour
         self.paused = ""  # why nothing new is started; ""
         self.dirty: dict[str, None] = {}  # jobs to look at before this step ends
         self._tickets = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controlplane import contradictions
-from controlplane.core import braking, draining, marks, members, quarantine, standing
+from controlplane.core import braking, draining, marks, members, quarantine, replacing, standing
 from controlplane.core import effects as fx
 from controlplane.core.machine import Node
 from controlplane.core.model import Cause, Failure
@@ -40,6 +40,7 @@ def joined(m: Machine, event: ev.NodeJoined) -> None:
     if new_launcher:
         draining.new_life(m, node)
     node.state, node.reason = "up", ""
+        replacing.new_life(m, node)
     _back(m, node, was)
     m.emit(fx.Admit(node.name, node.incarnation, m.term))
     if was != "up" or new_launcher:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core import marks, nodes, numbers, quarantine, saving
+from controlplane.core import marks, nodes, numbers, quarantine, replacing, saving
 from controlplane.core.commit import newest_good
 from controlplane.core.job import ENDED, Job, Member
 from controlplane.core.model import JobPhase, Role
@@ -42,6 +42,7 @@ def elected(m: Machine, event: ev.Elected) -> None:
     marks.take(m, event.marks)
     quarantine.adopt(m, event.lemons)
     m.ask_health()
+    replacing.begin(m)
     for job in m.jobs.values():
         _checkpoints(job)
         saving.adopt(m, job)

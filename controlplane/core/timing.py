@@ -51,3 +51,8 @@ class CoreSettings:
     incidents_critical: int = 30
     checkpoint_late_s: float = 3600.0  # a running job without a newer checkpoint for so long is told of
     pause_when_critical: bool = False  # a critical cluster starts nothing new
+    replace_nodes: bool = False  # the shell can have nodes replaced
+    replace_after_s: float = 60.0  # a node that will not do for so long is replaced
+    replace_per_hour: int = 6  # more would be our own mistake
+    replace_retry_s: float = 300.0  # one that was not taken away is tried again after this
+    forget_after_s: float = 0.0  # a node lost for so long is forgotten; 0: never

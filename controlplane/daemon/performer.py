@@ -71,6 +71,7 @@ class Performer:
             effects.Judged: self._judged,
             effects.IncidentChanged: self._incident,
             effects.Probe: self._told,
+            effects.ReplaceNode: self._told,
             effects.StacksKept: self._told,  # this, too:
             effects.Alert: self._told,  # the reign puts others here
             effects.Note: self._note,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from controlplane.core.events import Elected
 from controlplane.core.model import CheckpointRecord, Generation, JobSpec, JobState, LemonRecord, NodeMarks
+from controlplane.core.replacing import GONE
 from controlplane.wire.records import pack, unpack
 from controlplane.wire.shape import WireError
 
@@ -52,7 +53,9 @@ class Records:
         if store.lemon is not None:
             gone = not store.lemon.score
             puts[keys.lemon(store.lemon.node)] = None if gone else pack(store.lemon)
-        if store.node:
+        if store.node and store.node_state == GONE:
+            puts[keys.node(store.node)] = None
+        elif store.node:
             document: dict[str, Any] = {"v": 1, "node": store.node}
             document |= {"state": store.node_state, "reason": store.node_reason}
             if store.marks is not None:

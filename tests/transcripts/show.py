@@ -135,6 +135,7 @@ SHOW: dict[type[Any], Callable[[Any], str]] = {
     fx.StacksKept: lambda e: f"step={e.step} of {len(e.ranks)} ranks: {e.summary}",
     fx.Drained: lambda e: f"{e.node}: {e.reason}",
     fx.LookAtPeers: lambda e: f"{e.node} round={e.round}: {' '.join(p.node for p in e.peers)}",
+    fx.ReplaceNode: lambda e: f"{e.node} {'gone ' if e.gone else ''}({e.reason})",
     fx.Probe: lambda e: f"{e.node} at {e.address or 'nowhere'}",
     fx.Alert: lambda e: (
         " ".join(filter(None, (e.kind, e.subject, "resolved" if e.resolved else e.severity)))
