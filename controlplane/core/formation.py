@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from controlplane.core import replicas
 from controlplane.core.model import ON_NAN, JobSpec, Placement
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def impossible(spec: JobSpec) -> str:
         ),
         (spec.full_every < 1, f"--full-every {spec.full_every} is not possible: give 1 or more"),
     )
-    return next((reason for wrong, reason in checks if wrong), "")
+    return next((reason for wrong, reason in checks if wrong), "") or replicas.impossible(spec)
 
 
 def usable(spec: JobSpec, nodes: int) -> int:

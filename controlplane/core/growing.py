@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core import devices, formation, placing, reach, resizing
+from controlplane.core import devices, formation, placing, reach, replicas, resizing
 from controlplane.core.formation import Spot
 from controlplane.core.model import Strategy
 
@@ -78,7 +78,9 @@ def _without(m: Machine, job: Job, going: set[str], reason: str, *, must: bool) 
     if not must:
         return None
     rest = {name: kept[name] for name in left}
-    return _made(m, Strategy.SHRINK, f"{reason}; the job goes on with {len(left)} nodes", rest)
+    layout = replicas.told(job.spec, len(left))
+    words = f"{len(left)} nodes" + (f" ({layout})" if layout else "")
+    return _made(m, Strategy.SHRINK, f"{reason}; the job goes on with {words}", rest)
 
 
 def _tell(m: Machine, job: Job, going: set[str], why: str) -> None:
@@ -130,8 +132,9 @@ def _grow(m: Machine, job: Job) -> Resize | None:
         return None
     if reach.torn(job, size) and not job.spec.storage:
         return None
-    joining = standing[: size - len(rows)]
-    for room in joining:
-        rows[room.node] = formation.spread(room.node, room.free, job.spec.nproc_per_node)
-    names = ", ".join(room.node for room in joining)
-    return _made(m, Strategy.GROW, f"{names} joined: the job grows to {size} nodes", rows)
+    joining = {room.node: room for room in standing[: size - len(rows)]}
+    for name in replicas.arrange(list(joining), job.spec.replica_nodes, placing.domains(m, joining)):
+        rows[name] = formation.spread(name, joining[name].free, job.spec.nproc_per_node)
+    layout = replicas.told(job.spec, size)
+    words = f"{size} nodes" + (f" ({layout})" if layout else "")
+    return _made(m, Strategy.GROW, f"{', '.join(joining)} joined: the job grows to {words}", rows)

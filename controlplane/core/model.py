@@ -64,6 +64,14 @@ class JobSpec:
     replica_nodes: int = 1  # nodes that hold one replica of the model: they stand or fall together
     on_nan: str = "rollback"  # a loss that is NaN or Inf: go back to an older state, "stop", or "ignore"
     nan_skip_window: int = 0  # batches that are left out after such a roll back, the faulty one the last
+    tensor_parallel: int = 1  # ranks that share each layer; with the next two: the ranks of one replica
+    pipeline_parallel: int = 1  # stages of layers
+    context_parallel: int = 1  # parts of the sequence
+
+    @property
+    def replica_ranks(self) -> int:
+        """How many ranks hold one replica of the model, by the layout; 1: it says nothing of replicas."""
+        return self.tensor_parallel * self.pipeline_parallel * self.context_parallel
 
 
 @dataclass(frozen=True, slots=True)

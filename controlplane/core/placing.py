@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core import adopting, devices, ending, formation, incidents, launches, standing
+from controlplane.core import adopting, devices, ending, formation, incidents, launches, replicas, standing
 from controlplane.core import effects as fx
 from controlplane.core.failures import Evidence
 from controlplane.core.job import Job, Member
 from controlplane.core.model import NO_STEP, Generation, JobPhase, MemberPhase, Resume, Role, Tier
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from controlplane.core import events as ev
     from controlplane.core.machine import Machine, Node
     from controlplane.core.model import JobSpec, Placement
@@ -194,6 +196,7 @@ def gather(m: Machine, job: Job, least: int, most: int) -> list[str] | None:
 
 def launch_generation(m: Machine, job: Job, nodes: list[str], reason: str, restarts: int) -> None:
     """Seat new members on `nodes`, store the generation, and launch them once etcd holds it."""
+    nodes = replicas.arrange(nodes, job.spec.replica_nodes, domains(m, nodes))
     names = _names(m, job, nodes)
     former, job.seats = len(job.seats), list(formation.layout(job.spec, nodes, names, rooms(m, job)))
     if len(job.seats) != former:
@@ -219,6 +222,11 @@ def launch_generation(m: Machine, job: Job, nodes: list[str], reason: str, resta
     m.set_phase(job, JobPhase.STORING, f"generation {generation.number} is on its way into etcd")
     effect = fx.Store(0, 0, job=job.name, state=job.state(JobPhase.LAUNCHING, reason), generation=generation)
     m.store(f"job/{job.name}", effect, lambda: _stored(m, job, generation))
+
+
+def domains(m: Machine, nodes: Iterable[str]) -> dict[str, str]:
+    """What fails together with each of these nodes."""
+    return {name: m.nodes[name].domain or name for name in nodes}
 
 
 def _names(m: Machine, job: Job, nodes: list[str]) -> list[str]:

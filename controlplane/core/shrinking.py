@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core import effects as fx
-from controlplane.core import failures, formation, incidents, placing, reach, recovery, resizing
+from controlplane.core import failures, formation, incidents, placing, reach, recovery, replicas, resizing
 from controlplane.core.commit import newest_good
 from controlplane.core.model import JobPhase, Plan, Strategy
 
@@ -94,6 +94,8 @@ def _shrink(m: Machine, job: Job, missing: list[str]) -> None:
     job.short_since = None
     job.resize_at = m.now + m.settings.resize_every_s
     reason = recovery.SHRINK.reason.format(missing=", ".join(missing), shrinks=len(left))
+    layout = replicas.told(job.spec, len(left))
+    reason += f": {layout}" if layout else ""
     if cut:
         reason += "; its shards are cut anew from the newest checkpoint"
     m.set_phase(job, JobPhase.STOPPING, reason)

@@ -47,6 +47,9 @@ _SMALLEST = {
     "keep_every": 0,
     "replicas": 0,
     "replica_nodes": 1,
+    "tensor_parallel": 1,
+    "pipeline_parallel": 1,
+    "context_parallel": 1,
     "checkpoint_every_s": 0,
     "scrub_every_s": 0,
 }

@@ -14,7 +14,7 @@ class EnvVar(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class JobSpec(_message.Message):
-    __slots__ = ("job", "argv", "cwd", "env", "nnodes_min", "nnodes_max", "nproc_per_node", "spares_per_node", "max_restarts", "storage", "snapshot_every", "checkpoint_every", "full_every", "module", "no_python", "checkpoint_every_s", "checkpoint_auto", "keep_last", "keep_every", "codec", "mirror", "commit_when", "replicas", "scrub_every_s", "replica_nodes", "on_nan", "nan_skip_window")
+    __slots__ = ("job", "argv", "cwd", "env", "nnodes_min", "nnodes_max", "nproc_per_node", "spares_per_node", "max_restarts", "storage", "snapshot_every", "checkpoint_every", "full_every", "module", "no_python", "checkpoint_every_s", "checkpoint_auto", "keep_last", "keep_every", "codec", "mirror", "commit_when", "replicas", "scrub_every_s", "replica_nodes", "on_nan", "nan_skip_window", "tensor_parallel", "pipeline_parallel", "context_parallel")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ARGV_FIELD_NUMBER: _ClassVar[int]
     CWD_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +42,9 @@ class JobSpec(_message.Message):
     REPLICA_NODES_FIELD_NUMBER: _ClassVar[int]
     ON_NAN_FIELD_NUMBER: _ClassVar[int]
     NAN_SKIP_WINDOW_FIELD_NUMBER: _ClassVar[int]
+    TENSOR_PARALLEL_FIELD_NUMBER: _ClassVar[int]
+    PIPELINE_PARALLEL_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_PARALLEL_FIELD_NUMBER: _ClassVar[int]
     job: str
     argv: _containers.RepeatedScalarFieldContainer[str]
     cwd: str
@@ -69,7 +72,10 @@ class JobSpec(_message.Message):
     replica_nodes: int
     on_nan: str
     nan_skip_window: int
-    def __init__(self, job: _Optional[str] = ..., argv: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., nnodes_min: _Optional[int] = ..., nnodes_max: _Optional[int] = ..., nproc_per_node: _Optional[int] = ..., spares_per_node: _Optional[int] = ..., max_restarts: _Optional[int] = ..., storage: _Optional[str] = ..., snapshot_every: _Optional[int] = ..., checkpoint_every: _Optional[int] = ..., full_every: _Optional[int] = ..., module: bool = ..., no_python: bool = ..., checkpoint_every_s: _Optional[float] = ..., checkpoint_auto: bool = ..., keep_last: _Optional[int] = ..., keep_every: _Optional[int] = ..., codec: _Optional[str] = ..., mirror: _Optional[str] = ..., commit_when: _Optional[str] = ..., replicas: _Optional[int] = ..., scrub_every_s: _Optional[float] = ..., replica_nodes: _Optional[int] = ..., on_nan: _Optional[str] = ..., nan_skip_window: _Optional[int] = ...) -> None: ...
+    tensor_parallel: int
+    pipeline_parallel: int
+    context_parallel: int
+    def __init__(self, job: _Optional[str] = ..., argv: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., nnodes_min: _Optional[int] = ..., nnodes_max: _Optional[int] = ..., nproc_per_node: _Optional[int] = ..., spares_per_node: _Optional[int] = ..., max_restarts: _Optional[int] = ..., storage: _Optional[str] = ..., snapshot_every: _Optional[int] = ..., checkpoint_every: _Optional[int] = ..., full_every: _Optional[int] = ..., module: bool = ..., no_python: bool = ..., checkpoint_every_s: _Optional[float] = ..., checkpoint_auto: bool = ..., keep_last: _Optional[int] = ..., keep_every: _Optional[int] = ..., codec: _Optional[str] = ..., mirror: _Optional[str] = ..., commit_when: _Optional[str] = ..., replicas: _Optional[int] = ..., scrub_every_s: _Optional[float] = ..., replica_nodes: _Optional[int] = ..., on_nan: _Optional[str] = ..., nan_skip_window: _Optional[int] = ..., tensor_parallel: _Optional[int] = ..., pipeline_parallel: _Optional[int] = ..., context_parallel: _Optional[int] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("cause", "message", "exit_code", "signal", "step", "exception", "traceback", "age_s")
@@ -92,7 +98,7 @@ class Failure(_message.Message):
     def __init__(self, cause: _Optional[str] = ..., message: _Optional[str] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., step: _Optional[int] = ..., exception: _Optional[str] = ..., traceback: _Optional[str] = ..., age_s: _Optional[float] = ...) -> None: ...
 
 class MemberStatus(_message.Message):
-    __slots__ = ("member", "job", "phase", "elastic", "role", "generation", "rank", "step", "held_step", "pid", "store", "state_bytes", "snapshot_step", "snapshot_generation", "failure", "no_room", "shard", "snapshot_before", "former_step", "former_generation", "stalled_s", "activity")
+    __slots__ = ("member", "job", "phase", "elastic", "role", "generation", "rank", "step", "held_step", "pid", "store", "state_bytes", "snapshot_step", "snapshot_generation", "failure", "no_room", "shard", "snapshot_before", "former_step", "former_generation", "stalled_s", "activity", "held_generation")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -115,6 +121,7 @@ class MemberStatus(_message.Message):
     FORMER_GENERATION_FIELD_NUMBER: _ClassVar[int]
     STALLED_S_FIELD_NUMBER: _ClassVar[int]
     ACTIVITY_FIELD_NUMBER: _ClassVar[int]
+    HELD_GENERATION_FIELD_NUMBER: _ClassVar[int]
     member: str
     job: str
     phase: str
@@ -137,7 +144,8 @@ class MemberStatus(_message.Message):
     former_generation: int
     stalled_s: float
     activity: str
-    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., phase: _Optional[str] = ..., elastic: bool = ..., role: _Optional[str] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., held_step: _Optional[int] = ..., pid: _Optional[int] = ..., store: _Optional[str] = ..., state_bytes: _Optional[int] = ..., snapshot_step: _Optional[int] = ..., snapshot_generation: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., no_room: _Optional[str] = ..., shard: _Optional[str] = ..., snapshot_before: _Optional[int] = ..., former_step: _Optional[int] = ..., former_generation: _Optional[int] = ..., stalled_s: _Optional[float] = ..., activity: _Optional[str] = ...) -> None: ...
+    held_generation: int
+    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., phase: _Optional[str] = ..., elastic: bool = ..., role: _Optional[str] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., held_step: _Optional[int] = ..., pid: _Optional[int] = ..., store: _Optional[str] = ..., state_bytes: _Optional[int] = ..., snapshot_step: _Optional[int] = ..., snapshot_generation: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., no_room: _Optional[str] = ..., shard: _Optional[str] = ..., snapshot_before: _Optional[int] = ..., former_step: _Optional[int] = ..., former_generation: _Optional[int] = ..., stalled_s: _Optional[float] = ..., activity: _Optional[str] = ..., held_generation: _Optional[int] = ...) -> None: ...
 
 class Placement(_message.Message):
     __slots__ = ("rank", "member", "node", "local_rank")
