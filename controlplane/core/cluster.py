@@ -252,6 +252,6 @@ _DUE: dict[str, Callable[[Machine, str], None]] = {
     "lemon": quarantine.expired,
     "cut": network.look_again,
     "health": lambda m, _name: health.due(m),
+    "replace": lambda m, _name: replacing.due(m),
     "lane": lambda m, lane: m.pump(lane),
 }
-    "replace": lambda m, _name: replacing.due(m),

@@ -331,6 +331,7 @@ Event = (
     | DcsChanged
     | QuarantineReleased
     | NodeLeaving
+    | NodeReplaced
     | DrainRequested
     | CordonRequested
     | StacksCollected
@@ -341,4 +342,3 @@ Event = (
     | StoreFailed
     | Tick
 )
-    | NodeReplaced
