@@ -30,6 +30,11 @@ _BEATS_MISSED = 1.5
 """Beat intervals without a beat, and without an answer: such a rank is silent."""
 
 
+def _is_free(member: Member) -> bool:
+    """It has finished, and was told that the job is complete: what it does afterwards is its own matter."""
+    return member.complete is not None and member.status.phase is MemberPhase.FINISHED
+
+
 class Silences:
     """What becomes of the silent."""
 
@@ -39,7 +44,7 @@ class Silences:
     def begin(self, effect: Silent) -> None:
         """A member has not beaten for its timeout."""
         member = self._node.members.get(effect.member)
-        if member is None or not member.alive:
+        if member is None or not member.alive or _is_free(member):
             return
         self._node.count("silent")
         self._node.stacks.testify(member, partial(self._stood, effect.age_s, member.heard_at))
