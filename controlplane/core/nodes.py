@@ -39,8 +39,8 @@ def joined(m: Machine, event: ev.NodeJoined) -> None:
         node.up_since = m.now
     if new_launcher:
         draining.new_life(m, node)
-    node.state, node.reason = "up", ""
         replacing.new_life(m, node)
+    node.state, node.reason = "up", ""
     _back(m, node, was)
     m.emit(fx.Admit(node.name, node.incarnation, m.term))
     if was != "up" or new_launcher:
