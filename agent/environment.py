@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agent.coordinates import Coordinates
 from controlplane.core.model import NO_RANK, Role
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from controlplane.core.effects import Launch
-    from controlplane.core.model import Generation
+    from controlplane.core.model import Generation, JobSpec
 
 
 _OURS = frozenset(
@@ -89,7 +90,13 @@ def _seat(launch: Launch, node: str) -> dict[str, str]:
         "MASTER_ADDR": host.strip("[]"),
         "MASTER_PORT": port,
         "TORCHELASTIC_RESTART_COUNT": str(generation.restarts if generation else 0),
+        **_layout(spec, rank, world),
     }
+
+
+def _layout(spec: JobSpec, rank: int, world: int) -> dict[str, str]:
+    sizes = spec.tensor_parallel, spec.pipeline_parallel, spec.context_parallel
+    return Coordinates(rank, world, *sizes).variables()
 
 
 def _nodes(generation: Generation | None) -> list[str]:

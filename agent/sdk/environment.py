@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent import coordinates
+from agent.board import Board
 from agent.sdk.errors import SessionError
+from agent.sdk.ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
@@ -50,6 +54,20 @@ class Environment:
         )
 
 
+    def open_ledger(self) -> Ledger | None:
+        """Where this rank writes what it consumed, if that is wanted."""
+        return Ledger(Path(self.ledger), self.member or f"alone.{self.rank}") if self.ledger else None
+
+    def open_board(self) -> Board | None:
+        """The page on which it shows its progress. Raises SessionError when it cannot be opened."""
+        if not self.board:
+            return None
+        try:
+            return Board.open(Path(self.board), writable=True)
+        except (OSError, ValueError) as error:
+            raise SessionError(f"HOLDFAST_BOARD={self.board}: {error}") from error
+
+
 def _integer(variables: Mapping[str, str], name: str, default: int) -> int:
     text = variables.get(name, "")
     try:
@@ -75,5 +93,6 @@ def announce(formation: Formation, variables: MutableMapping[str, str] | None = 
         "TORCHELASTIC_RESTART_COUNT": formation.restarts,
     }
     target.update({name: str(value) for name, value in values.items()})
+    target.update(coordinates.read(target, formation.rank, formation.world_size).variables())
     if port:
         target.update(MASTER_ADDR=host.strip("[]"), MASTER_PORT=port)

@@ -6,13 +6,14 @@ import dataclasses
 import os
 import time
 import weakref
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from agent.board import PHASES, Board
+from agent import coordinates
+from agent.board import PHASES
 from agent.launching import traces
 from agent.sdk import ddp, elastic, groups, keeping, numbers, progress, randomness, reporting, sampling
 from agent.sdk.asking import Asking, CheckpointHandle
@@ -20,7 +21,6 @@ from agent.sdk.environment import Environment
 from agent.sdk.errors import Interrupted, SessionError
 from agent.sdk.gate import VERSION, Gate
 from agent.sdk.guard import Guard
-from agent.sdk.ledger import Ledger
 from agent.sdk.snapshot import Snapshots
 from agent.sdk.state import Tracked
 from agent.sdk.weighting import Weighting
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
+    from agent.coordinates import Coordinates
     from agent.frames import Message
     from agent.sdk.snapshot import Kept
 
@@ -83,8 +84,7 @@ class Session:
         self._ahead = sampling.Ahead()
         self._reports = reporting.Reports()
         self._device: torch.device | None = None
-        self._ledger = _ledger(environment)
-        self._board = _board(environment)
+        self._ledger, self._board = environment.open_ledger(), environment.open_board()
         traces.register(environment.board)
         self._progress = progress.Progress(self._board)
         self._numbers = numbers.Numbers(self)
@@ -113,6 +113,17 @@ class Session:
     def world_size(self) -> int:
         """How many ranks the current generation has."""
         return self._world_size
+
+    @property
+    def layout(self) -> Coordinates:
+        """Where it stands in the job's layout in the current generation, and the sizes of that."""
+        return coordinates.read(os.environ, self._rank, self._world_size)
+
+    def mesh(self) -> DeviceMesh:
+        """A device mesh of the job's layout: dimensions dp, pp, cp and tp. All ranks make it together, in
+        the elastic function, anew in each generation."""
+        sizes, names = self.layout.sizes, coordinates.AXES
+        return init_device_mesh(self.device.type, sizes, mesh_dim_names=names)
 
     @property
     def step(self) -> int:
@@ -217,10 +228,12 @@ class Session:
 
     def sample_indices(self, n: int, global_batch: int, seed: int = 0) -> torch.Tensor:
         """This rank's share of the current step's samples out of range(n): int64, shuffled anew every epoch.
-        Which samples a step has depends on the step alone, never on the world size. Raises SessionError."""
+        Which samples a step has depends on the step alone, never on the world size; the ranks of one replica
+        of the model share theirs (see `layout`). Raises SessionError."""
         sampling.check(n, global_batch)
-        places = sampling.share(global_batch, self._rank, self._world_size)
-        self._weighting.share(len(places), global_batch, self._world_size)
+        at = self.layout
+        places = sampling.share(global_batch, at.dp_rank, at.dp)
+        self._weighting.share(len(places), global_batch, at.dp)
         chosen = self._ahead.take(n, self.data_step, global_batch, places, seed)
         if self._ledger is not None:
             self._ledger.attempt(
@@ -293,7 +306,7 @@ class Session:
         step = self._completed
         self._guard.begin(keep_random=seed is None, whole=self._fresh)
         if seed is not None:
-            randomness.seed_step(seed, step, self._rank)
+            randomness.seed_step(seed, step, self._rank // self.layout.tp)
         if self._board is not None:
             self._board.step = step
             self._board.step_started_ns = time.monotonic_ns()
@@ -372,21 +385,6 @@ class Session:
         self._groups.neutralise()
         if self._gate is not None:
             self._gate.neutralise()
-
-
-def _ledger(environment: Environment) -> Ledger | None:
-    if not environment.ledger:
-        return None
-    return Ledger(Path(environment.ledger), environment.member or f"alone.{environment.rank}")
-
-
-def _board(environment: Environment) -> Board | None:
-    if not environment.board:
-        return None
-    try:
-        return Board.open(Path(environment.board), writable=True)
-    except (OSError, ValueError) as error:
-        raise SessionError(f"HOLDFAST_BOARD={environment.board}: {error}") from error
 
 
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
