@@ -129,6 +129,10 @@ class CoordinatorSettings(EtcdSettings, TlsSettings):
     )
     advertise: str = setting("", "host:port that others reach it at; empty: the listen address")
     metrics: str = setting("127.0.0.1:0", "host:port of /metrics; port 0 takes a free one, empty: none")
+    page: str = setting("127.0.0.1:0", "host:port of the status page; port 0 takes a free one, empty: none")
+    page_public: bool = setting(
+        False, "the page shows the cluster also to those who have not logged in; acting takes a login"
+    )
     log_format: str = setting("text", "of log lines: text for people, json for machines", words=LOG_FORMATS)
     journal: str = setting("", "JSON lines file of every event, effect and decision; empty: none")
     address_file: str = setting("", "file to write the bound addresses to, as JSON, once serving")
@@ -297,6 +301,8 @@ def check_coordinator(settings: CoordinatorSettings) -> None:
     check(settings)
     check_name("cluster", settings.cluster)
     check_exposed("--listen", settings.listen.rpartition(":")[0], settings)
+    if settings.page:
+        check_exposed("--page", settings.page.rpartition(":")[0], settings)
     _check_tls(settings, settings.tokens)
     _agree(contradictions.COORDINATOR, settings)
     if settings.mass_loss_ratio > 1:

@@ -53,7 +53,7 @@ class Sparing:
         return True
 
 
-class _Denied(Exception):
+class Denied(Exception):
     """Someone is turned away."""
 
     def __init__(self, code: grpc.StatusCode, counted: str, reason: str) -> None:
@@ -100,7 +100,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no ty
             return from_certificate(self._cluster, context.auth_context())
         raise Unknown("no token was shown: give --token-file, or set HOLDFAST_TOKEN")
 
-    async def deny(self, context: Any, denied: _Denied) -> None:
+    async def deny(self, context: Any, denied: Denied) -> None:
         """Count it and end the call."""
         self._denied(denied.counted, context.peer(), denied.reason)
         await context.abort(denied.code, denied.reason)
@@ -118,7 +118,7 @@ class _Door:
         """Let the caller in, or abort."""
         try:
             rule, caller = self._judge(context)
-        except _Denied as denied:
+        except Denied as denied:
             await self.guard.deny(context, denied)
             raise
         _calling.set(caller)
@@ -129,20 +129,16 @@ class _Door:
         rule, caller = await self.enter(context)
         try:
             request = handler.request_deserializer(data) if handler.request_deserializer else data
-            self._check_job(rule, caller, request)
+            permit_job(rule, caller, self.method, request)
         except DecodeError as error:
-            reason = f"{len(data)} bytes that are no request of {self._short}"
-            malformed = _Denied(grpc.StatusCode.INVALID_ARGUMENT, "malformed", reason)
+            reason = f"{len(data)} bytes that are no request of {_short(self.method)}"
+            malformed = Denied(grpc.StatusCode.INVALID_ARGUMENT, "malformed", reason)
             await self.guard.deny(context, malformed)
             raise malformed from error
-        except _Denied as denied:
+        except Denied as denied:
             await self.guard.deny(context, denied)
             raise
         return request, rule, caller
-
-    @property
-    def _short(self) -> str:
-        return self.method.rpartition("/")[2]
 
     def _judge(self, context: Any) -> tuple[Rule, Caller]:
         rule = RULES.get(self.method)
@@ -153,26 +149,35 @@ class _Door:
         try:
             caller = self.guard.who(self.metadata, context)
         except Unknown as unknown:
-            raise _Denied(grpc.StatusCode.UNAUTHENTICATED, "unauthenticated", str(unknown)) from unknown
-        if caller.role is not None and caller.role not in rule.roles:
-            wanted = " or ".join(sorted(rule.roles))
-            raise _denied(
-                f"{caller} may not {self._short}: come with the certificate or token of an {wanted}"
-            )
+            raise Denied(grpc.StatusCode.UNAUTHENTICATED, "unauthenticated", str(unknown)) from unknown
+        permit(rule, caller, self.method)
         return rule, caller
 
-    def _check_job(self, rule: Rule, caller: Caller, request: Any) -> None:
-        if rule.job is None or caller.may_touch(job := rule.job(request)):
-            return
-        asked = f"job {job!r:.80}" if job else "the whole cluster"
-        raise _denied(
-            f"{caller} may {self._short} for {', '.join(caller.jobs)} only, not for {asked}: "
-            "name a job of yours"
-        )
+
+def permit(rule: Rule, caller: Caller, method: str) -> None:
+    """Raise Denied when this is nothing for the caller's role."""
+    if caller.role is not None and caller.role not in rule.roles:
+        wanted = " or ".join(sorted(rule.roles))
+        raise _denied(f"{caller} may not {_short(method)}: come with the certificate or token of an {wanted}")
 
 
-def _denied(reason: str) -> _Denied:
-    return _Denied(grpc.StatusCode.PERMISSION_DENIED, "denied", reason)
+def permit_job(rule: Rule, caller: Caller, method: str, request: Any) -> None:
+    """Raise Denied when the request is about a job that is not the caller's."""
+    if rule.job is None or caller.may_touch(job := rule.job(request)):
+        return
+    asked = f"job {job!r:.80}" if job else "the whole cluster"
+    raise _denied(
+        f"{caller} may {_short(method)} for {', '.join(caller.jobs)} only, not for {asked}: "
+        "name a job of yours"
+    )
+
+
+def _short(method: str) -> str:
+    return method.rpartition("/")[2]
+
+
+def _denied(reason: str) -> Denied:
+    return Denied(grpc.StatusCode.PERMISSION_DENIED, "denied", reason)
 
 
 def _token(metadata: Sequence[tuple[str, Any]]) -> str | None:

@@ -158,7 +158,7 @@ def _pem(flag: str, path: str) -> bytes:
 
 def _check_pair(material: Material, cert: str, key: str) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    with _in_memory(material.cert) as chain, _in_memory(material.key) as private:
+    with in_memory(material.cert) as chain, in_memory(material.key) as private:
         try:
             context.load_cert_chain(chain, private, password=lambda: "")
         except (ssl.SSLError, ValueError) as error:
@@ -178,7 +178,7 @@ def _check_authority(data: bytes, path: str) -> None:
 
 
 @contextmanager
-def _in_memory(data: bytes) -> Iterator[str]:
+def in_memory(data: bytes) -> Iterator[str]:
     """A path under which these bytes can be read, and nothing on a disk."""
     descriptor = os.memfd_create("pem", os.MFD_CLOEXEC)
     try:

@@ -35,8 +35,16 @@ class Tokens:
 
     def who(self, token: str) -> Caller:
         """The caller with this token. Raises Unknown."""
+        return self.whose(self.digest(token))
+
+    @staticmethod
+    def digest(token: str) -> bytes:
+        """What the file keeps of a token."""
+        return hashlib.sha256(token.encode("utf-8", "replace")).digest()
+
+    def whose(self, digest: bytes) -> Caller:
+        """The caller whose token has this digest. Raises Unknown."""
         self._refresh()
-        digest = hashlib.sha256(token.encode("utf-8", "replace")).digest()
         found: Caller | None = None
         for known, whose in self._lines:
             if hmac.compare_digest(known, digest):

@@ -14,6 +14,7 @@ from controlplane.core.model import NO_STEP, MemberPhase
 if TYPE_CHECKING:
     from controlplane.core.cluster import Cluster
     from controlplane.core.job import Job, Member
+    from controlplane.core.machine import Node
     from controlplane.core.model import CheckpointRecord, Incident
 
 
@@ -74,10 +75,11 @@ class HealthRow:
 
 def jobs(cluster: Cluster, now: float) -> tuple[JobRow, ...]:
     """All jobs, by name."""
-    return tuple(_job(job) for _, job in sorted(cluster.machine.jobs.items()))
+    return tuple(job_row(job) for _, job in sorted(cluster.machine.jobs.items()))
 
 
-def _job(job: Job) -> JobRow:
+def job_row(job: Job) -> JobRow:
+    """One job."""
     good = newest_good(job.checkpoints.values())
     return JobRow(
         job=job.name,
@@ -108,25 +110,27 @@ def nodes(cluster: Cluster, now: float) -> tuple[NodeRow, ...]:
         for member in job.members.values():
             if member.alive:
                 here[member.node] = here.get(member.node, 0) + 1
-    return tuple(
-        NodeRow(
-            node=node.name,
-            state=node.state,
-            address=node.address,
-            incarnation=node.incarnation,
-            slots=node.slots,
-            members=here.get(name, 0),
-            last_heard_s=max(0.0, now - node.heard_at),
-            standing=marks.word(node) or standing.word(cluster.machine, node)[0],
-            score=quarantine.decayed(
-                node.lemon, cluster.machine.wall_s + now, cluster.settings.lemon_half_life_s
-            ),
-            reason=node.reason
-            or marks.reason(node)
-            or standing.word(cluster.machine, node)[1]
-            or "; ".join(f"{d}: {why}" for d, why in node.bad_devices.items()),
-        )
-        for name, node in sorted(cluster.machine.nodes.items())
+    rows = sorted(cluster.machine.nodes.items())
+    return tuple(node_row(cluster, now, node, here.get(name, 0)) for name, node in rows)
+
+
+def node_row(cluster: Cluster, now: float, node: Node, members: int) -> NodeRow:
+    """One node, with so many living processes."""
+    m, word = cluster.machine, standing.word(cluster.machine, node)
+    return NodeRow(
+        node=node.name,
+        state=node.state,
+        address=node.address,
+        incarnation=node.incarnation,
+        slots=node.slots,
+        members=members,
+        last_heard_s=max(0.0, now - node.heard_at),
+        standing=marks.word(node) or word[0],
+        score=quarantine.decayed(node.lemon, m.wall_s + now, cluster.settings.lemon_half_life_s),
+        reason=node.reason
+        or marks.reason(node)
+        or word[1]
+        or "; ".join(f"{d}: {why}" for d, why in node.bad_devices.items()),
     )
 
 
@@ -143,11 +147,12 @@ def ranks(cluster: Cluster, now: float) -> tuple[RankRow, ...]:
     for _, job in sorted(cluster.machine.jobs.items()):
         living = [mb for mb in job.members.values() if not job.ended and mb.phase not in GONE]
         living.sort(key=lambda mb: (mb.rank < 0, mb.rank, mb.node, mb.name))
-        rows += [_rank(member) for member in living if not member.dead]
+        rows += [rank_row(member) for member in living if not member.dead]
     return tuple(rows)
 
 
-def _rank(member: Member) -> RankRow:
+def rank_row(member: Member) -> RankRow:
+    """One member."""
     status = member.status
     return RankRow(
         job=member.job,

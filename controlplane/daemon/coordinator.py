@@ -31,10 +31,11 @@ from controlplane.daemon.incident_spans import Spans
 from controlplane.daemon.journal import Journal
 from controlplane.daemon.metrics import Metrics
 from controlplane.daemon.metrics_server import MetricsServer, watch_lag
+from controlplane.daemon.page.server import Page
 from controlplane.daemon.rpc import Front, PortTaken, Server
 from controlplane.daemon.standby import Standby
 from controlplane.logs import set_up
-from controlplane.settings import SettingsError, check_coordinator
+from controlplane.settings import SettingsError, check_coordinator, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -86,10 +87,11 @@ async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
         alerts = front.alerts = Alerts(settings.alert_webhook, settings.cluster, metrics.saw_alert)
         front.spans = _start_traces(settings, stack)
         front.address = settings.advertise or f"{_reachable(host)}:{server.port}"
+        front.page = await _start_page(settings, front, tls, tokens, stack)
         await server.start()
         await _start_health(settings, server, stack)
         listen = f"{_reachable(host)}:{server.port}"
-        _write_address(settings.address_file, listen, metrics_address, stack)
+        _write_address(settings.address_file, stack, listen=listen, metrics=metrics_address, page=front.page)
         log.info("cluster %s: listening on %s, metrics on %s", settings.cluster, listen, metrics_address)
         etcd = await stack.enter_async_context(Etcd.of(settings, private=settings.etcd_private))
         etcd.observed = metrics.saw_etcd
@@ -100,7 +102,7 @@ async def _stand(settings: CoordinatorSettings, etcd: Etcd, front: Front) -> Non
     """Wait for a usable etcd, then be candidate and leader for ever."""
     await _usable(etcd, settings)
     keys = Keyspace(settings.cluster)
-    candidate = Identity.own(front.address).to_bytes()
+    candidate = Identity.own(front.address, front.page).to_bytes()
     election = Election(etcd, keys, candidate, ttl_s=settings.lease_ttl_s)
     await Standby(etcd, election, keys, front, core_settings(settings)).run()
 
@@ -176,6 +178,32 @@ def _start_metrics(settings: CoordinatorSettings, metrics: Metrics, stack: conte
     return f"{_reachable(host)}:{server.port}"
 
 
+async def _start_page(
+    settings: CoordinatorSettings,
+    front: Front,
+    tls: TlsFiles,
+    tokens: Tokens | None,
+    stack: contextlib.AsyncExitStack,
+) -> str:
+    """Serve the status page; returns its URL, "" when not wanted."""
+    if not settings.page:
+        return ""
+    host, port = host_port("--page", settings.page)
+    try:
+        page = Page(front, (host, port), tls, tokens, public=settings.page_public)
+    except OSError as error:
+        raise PortTaken(
+            f"cannot serve the page on {settings.page}: {error.strerror}; give another --page"
+        ) from error
+    stack.push_async_callback(page.close)
+    page.start()
+    url = f"{'https' if tls.serves else 'http'}://{_reachable(host)}:{page.port}/"
+    log.info("status page: %s", url)
+    if not is_loopback(host) and not tls.serves:
+        log.warning("--page %s is plaintext, logins too: give --tls-cert and --tls-key", settings.page)
+    return url
+
+
 def _start_traces(settings: CoordinatorSettings, stack: contextlib.AsyncExitStack) -> Spans | None:
     """Send traces of incidents, when wanted; only then anything of OpenTelemetry is imported."""
     if not settings.otlp_endpoint:
@@ -218,11 +246,11 @@ def _reachable(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _write_address(path: str, listen: str, metrics: str, stack: contextlib.AsyncExitStack) -> None:
+def _write_address(path: str, stack: contextlib.AsyncExitStack, **addresses: str) -> None:
     """Tell where we are, whole or not at all; taken back at the end."""
     if not path:
         return
-    document = json.dumps({"listen": listen, "metrics": metrics, "pid": os.getpid()})
+    document = json.dumps({**addresses, "pid": os.getpid()})
     fresh = Path(f"{path}.{os.getpid()}")
     try:
         fresh.write_text(document)

@@ -19,11 +19,12 @@ class Identity:
     boot: str  # id of the machine's boot and of the process's pid namespace
     pid: int
     born: int  # start of the process, clock ticks since boot: a reused pid differs
+    page: str = ""  # URL of its status page; "": it has none
 
     @classmethod
-    def own(cls, address: str) -> Identity:
+    def own(cls, address: str, page: str = "") -> Identity:
         """Of this process."""
-        return cls(address, _boot(), os.getpid(), _born(os.getpid()))
+        return cls(address, _boot(), os.getpid(), _born(os.getpid()), page)
 
     def to_bytes(self) -> bytes:
         """As the leader key's value."""
@@ -35,9 +36,13 @@ class Identity:
         try:
             document = json.loads(value)
             return cls(
-                str(document["address"]), str(document["boot"]), int(document["pid"]), int(document["born"])
+                str(document["address"]),
+                str(document["boot"]),
+                int(document["pid"]),
+                int(document["born"]),
+                str(document.get("page", "")),
             )
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
     def is_dead(self) -> bool:

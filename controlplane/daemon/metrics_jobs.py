@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from controlplane.core.model import JobPhase
 
@@ -18,6 +19,7 @@ TIMES: dict[JobPhase, str] = {
     JobPhase.STORING: FORMING,
     JobPhase.FORMING: FORMING,
     JobPhase.PARKED: WAITING,
+    JobPhase.PAUSED: NOWHERE,
     JobPhase.FINISHED: NOWHERE,
     JobPhase.FAILED: NOWHERE,
 }
@@ -30,6 +32,44 @@ class Spent:
 
     productive_s: float = 0.0
     lost_s: dict[str, float] = field(default_factory=dict)  # by cause
+
+
+BIN_S = 60.0
+BINS_KEPT = 180
+
+
+@dataclass(slots=True)
+class Account:
+    """What was spent on a job since `since_s` (Unix time), all together and by minute."""
+
+    since_s: float
+    total: Spent = field(default_factory=Spent)
+    bins: dict[int, Spent] = field(default_factory=dict)  # by Unix time / BIN_S, the last BINS_KEPT
+
+    def add(self, wall_s: float, spent: Spent) -> None:
+        """Seconds that were spent just before `wall_s`."""
+        if not spent.productive_s and not spent.lost_s:
+            return
+        here = self.bins.setdefault(int(wall_s // BIN_S), Spent())
+        for each in (self.total, here):
+            each.productive_s += spent.productive_s
+            for cause, lost_s in spent.lost_s.items():
+                each.lost_s[cause] = each.lost_s.get(cause, 0.0) + lost_s
+        while len(self.bins) > BINS_KEPT:
+            del self.bins[min(self.bins)]
+
+    def row(self) -> dict[str, Any]:
+        """The whole of it as plain data, in s."""
+        return {"since_s": round(self.since_s, 3), **_plain(self.total)}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The minutes as plain data, oldest first."""
+        return [{"at_s": number * BIN_S, **_plain(spent)} for number, spent in sorted(self.bins.items())]
+
+
+def _plain(spent: Spent) -> dict[str, Any]:
+    lost_s = {cause: round(span_s, 2) for cause, span_s in sorted(spent.lost_s.items())}
+    return {"productive_s": round(spent.productive_s, 2), "lost_s": lost_s}
 
 
 class JobTimes:

@@ -10,7 +10,7 @@ from controlplane.core import effects, events, view
 from controlplane.core.census import census
 from controlplane.core.model import NO_STEP, JobPhase
 from controlplane.daemon.metrics import CHECKPOINT_FAILURES, NODE_STATES
-from controlplane.daemon.metrics_jobs import REDONE, SNAPSHOT, JobTimes, Pace
+from controlplane.daemon.metrics_jobs import REDONE, SNAPSHOT, Account, JobTimes, Pace
 from controlplane.logs import of_incident
 
 if TYPE_CHECKING:
@@ -35,8 +35,9 @@ _STAGES = {"persisted": ("persist", "started"), "committed": ("commit", "persist
 class _Seen:
     """What is known of one job."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, wall_s: float) -> None:
         self.times, self.pace = JobTimes(now), Pace()
+        self.account = Account(wall_s)
         self.ranks = 1
         self.noticed = 0  # the incident whose time until it was noticed is counted
         self.cause = ""
@@ -109,14 +110,20 @@ class Observer:
         else:
             seen.pace.stop()
         spent = seen.times.take(now)
+        seen.account.add(self._wall(), spent)
         metrics.productive_seconds_total.labels(row.job).inc(spent.productive_s)
         for cause, lost_s in spent.lost_s.items():
             metrics.lost_seconds_total.labels(row.job, cause).inc(lost_s)
 
+    def account(self, job: str) -> Account | None:
+        """Where this job's time went in this reign; None when nothing is known of it."""
+        seen = self._jobs.get(job)
+        return seen.account if seen is not None else None
+
     def _seen(self, job: str) -> _Seen:
         if job not in self._jobs:
             self._metrics.know_job(job)
-            self._jobs[job] = _Seen(self._clock())
+            self._jobs[job] = _Seen(self._clock(), self._wall())
         return self._jobs[job]
 
     def _elected(self, event: events.Elected) -> None:

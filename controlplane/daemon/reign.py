@@ -17,6 +17,7 @@ from controlplane.core.events import (
     JobSubmitted,
     QuarantineReleased,
 )
+from controlplane.daemon.changes import Changes
 from controlplane.daemon.links import Links
 from controlplane.daemon.loop import Loop, ReignOver
 from controlplane.daemon.metrics_observer import Observer
@@ -81,9 +82,10 @@ class Reign:
         self.recorder = Recorder(store, records, self.post, self.term, metrics)
         self._performer = Performer(self.links, self.recorder, metrics, self._welcome)
         self._performer.term = self.term
-        self._observer = Observer(metrics)
+        self.observer = Observer(metrics)
+        self.changes = Changes()
         self.loop = Loop(self.core, self.term, self._perform, journal, metrics)
-        self.loop.heard = self._observer.event
+        self.loop.heard = self._heard
         self.loop.held = held
         self._trouble, self._troubled = trouble, ""
         self._prober = Prober(self.post)
@@ -100,9 +102,14 @@ class Reign:
         """Have the core take this event."""
         self.loop.post(event)
 
+    def _heard(self, event: Event) -> None:
+        self.observer.event(event)
+        self.changes.event(event)
+
     def _perform(self, effect: Effect) -> None:
         self._performer.perform(effect)
-        self._observer.effect(effect)
+        self.observer.effect(effect)
+        self.changes.effect(effect)
         if self._spans is not None:
             self._spans.effect(effect)
 
@@ -204,7 +211,7 @@ class Reign:
     async def _show(self) -> None:
         """Keep the gauges that are counted from the cluster's state."""
         while True:
-            self._observer.look(self.core)
+            self.observer.look(self.core)
             self._metrics.show_health(view.health(self.core, time.monotonic()).level)
             self._metrics.journal_lines_lost.set(self._journal.lines_lost)
             await asyncio.sleep(GAUGE_INTERVAL_S)

@@ -60,13 +60,14 @@ class _Unwelcome(Exception):
 
 
 class Front:
-    """What the outside reaches. `reign` is set while this coordinator leads; `leader` names who does."""
+    """What the outside reaches. `reign` is set while this coordinator leads; `leader` names who does,
+    `leader_page` is the address of its status page, as far as they are known."""
 
     def __init__(self, cluster: str, journal: Journal, metrics: Metrics) -> None:
         self.cluster, self.journal, self.metrics = cluster, journal, metrics
         self.reign: Reign | None = None
-        self.leader = ""
-        self.address = ""
+        self.leader = self.leader_page = ""
+        self.address = self.page = ""
         self._greeting = 0
         self._telling = Sparing()
         self.alerts: Alerts | None = None

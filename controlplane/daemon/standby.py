@@ -71,6 +71,7 @@ class Standby:
                 continue
             identity = Identity.of(row.value) if row else None
             self._front.leader = identity.address if identity else ""
+            self._front.leader_page = identity.page if identity else ""
             self._metrics.saw_leader(self._front.leader)
             if row is not None and identity is not None and identity.boot:
                 await self._attend(row, identity)
@@ -152,12 +153,13 @@ class Standby:
 
     def _begin(self, reign: Reign) -> None:
         self._front.leader, self._front.reign = self._front.address, reign
+        self._front.leader_page = self._front.page
         self._metrics.leader.set(1)
         self._metrics.saw_leader(self._front.address)
         self._metrics.leader_term.set(reign.term)
 
     def _end(self, reign: Reign, reason: str) -> None:
-        self._front.leader, self._front.reign = "", None
+        self._front.leader, self._front.leader_page, self._front.reign = "", "", None
         self._metrics.leader.set(0)
         self._metrics.leader_term.set(0)
         self._metrics.forget_state()

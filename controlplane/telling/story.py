@@ -148,6 +148,8 @@ def as_json(story: Story) -> dict[str, Any]:
         "evidence": list(story.verdict.get("evidence", ())),
         "verdict": story.verdict,
         "plan": story.plan,
+        "done": done(story),
+        "spans": [[PHASES.get(name, name), span] for name, span in story.phases_s.items()],
         "phases_s": story.phases_s,
         "total_s": sum(story.phases_s.values()),
         "lost_steps": max(0, story.incident.get("lost_steps", 0)),
@@ -181,10 +183,15 @@ def _evidence(story: Story) -> str:
     return "Evidence:\n" + "\n".join(f"  {row}" for row in rows) if rows else "Evidence: none was kept."
 
 
+def done(story: Story) -> str:
+    """What was done about it, in a sentence."""
+    strategy = str(story.plan["strategy"])
+    return STRATEGIES.get(strategy, strategy.replace("_", " "))
+
+
 def _done(story: Story) -> str:
     plan = story.plan
-    what = STRATEGIES.get(plan["strategy"], plan["strategy"].replace("_", " "))
-    rows = [f"What was done: {what}."]
+    rows = [f"What was done: {done(story)}."]
     if plan["reason"]:
         rows.append(f"  Why: {headline(plan['reason'])}.")
     if plan["drop"] or plan["add"]:

@@ -1,0 +1,63 @@
+"""What a logged-in operator may do from the page: methods of the Admin service, by the rules of that service.
+
+The page is one more way to call them: the same roles, checks, words and answers as over gRPC."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from google.protobuf import json_format
+
+from controlplane.access.guard import Denied, permit, permit_job
+from controlplane.access.roles import ADMIN, RULES
+from controlplane.daemon.admin import Admin
+from controlplane.daemon.page.http import Refused
+from controlplane.wire import control_pb2 as pb
+
+if TYPE_CHECKING:
+    from controlplane.access.callers import Caller
+    from controlplane.daemon.rpc import Front
+
+ACTS: dict[str, Any] = {"drain": pb.DrainRequest, "cordon": pb.CordonRequest}
+"""What the page can ask for, and as which message."""
+
+_STATUS = {
+    grpc.StatusCode.INVALID_ARGUMENT: HTTPStatus.BAD_REQUEST,
+    grpc.StatusCode.UNAUTHENTICATED: HTTPStatus.UNAUTHORIZED,
+    grpc.StatusCode.PERMISSION_DENIED: HTTPStatus.FORBIDDEN,
+    grpc.StatusCode.NOT_FOUND: HTTPStatus.NOT_FOUND,
+    grpc.StatusCode.ABORTED: HTTPStatus.CONFLICT,
+    grpc.StatusCode.FAILED_PRECONDITION: HTTPStatus.CONFLICT,
+    grpc.StatusCode.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+
+
+class _Context:
+    """What the methods of Admin want of a call: a way out, with the reason."""
+
+    async def abort(self, code: grpc.StatusCode, details: str) -> None:
+        raise Refused(_STATUS[code], details)
+
+    def set_trailing_metadata(self, metadata: object) -> None:
+        """Nobody reads it here: the reason names the leader."""
+
+
+async def act(front: Front, caller: Caller, name: str, document: Any) -> dict[str, Any]:
+    """Do it, as this caller. Raises Refused."""
+    kind = ACTS.get(name)
+    if kind is None:
+        raise Refused(HTTPStatus.NOT_FOUND, f"there is no act {name!r:.80}; known are {', '.join(ACTS)}")
+    method = f"/{ADMIN}/{name.capitalize()}"
+    try:
+        permit(RULES[method], caller, method)
+        request = json_format.ParseDict(document, kind())
+        permit_job(RULES[method], caller, method, request)
+    except Denied as denied:
+        raise Refused(_STATUS[denied.code], denied.reason) from denied
+    except json_format.ParseError as error:
+        raise Refused(HTTPStatus.BAD_REQUEST, f"this is no request to {name}: {error}") from error
+    reply = await getattr(Admin(front), name.capitalize())(request, _Context())
+    answer: dict[str, Any] = json_format.MessageToDict(reply, preserving_proto_field_name=True)
+    return answer

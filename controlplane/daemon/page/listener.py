@@ -1,0 +1,149 @@
+"""Who may connect to the page: a port that counts its connections before it shakes hands with them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from typing import TYPE_CHECKING
+
+from controlplane.access.tls import in_memory
+from controlplane.daemon.page.http import Answer, Exchange, Refused, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from controlplane.access.tls import Material, TlsFiles
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS_MAX = 512
+"""At a time. One more is hung up on."""
+STRANGERS_MAX = 128
+"""Of them, those that have not shown who they are: with one more, the oldest is hung up on."""
+HANDSHAKE_TIMEOUT_S = 5.0
+ACCEPT_PAUSE_S = 0.2
+"""After an accept that failed (no descriptors left)."""
+BACKLOG = 128
+
+
+class Listener:
+    """One bound port. `handle` answers requests; it says by `Visit.known` that someone is no stranger."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        tls: TlsFiles,
+        handle: Callable[[Visit, Request], Awaitable[Answer]],
+        refuse: Callable[[Refused], Answer],
+    ) -> None:
+        """Bind. Raises OSError."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        self._socket.setblocking(False)
+        self.port: int = self._socket.getsockname()[1]
+        self._tls, self._handle, self._refuse = tls, handle, refuse
+        self._contexts = _Contexts(tls) if tls.serves else None
+        self.visits: dict[Visit, asyncio.Task[None]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to accept."""
+        self._task = asyncio.create_task(self._accept(), name="page")
+
+    async def close(self) -> None:
+        """Take no more, hang up on all."""
+        tasks = [task for task in (self._task, *self.visits.values()) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._socket.close()
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(self._socket)
+            except OSError as error:
+                log.warning("the page cannot take a connection: %s", error)
+                await asyncio.sleep(ACCEPT_PAUSE_S)
+                continue
+            self._admit(connection)
+
+    def _admit(self, connection: socket.socket) -> None:
+        strangers = [visit for visit in self.visits if not visit.known]
+        if len(strangers) >= STRANGERS_MAX:
+            strangers[0].leave()
+        if len(self.visits) >= CONNECTIONS_MAX + STRANGERS_MAX:
+            connection.close()  # those that were told to leave have not left yet
+            return
+        visit = Visit(connection)
+        visit.task = self.visits[visit] = asyncio.create_task(self._attend(visit))
+        visit.task.add_done_callback(lambda _: self.visits.pop(visit, None))
+
+    async def _attend(self, visit: Visit) -> None:
+        """One connection, from its handshake to its end. What goes wrong with it ends nothing else."""
+        transport = None
+        try:
+            reader, writer = await self._shake(visit)
+            transport = writer.transport
+            exchange = Exchange(reader, writer, lambda asked: self._handle(visit, asked), self._refuse)
+            await exchange.run()
+            writer.close()
+            async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+                await writer.wait_closed()
+        except (OSError, TimeoutError, ssl.SSLError, asyncio.IncompleteReadError) as error:
+            log.debug("a visitor of the page is gone: %r", error)
+        finally:
+            if transport is not None:
+                transport.abort()
+            visit.connection.close()
+
+    async def _shake(self, visit: Visit) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=64 << 10)
+        context = self._contexts.now() if self._contexts is not None else None
+        timeout = {"ssl_handshake_timeout": HANDSHAKE_TIMEOUT_S} if context is not None else {}
+        transport, protocol = await loop.connect_accepted_socket(
+            lambda: asyncio.StreamReaderProtocol(reader), visit.connection, ssl=context, **timeout
+        )
+        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+class Visit:
+    """One connection. `known` once it has shown who it is."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection, self.known = connection, False
+        self.task: asyncio.Task[None] | None = None
+
+    def leave(self) -> None:
+        """Hang up on it."""
+        if self.task is not None:
+            self.task.cancel()
+
+
+class _Contexts:
+    """The context of the certificate that the files hold now. Nobody is asked for a certificate: people
+    come with a browser and log in with a token."""
+
+    def __init__(self, tls: TlsFiles) -> None:
+        self._tls = tls
+        self._of: Material | None = None
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+
+    def now(self) -> ssl.SSLContext:
+        """For the next handshake."""
+        material = self._tls.material()
+        if material != self._of:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            with contextlib.suppress(NotImplementedError):
+                context.set_alpn_protocols(["http/1.1"])
+            with in_memory(material.cert) as chain, in_memory(material.key) as private:
+                context.load_cert_chain(chain, private, password=lambda: "")
+            self._of, self._context = material, context
+        return self._context

@@ -1,0 +1,141 @@
+"""What the page shows, as rows in tables, and every change of it, numbered. Pure.
+
+A viewer begins with the whole state and takes patches from there; one that was away names the last it had
+and gets those since, or the whole state again when they are not kept any more."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+Row = dict[str, Any]
+Tables = "dict[str, dict[str, Row | None]]"
+
+PATCHES_MAX = 600
+"""Kept for viewers that are behind."""
+PATCH_BYTES_MAX = 8 << 20
+"""And so large all together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """The rows that changed at once; None: a row is gone."""
+
+    number: int
+    tables: dict[str, dict[str, Row | None]]
+    text: bytes  # the tables as JSON
+
+
+class Picture:
+    """`epoch` tells pictures apart: a number of another picture means nothing here."""
+
+    def __init__(self, epoch: str, names: Iterable[str]) -> None:
+        self.epoch, self.number = epoch, 0
+        self.tables: dict[str, dict[str, Row]] = {name: {} for name in names}
+        self._pending: dict[str, dict[str, Row | None]] = {}
+        self._patches: deque[Patch] = deque()
+        self._bytes = 0
+        self._states: dict[tuple[str, ...], tuple[int, bytes]] = {}
+
+    @property
+    def word(self) -> str:
+        """What names this moment of this picture."""
+        return f"{self.epoch}-{self.number}"
+
+    def put(self, table: str, key: str, row: Row) -> None:
+        """This row is so now."""
+        rows = self.tables[table]
+        if rows.get(key) != row:
+            rows[key] = row
+            self._pending.setdefault(table, {})[key] = row
+
+    def drop(self, table: str, key: str) -> None:
+        """This row is gone."""
+        if self.tables[table].pop(key, None) is not None:
+            self._pending.setdefault(table, {})[key] = None
+
+    def seal(self) -> bool:
+        """Make a patch of what has changed since the last; whether anything has."""
+        if not self._pending:
+            return False
+        self.number += 1
+        patch = Patch(self.number, self._pending, encoded(self._pending))
+        self._pending = {}
+        self._patches.append(patch)
+        self._bytes += len(patch.text)
+        while len(self._patches) > PATCHES_MAX or (self._bytes > PATCH_BYTES_MAX and len(self._patches) > 1):
+            self._bytes -= len(self._patches.popleft().text)
+        return True
+
+    def since(self, word: str) -> list[Patch] | None:
+        """The patches behind this moment; None when they are not all here: the whole state has to be told."""
+        epoch, _, digits = word.rpartition("-")
+        number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 16 else -1
+        oldest = self._patches[0].number if self._patches else self.number + 1
+        if epoch != self.epoch or not oldest - 1 <= number <= self.number:
+            return None
+        return list(islice(self._patches, number - oldest + 1, None))
+
+    def state(self, jobs: tuple[str, ...] = ()) -> bytes:
+        """Everything as JSON, as far as it belongs to these jobs; (): to any. Rows that are not sealed yet
+        are in it, and come once more with the next patch."""
+        number, text = self._states.get(jobs, (-1, b""))
+        if number != self.number or self._pending:
+            text = encoded({"id": self.word, "tables": only(self.tables, jobs)})
+            if len(self._states) > 64:
+                self._states.clear()
+            self._states[jobs] = (self.number, text)
+        return text
+
+
+def encoded(value: Any) -> bytes:
+    """As JSON, on one line."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def patched(patch: Patch, jobs: tuple[str, ...]) -> bytes:
+    """A patch as JSON, as far as it belongs to these jobs; b"" when none of it does."""
+    if not jobs:
+        return patch.text
+    kept = {name: rows for name, rows in only(patch.tables, jobs).items() if rows}
+    return encoded(kept) if kept else b""
+
+
+def only(tables: Mapping[str, Mapping[str, Row | None]], jobs: tuple[str, ...]) -> dict[str, Any]:
+    """The tables with what belongs to these jobs, and to the cluster as a whole; (): everything."""
+    if not jobs:
+        return dict(tables)
+    return {name: _KEEP[name](rows, jobs) for name, rows in tables.items()}
+
+
+def _all(rows: Mapping[str, Row | None], _jobs: tuple[str, ...]) -> dict[str, Row | None]:
+    return dict(rows)
+
+
+def _keyed(rows: Mapping[str, Row | None], jobs: tuple[str, ...]) -> dict[str, Row | None]:
+    """Rows whose key is a job, or JOB/MORE."""
+    return {key: row for key, row in rows.items() if key.partition("/")[0] in jobs}
+
+
+def _nodes(rows: Mapping[str, Row | None], jobs: tuple[str, ...]) -> dict[str, Row | None]:
+    """Every node, with the ranks of these jobs."""
+    return {
+        key: row and {**row, "ranks": {job: found for job, found in row["ranks"].items() if job in jobs}}
+        for key, row in rows.items()
+    }
+
+
+_KEEP: dict[str, Callable[[Mapping[str, Row | None], tuple[str, ...]], dict[str, Row | None]]] = {
+    "cluster": _all,
+    "nodes": _nodes,
+    "jobs": _keyed,
+    "incidents": _keyed,
+    "checkpoints": _keyed,
+}
+TABLES = tuple(_KEEP)

@@ -1,0 +1,176 @@
+"""The rows of the page, made from a leader's cluster. Pure.
+
+A node's row says of its ranks what changes when something happens, and not which step each is in: a cluster
+in which all is well sends next to nothing."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from controlplane.core import view
+from controlplane.core.job import GONE
+from controlplane.core.model import NO_STEP, JobPhase, MemberPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from controlplane.core.cluster import Cluster
+    from controlplane.core.job import Job, Member
+    from controlplane.core.machine import Node
+    from controlplane.core.model import CheckpointRecord
+    from controlplane.daemon.metrics_jobs import Account
+    from controlplane.daemon.page.picture import Row
+    from controlplane.telling.story import Story
+
+PHASES = tuple(phase.value for phase in MemberPhase)
+"""A rank's phase is shown by its place here."""
+_PLACE = {phase: place for place, phase in enumerate(MemberPhase)}
+STALLED = 1
+"""Mark of a rank that its agent finds past its deadline."""
+CHECKPOINTS_SHOWN = 50
+"""Newest ones of each job."""
+REASON_MAX = 2000
+_TOLD = (
+    *("job", "incident", "outcome", "begun_s", "ended_s", "happened", "done"),
+    *("phases_s", "total_s", "lost_steps"),
+)
+
+
+def node(cluster: Cluster, now: float, found: Node) -> Row:
+    """One node and the ranks on it: by job, flat triples of rank, phase, mark."""
+    ranks = _ranks(cluster, found.name)
+    row = view.node_row(cluster, now, found, 0)
+    return {
+        "state": row.state,
+        "standing": row.standing,
+        "reason": row.reason,
+        "slots": row.slots,
+        "domain": found.domain,
+        "ranks": ranks,
+    }
+
+
+def _ranks(cluster: Cluster, name: str) -> dict[str, list[int]]:
+    ranks: dict[str, list[int]] = {}
+    for job in cluster.machine.jobs.values():
+        here = () if job.ended else job.by_node.get(name, {}).values()
+        flat: list[int] = []
+        for member in sorted(filter(lambda each: shown(job, each), here), key=_order):
+            status = member.status
+            stalled = status is not None and status.stalled_s > 0
+            flat += (member.rank, _PLACE[phase(job, member)], STALLED if stalled else 0)
+        if flat:
+            ranks[job.name] = flat
+    return ranks
+
+
+def phase(job: Job, member: Member) -> MemberPhase:
+    """As people see it: who counts as dead is dead, and a script that knows nothing of us runs once its job
+    does."""
+    if member.dead:
+        return MemberPhase.EXITED
+    silent = not job.elastic and member.rank >= 0 and member.phase is MemberPhase.STARTING
+    return MemberPhase.RUNNING if silent and job.phase is JobPhase.RUNNING else member.phase
+
+
+def _order(member: Member) -> tuple[bool, int, str]:
+    return member.rank < 0, member.rank, member.name
+
+
+def shown(job: Job, member: Member) -> bool:
+    """Whether people see it: it lives, or it is dead in a seat that nobody else has taken yet."""
+    if not member.dead and member.phase not in GONE:
+        return True
+    return 0 <= member.rank < len(job.seats) and job.seats[member.rank].member == member.name
+
+
+def ranks(job: Job, most: int) -> list[dict[str, Any]]:
+    """The ranks and spares of a job in detail."""
+    found = heapq.nsmallest(most, filter(lambda each: shown(job, each), job.members.values()), key=_order)
+    return [_detail(job, member) for member in found]
+
+
+def node_detail(cluster: Cluster, name: str) -> dict[str, Any] | None:
+    """A node, with its ranks and spares in detail; None when there is none of the name."""
+    found = cluster.machine.nodes.get(name)
+    if found is None:
+        return None
+    here = [(job, each) for job, each in cluster.machine.members_of(name) if shown(job, each)]
+    row = asdict(view.node_row(cluster, cluster.machine.now, found, len(here)))
+    del row["last_heard_s"]
+    return {**row, "domain": found.domain, "ranks": [_detail(*each) for each in here]}
+
+
+def _detail(job: Job, member: Member) -> dict[str, Any]:
+    row = asdict(view.rank_row(member)) | {"phase": phase(job, member).value}
+    status = member.status
+    row["stalled_s"] = status.stalled_s if status else 0.0
+    row["activity"] = status.activity if status else ""
+    row["failure"] = member.failure.message if member.failure else ""
+    return row
+
+
+def job(cluster: Cluster, found: Job, account: Account | None) -> Row:
+    """One job. Its arguments are left out: people put secrets there."""
+    row = asdict(view.job_row(found))
+    del row["argv"]
+    row["reason"] = row["reason"][:REASON_MAX]
+    row["storage"] = bool(found.spec.storage)
+    row["tiers"] = tiers(cluster, found)
+    row["spares"] = sum(each.rank < 0 and not each.dead and each.phase not in GONE for each in _living(found))
+    row["account"] = account.row() if account is not None else None
+    return row
+
+
+def _living(found: Job) -> Iterable[Member]:
+    """Its members beyond those in seats."""
+    return found.members.values() if len(found.members) > len(found.seats) else ()
+
+
+def tiers(cluster: Cluster, found: Job) -> list[dict[str, Any]]:
+    """Where the newest copies of a job's state are, nearest first. `step` -1: nothing there."""
+    kept = [copy for each in cluster.machine.nodes.values() for copy in each.copies if copy.job == found.name]
+    held = sum(found.released in steps for steps in found.snapshots.values())
+    good = [record for record in found.checkpoints.values() if not record.bad]
+    newest = max(good, key=lambda each: (each.step, each.generation), default=None)
+    rows: list[dict[str, Any]] = [
+        {"tier": "memory", "step": found.released, "copies": held},
+        {"tier": "peer", "step": max((copy.step for copy in kept), default=NO_STEP), "copies": len(kept)},
+        {"tier": "storage", "step": newest.step if newest else NO_STEP, "copies": len(good)},
+    ]
+    if found.spec.mirror:
+        unknown = {"step": None, "copies": None}  # which ones came there later nobody keeps
+        rows.append(rows[-1] | {"tier": "mirror"} | (unknown if found.spec.commit_when == "first" else {}))
+    return rows
+
+
+def checkpoints(found: Job) -> dict[str, Row]:
+    """The newest checkpoints of a job, by JOB/ID."""
+    newest = heapq.nlargest(
+        CHECKPOINTS_SHOWN, found.checkpoints.values(), key=lambda each: (each.step, each.generation)
+    )
+    return {f"{found.name}/{record.id}": _checkpoint(record) for record in newest}
+
+
+def _checkpoint(record: CheckpointRecord) -> Row:
+    return {
+        "job": record.job,
+        "id": record.id,
+        "step": record.step,
+        "kind": record.kind,
+        "bytes_total": record.bytes_total,
+        "bytes_written": record.bytes_written,
+        "published": record.published,
+        "bad": record.bad,
+    }
+
+
+def incident(story: Story, told: dict[str, Any]) -> Row:
+    """One incident in short; `told` is its whole story for programs."""
+    verdict, plan = story.verdict, story.plan
+    row: Row = {name: told[name] for name in _TOLD}
+    row |= {"cause": verdict.get("cause", ""), "strategy": plan.get("strategy", "")}
+    row["lines"] = len(story.lines)
+    return row

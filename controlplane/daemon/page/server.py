@@ -1,0 +1,56 @@
+"""The status page of one coordinator: a port, who may look, and the watch behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from controlplane.daemon.page.listener import Listener
+from controlplane.daemon.page.site import Site
+from controlplane.daemon.page.watch import Watch
+from controlplane.settings import is_loopback
+
+if TYPE_CHECKING:
+    from controlplane.access.tls import TlsFiles
+    from controlplane.access.tokens import Tokens
+    from controlplane.daemon.rpc import Front
+
+
+class Page:
+    """Leaders and standbys have one. `url`: where it is.
+
+    `public`: also those may look who have not logged in, although the coordinator asks its callers who
+    they are. Where it asks nobody, everybody may look. Acting takes a login in any case."""
+
+    def __init__(
+        self,
+        front: Front,
+        address: tuple[str, int],
+        tls: TlsFiles,
+        tokens: Tokens | None,
+        *,
+        public: bool = False,
+    ) -> None:
+        """Bind. Raises OSError."""
+        asks = tls.verifies or tokens is not None
+        host, port = address
+        local = is_loopback(host)
+        self._watch = Watch(front)
+        self._site = Site(front, self._watch, tokens, open=public or not asks, local=local, secure=tls.serves)
+        self._listener = Listener(host, port, tls, self._site.handle, self._site.refuse)
+        self.port = self._listener.port
+        if not tls.serves:  # cookies know no ports: two pages on one machine must not share one
+            self._site.cookie = f"holdfast-{self.port}"
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._task = asyncio.create_task(self._watch.run(), name="page-watch")
+        self._listener.start()
+
+    async def close(self) -> None:
+        """Hang up on everybody and free the port."""
+        await self._listener.close()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)

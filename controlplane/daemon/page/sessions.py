@@ -1,0 +1,122 @@
+"""Who has logged in at the page. A session is a random word in a cookie that no script can read, and a
+second word that every act must bring in a header: no other site can make a browser send that."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from controlplane.access.callers import Caller, Role, Unknown
+from controlplane.access.guard import Sparing
+from controlplane.daemon.page.http import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controlplane.access.tokens import Tokens
+    from controlplane.daemon.page.http import Request
+
+SESSION_S = 12 * 3600.0
+"""A login lasts so long at most."""
+IDLE_S = 2 * 3600.0
+"""And so long after its last use."""
+SESSIONS_MAX = 256
+"""With one more, the one that was not used for longest ends."""
+CSRF_HEADER = "x-holdfast-csrf"
+LOGINS_PER_S = 5.0
+"""Attempts that are looked at: guessing is no way in."""
+MAY_LOG_IN = (Role.OPERATOR, Role.VIEWER)
+
+
+@dataclass(slots=True)
+class Session:
+    """One login. `digest` is its token's: a token that is taken out of the file ends its sessions."""
+
+    caller: Caller
+    digest: bytes
+    csrf: str
+    begun_s: float
+    used_s: float
+
+
+class Sessions:
+    """All logins of this process; they end with it."""
+
+    def __init__(self, tokens: Tokens | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._tokens, self._clock = tokens, clock
+        self._of: dict[str, Session] = {}
+        self._attempts = Sparing(LOGINS_PER_S, clock)
+
+    def log_in(self, token: str) -> tuple[str, Session]:
+        """The cookie's word and the session of whoever has this token. Raises Refused."""
+        if self._tokens is None:
+            reason = "nobody can log in here: start the coordinator with --tokens"
+            raise Refused(HTTPStatus.FORBIDDEN, reason)
+        if not self._attempts():
+            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "too many logins at once: try again in a second")
+        digest = self._tokens.digest(token)
+        try:
+            caller = self._tokens.whose(digest)
+        except Unknown as unknown:
+            raise Refused(HTTPStatus.UNAUTHORIZED, str(unknown)) from unknown
+        if caller.role not in MAY_LOG_IN:
+            reason = f"{caller} may not see this page: log in with the token of an operator or a viewer"
+            raise Refused(HTTPStatus.FORBIDDEN, reason)
+        now = self._clock()
+        self._forget(now)
+        word = secrets.token_urlsafe(32)
+        session = self._of[word] = Session(caller, digest, secrets.token_urlsafe(24), now, now)
+        return word, session
+
+    def log_out(self, word: str) -> None:
+        """End a session."""
+        self._of.pop(word, None)
+
+    def find(self, word: str) -> Session | None:
+        """The living session of this cookie."""
+        session = self._of.get(word)
+        if session is None:
+            return None
+        now = self._clock()
+        if now - session.begun_s > SESSION_S or now - session.used_s > IDLE_S or not self._holds(session):
+            self.log_out(word)
+            return None
+        session.used_s = now
+        return session
+
+    def _holds(self, session: Session) -> bool:
+        """Whether its token is still good for the same."""
+        if self._tokens is None:
+            return False
+        try:
+            return self._tokens.whose(session.digest) == session.caller
+        except Unknown:
+            return False
+
+    def _forget(self, now: float) -> None:
+        for word in [w for w, s in self._of.items() if now - max(s.used_s, s.begun_s) > IDLE_S]:
+            self.log_out(word)
+        while len(self._of) >= SESSIONS_MAX:
+            self.log_out(min(self._of, key=lambda each: self._of[each].used_s))
+
+
+def check_own(request: Request) -> None:
+    """Raise Refused on what another site made a browser send."""
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    origin = request.headers.get("origin", "")
+    host = request.headers.get("host", "")
+    if site not in ("same-origin", "none") or (origin and origin.partition("://")[2] != host):
+        raise Refused(HTTPStatus.FORBIDDEN, "this was sent by another site: come by the page itself")
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "what is posted here is application/json")
+
+
+def check_csrf(request: Request, session: Session) -> None:
+    """Raise Refused when an act does not bring its session's second word."""
+    shown = request.headers.get(CSRF_HEADER, "")
+    if not hmac.compare_digest(shown.encode("latin-1", "replace"), session.csrf.encode()):
+        raise Refused(HTTPStatus.FORBIDDEN, f"the header {CSRF_HEADER} is missing or old: load the page anew")

@@ -1,0 +1,271 @@
+"""The page's addresses: who may ask for what, and what is said.
+
+Files and views carry nothing of the cluster and are anybody's. What is in the cluster is for those who have
+logged in, or for anybody where the coordinator asks nobody (`open`); acts are for operators who have."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from controlplane.access.callers import Caller
+from controlplane.daemon.page import rows
+from controlplane.daemon.page.acts import ACTS, act
+from controlplane.daemon.page.files import file
+from controlplane.daemon.page.http import Answer, Refused
+from controlplane.daemon.page.live import Live
+from controlplane.daemon.page.picture import encoded
+from controlplane.daemon.page.sessions import CSRF_HEADER, Sessions, check_csrf, check_own
+from controlplane.settings import is_loopback
+from controlplane.telling.story import as_json
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from controlplane.access.tokens import Tokens
+    from controlplane.daemon.page.http import Request
+    from controlplane.daemon.page.listener import Visit
+    from controlplane.daemon.page.sessions import Session
+    from controlplane.daemon.page.watch import Watch
+    from controlplane.daemon.reign import Reign
+    from controlplane.daemon.rpc import Front
+
+log = logging.getLogger(__name__)
+
+VIEWS = ("", "jobs", "nodes", "incidents", "time", "checkpoints", "login")
+"""First words of the addresses that show the page itself."""
+RANKS_SHOWN = 2000
+PACK_BYTES_MIN = 4096
+HEADERS = (
+    (
+        "Content-Security-Policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
+        "trusted-types 'none'",
+    ),
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Permissions-Policy", "camera=(), geolocation=(), microphone=()"),
+)
+"""Of every answer. No answer allows another site anything."""
+
+
+class Site:
+    """Answers requests. `open`: whoever comes may look; `local`: it listens on loopback only."""
+
+    def __init__(self, front: Front, watch: Watch, tokens: Tokens | None, **how: bool) -> None:
+        self._front, self._watch = front, watch
+        self._open, self._local, self._secure = how["open"], how["local"], how["secure"]
+        self._sessions, self._logs_in = Sessions(tokens), tokens is not None
+        self.cookie = "__Host-holdfast" if self._secure else "holdfast"
+        self._routes: dict[tuple[str, str], Callable[[Request, list[str]], Awaitable[Answer]]] = {
+            ("GET", "session"): self._session,
+            ("POST", "login"): self._login,
+            ("POST", "logout"): self._logout,
+            ("GET", "state"): self._state,
+            ("GET", "live"): self._live,
+            ("GET", "jobs"): self._job,
+            ("GET", "nodes"): self._node,
+            ("GET", "incidents"): self._incident,
+            ("POST", "act"): self._act,
+        }
+
+    async def handle(self, visit: Visit, request: Request) -> Answer:
+        """The answer to a request; it never raises."""
+        try:
+            self._check_host(request)
+            visit.known = self._find(request) is not None
+            answer = await self._answer(request)
+        except Refused as refused:
+            if refused.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+                kind = "denied" if refused.status == HTTPStatus.FORBIDDEN else "unauthenticated"
+                self._front.denied(kind, request.peer, refused.reason)
+            return self.refuse(refused)
+        except Exception:
+            log.exception("the page failed at %s %.200s", request.method, request.path)
+            return self.refuse(Refused(500, "the page failed: the coordinator's log says how"))
+        return _with(answer, HEADERS)
+
+    def refuse(self, refused: Refused) -> Answer:
+        """The answer that says why not."""
+        return _with(_json({"error": refused.reason}, refused.status), HEADERS)
+
+    def _check_host(self, request: Request) -> None:
+        """A page on loopback has the names of loopback only: no other site's name can be led to it."""
+        host = request.headers.get("host", "")
+        name = host[: host.rfind("]") + 1] if host.startswith("[") else host.partition(":")[0]
+        if self._local and not is_loopback(name):
+            reason = f"this page is at localhost, not at {name!r:.80}: come by that name"
+            raise Refused(HTTPStatus.MISDIRECTED_REQUEST, reason)
+
+    async def _answer(self, request: Request) -> Answer:
+        words = request.path.split("/")[1:]
+        if words[0] == "api" and len(words) > 1:
+            return await self._call(request, words[1], words[2:])
+        if request.method not in ("GET", "HEAD"):
+            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.method:.20} is not understood here")
+        if words[0] == "static" and len(words) == 2:
+            return file(request, words[1])
+        if words[0] in VIEWS:
+            return file(request, "index.html")
+        raise Refused(HTTPStatus.NOT_FOUND, f"there is nothing at {request.path!r:.200}")
+
+    async def _call(self, request: Request, name: str, words: list[str]) -> Answer:
+        method = "GET" if request.method == "HEAD" else request.method
+        route = self._routes.get((method, name))
+        if route is None:
+            known = [verb for verb, each in self._routes if each == name]
+            if known:
+                raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"/api/{name} is asked with {known[0]}")
+            raise Refused(HTTPStatus.NOT_FOUND, f"there is nothing at {request.path!r:.200}")
+        return await route(request, words)
+
+    # ------------------------------------------------------------ who
+
+    def _find(self, request: Request) -> Session | None:
+        return self._sessions.find(request.cookie(self.cookie))
+
+    def _may_look(self, request: Request) -> tuple[str, ...]:
+        """The jobs that this viewer may see, (): all. Raises Refused."""
+        session = self._find(request)
+        if session is not None:
+            return session.caller.jobs
+        if self._open:
+            return ()
+        mend = "log in" if self._logs_in else "start the coordinator with --tokens, or with --page-public"
+        raise Refused(HTTPStatus.UNAUTHORIZED, f"this page is for those who have logged in: {mend}")
+
+    async def _session(self, request: Request, _words: list[str]) -> Answer:
+        """Who the browser is logged in as, and what that allows."""
+        session = self._find(request)
+        caller = session.caller if session else Caller(None, "")
+        return _json({
+            "name": caller.name,
+            "role": caller.role or "",
+            "jobs": list(caller.jobs),
+            "csrf": session.csrf if session else "",
+            "header": CSRF_HEADER,
+            "open": self._open,
+            "logs_in": self._logs_in,
+            "acts": list(ACTS) if caller.role == "operator" else [],
+        })  # fmt: skip
+
+    async def _login(self, request: Request, _words: list[str]) -> Answer:
+        check_own(request)
+        token = _document(request).get("token")
+        if not isinstance(token, str) or not token:
+            raise Refused(HTTPStatus.BAD_REQUEST, 'a login brings {"token": "..."}')
+        word, session = self._sessions.log_in(token)
+        log.info("%s has logged in at the page, from %s", session.caller, request.peer)
+        return _with(_json({"name": session.caller.name}), (self._baked(word),))
+
+    async def _logout(self, request: Request, _words: list[str]) -> Answer:
+        check_own(request)
+        session = self._find(request)
+        if session is not None:
+            check_csrf(request, session)
+        self._sessions.log_out(request.cookie(self.cookie))
+        return _with(_json({}), (self._baked("", "; Max-Age=0"),))
+
+    def _baked(self, word: str, more: str = "") -> tuple[str, str]:
+        secure = "; Secure" if self._secure else ""
+        return "Set-Cookie", f"{self.cookie}={word}; Path=/; HttpOnly; SameSite=Strict{secure}{more}"
+
+    # ------------------------------------------------------------ what
+
+    async def _state(self, request: Request, _words: list[str]) -> Answer:
+        """Everything at once, for programs."""
+        jobs = self._may_look(request)
+        with self._watch.viewing():
+            text = (await self._watch.ready()).state(jobs)
+        if len(text) > PACK_BYTES_MIN and "gzip" in request.headers.get("accept-encoding", ""):
+            return _with(_said(gzip.compress(text, 1)), (("Content-Encoding", "gzip"),))
+        return _said(text)
+
+    async def _live(self, request: Request, _words: list[str]) -> Answer:
+        """Everything, and then each change, for as long as the viewer may look."""
+        jobs = self._may_look(request)
+        named = self._find(request) is not None
+        live = Live(self._watch, jobs, lambda: self._find(request) is not None or not named)
+        last = request.headers.get("last-event-id", "")[:64]
+        headers = (("Content-Type", "text/event-stream"), ("Cache-Control", "no-store"))
+        if request.method == "HEAD":
+            return Answer(HTTPStatus.OK, b"", headers)
+        return Answer(HTTPStatus.OK, b"", headers, lambda send: live.run(send, last))
+
+    async def _job(self, request: Request, words: list[str]) -> Answer:
+        """The ranks of a job, and where its time went by the minute."""
+        jobs, reign = self._may_look(request), self._leading()
+        found = reign.core.machine.jobs.get(words[0]) if len(words) == 1 else None
+        if found is None or (jobs and found.name not in jobs):
+            raise Refused(HTTPStatus.NOT_FOUND, f"there is no job {'/'.join(words)!r:.80}")
+        account = reign.observer.account(found.name)
+        minutes = account.rows() if account is not None else []
+        return _json({"job": found.name, "ranks": rows.ranks(found, RANKS_SHOWN), "minutes": minutes})
+
+    async def _node(self, request: Request, words: list[str]) -> Answer:
+        """A node and its ranks."""
+        jobs, reign = self._may_look(request), self._leading()
+        found = rows.node_detail(reign.core, words[0]) if len(words) == 1 else None
+        if found is None:
+            raise Refused(HTTPStatus.NOT_FOUND, f"there is no node {'/'.join(words)!r:.80}")
+        found["ranks"] = [each for each in found["ranks"] if not jobs or each["job"] in jobs]
+        return _json(found)
+
+    async def _incident(self, request: Request, words: list[str]) -> Answer:
+        """The whole story of an incident, as `holdfast why --json` tells it."""
+        jobs = self._may_look(request)
+        with self._watch.viewing():
+            await self._watch.ready()
+            number = int(words[1]) if len(words) == 2 and words[1].isascii() and words[1].isdigit() else -1
+            story = self._watch.stories.get((words[0], number)) if words else None
+        if story is None or (jobs and story.job not in jobs):
+            reason = f"the journal tells of no incident {'/'.join(words)!r:.80}"
+            raise Refused(HTTPStatus.NOT_FOUND, reason)
+        return _json(as_json(story))
+
+    async def _act(self, request: Request, words: list[str]) -> Answer:
+        check_own(request)
+        session = self._find(request)
+        if session is None:
+            raise Refused(HTTPStatus.UNAUTHORIZED, "this is for operators: log in first")
+        check_csrf(request, session)
+        name = words[0] if len(words) == 1 else "/".join(words)
+        answer = await act(self._front, session.caller, name, _document(request))
+        log.info("%s has asked at the page: %s %.300s", session.caller, name, request.body)
+        return _json(answer)
+
+    def _leading(self) -> Reign:
+        if self._front.reign is None:
+            who = f"the leader is {self._front.leader}" if self._front.leader else "no leader is known"
+            raise Refused(HTTPStatus.CONFLICT, f"this coordinator is a standby: {who}")
+        return self._front.reign
+
+
+def _document(request: Request) -> dict[str, Any]:
+    """The body's object. Raises Refused."""
+    try:
+        document = json.loads(request.body)
+    except (ValueError, RecursionError) as error:
+        raise Refused(HTTPStatus.BAD_REQUEST, "the body is no JSON") from error
+    if not isinstance(document, dict):
+        raise Refused(HTTPStatus.BAD_REQUEST, "the body is no JSON object")
+    return document
+
+
+def _said(text: bytes, status: int = HTTPStatus.OK) -> Answer:
+    return Answer(status, text, (("Content-Type", "application/json"), ("Cache-Control", "no-store")))
+
+
+def _json(document: dict[str, Any], status: int = HTTPStatus.OK) -> Answer:
+    return _said(encoded(document), status)
+
+
+def _with(answer: Answer, headers: tuple[tuple[str, str], ...]) -> Answer:
+    return Answer(answer.status, answer.body, (*answer.headers, *headers), answer.stream)

@@ -1,0 +1,58 @@
+// What operators may do, each after a question.
+
+import { el, say } from "./dom.js";
+import { post, state } from "./feed.js";
+
+const ACTS = {
+  node: [
+    { act: "drain", name: "Drain", ask: (node) => `Move all ranks off ${node} at a step boundary? It takes no new ranks until it is uncordoned.`,
+      body: (node, reason, force) => ({ node, reason, deadline_s: 300, force }), force: "even when that parks a job, or costs it steps" },
+    { act: "cordon", name: "Cordon", ask: (node) => `Have ${node} take no new ranks? Those it has stay.`,
+      body: (node, reason) => ({ node, reason, on: true }) },
+    { act: "cordon", name: "Uncordon", ask: (node) => `Have ${node} take ranks again?`, body: (node, reason) => ({ node, reason, on: false }) },
+  ],
+  job: [],
+  checkpoint: [],
+};
+
+/** The buttons for one thing; `draw()` shows them to whoever may press them. */
+export function acts(kind, name) {
+  const answer = el("p", { role: "status" });
+  const buttons = ACTS[kind].map((each) => [each, el("button", { type: "button", onclick: () => question(each, name, answer) }, each.name)]);
+  const element = el("div", {}, el("div", { class: "row" }, buttons.map(([, button]) => button)), answer);
+  return {
+    element,
+    draw(row) {
+      element.hidden = !row;
+      for (const [each, button] of buttons) {
+        button.hidden = !state.session?.acts.includes(each.act) || Boolean(row && each.when && !each.when(row));
+      }
+    },
+  };
+}
+
+function question(each, name, answer) {
+  const reason = el("input", { id: "reason", maxlength: 200, placeholder: "by hand" });
+  const force = el("input", { id: "force", type: "checkbox" });
+  const dialog = el("dialog", { "aria-label": each.name },
+    el("p", {}, each.ask(name)),
+    el("label", { for: "reason" }, "Reason, for the journal"), reason,
+    each.force ? el("label", { class: "tick" }, force, each.force) : "",
+    el("div", { class: "row" },
+      el("button", { type: "button", onclick: () => done(true) }, each.name),
+      el("button", { type: "button", onclick: () => done(false) }, "Leave it")));
+  async function done(go) {
+    dialog.close();
+    if (!go) return;
+    say(answer, "asking");
+    try {
+      const reply = await post(`/api/act/${each.act}`, each.body(name, reason.value, force.checked));
+      say(answer, [reply.outcome, reply.reason].filter(Boolean).join(": ") || "done");
+    } catch (error) {
+      say(answer, error.message);
+    }
+  }
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}

@@ -1,0 +1,136 @@
+// The frame: which view an address shows, what the head of the page says, and drawing once per picture.
+
+import { el, say } from "./dom.js";
+import { follow, listen, session, state, tables } from "./feed.js";
+import * as jobs from "./jobs.js";
+import * as nodes from "./nodes.js";
+import * as incidents from "./incidents.js";
+import * as time from "./time.js";
+import * as checkpoints from "./checkpoints.js";
+import * as login from "./login.js";
+
+const VIEWS = { "": jobs, jobs, nodes, incidents, time, checkpoints, login };
+const LINKS = { live: ["live", "good"], connecting: ["connecting", "soft"], broken: ["connection lost", "bad"], closed: ["log in to see", "soft"] };
+const HEALTH = { healthy: "good", degraded: "warn", critical: "bad" };
+
+const main = document.getElementById("main");
+let view = null;
+let pending = new Map();
+let everything = true;
+let drawing = false;
+
+/** Show the view that the address names. */
+function route(moved) {
+  const words = location.pathname.split("/").slice(1).map(decodeURIComponent).filter((word) => word !== "");
+  const made = (VIEWS[words[0] ?? ""] ?? missing).view(words.slice(1));
+  view?.close?.();
+  view = made;
+  main.replaceChildren(...made.elements);
+  document.title = `${made.title} · Holdfast`;
+  for (const link of document.querySelectorAll("nav a")) {
+    const here = link.getAttribute("href") === `/${words[0] ?? "jobs"}`;
+    here ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
+  }
+  if (moved) {
+    main.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }
+  draw(null);
+}
+
+const missing = { view: () => ({ title: "Nothing here", elements: [el("h1", {}, "There is nothing at this address")], draw() {} }) };
+
+/** Have the view drawn with the next picture of the screen. */
+function draw(changes) {
+  if (changes === null) everything = true;
+  else for (const [name, keys] of changes) pending.set(name, new Set([...(pending.get(name) ?? []), ...keys]));
+  if (drawing) return;
+  drawing = true;
+  requestAnimationFrame(() => {
+    drawing = false;
+    const what = everything ? null : pending;
+    pending = new Map();
+    everything = false;
+    head();
+    view?.draw(what);
+    document.documentElement.dataset.moment = state.moment;
+  });
+}
+
+function head() {
+  const cluster = tables.cluster.get("");
+  say(document.getElementById("cluster"), cluster ? cluster.cluster : "");
+  const health = document.getElementById("health");
+  health.hidden = !cluster?.health;
+  if (cluster?.health) {
+    health.className = `badge ${HEALTH[cluster.health]}`;
+    say(health, cluster.health);
+    health.title = cluster.reasons.join("\n");
+  }
+  const link = document.getElementById("link");
+  const shut = state.session && !state.session.open && !state.session.role;
+  const [words, colour] = LINKS[shut ? "closed" : state.link];
+  say(link, words);
+  link.className = `badge ${colour}`;
+  const who = document.getElementById("who");
+  say(who, state.session?.role ? `${state.session.role} ${state.session.name}` : "Log in");
+  notice(cluster);
+}
+
+function notice(cluster) {
+  const place = document.getElementById("notice");
+  const standby = cluster?.role === "standby";
+  const reasons = cluster?.health && cluster.health !== "healthy" ? cluster.reasons : [];
+  place.hidden = !standby && reasons.length === 0;
+  const page = standby && /^https?:/.test(cluster.leader_page) ? cluster.leader_page : "";
+  const text = standby
+    ? `This coordinator is a standby; ${cluster.leader ? `the leader is ${cluster.leader}.` : "no leader is known."} `
+    : reasons.join("; ");
+  if (place.firstChild?.textContent !== text) place.replaceChildren(text, page ? el("a", { href: page }, "Its page") : "");
+}
+
+/** Tell those who listen what has begun and ended. */
+function announce(changes) {
+  const fresh = changes?.get("incidents");
+  if (!fresh) return;
+  const rows = [...fresh].map((key) => tables.incidents.get(key)).filter((row) => row && row.lines <= 1 || row?.outcome !== "open");
+  if (rows.length) say(document.getElementById("news"), rows.map((row) => `${row.happened}: ${row.outcome}`).join(". "));
+}
+
+function theme() {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  localStorage.setItem("theme", root.dataset.theme);
+  draw(null);
+}
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.("a[href]");
+  if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
+  const to = new URL(link.href);
+  if (to.origin !== location.origin || to.hash || link.target) return;
+  event.preventDefault();
+  go(to.pathname);
+});
+
+/** Go to an address of ours. */
+export function go(path) {
+  history.pushState(null, "", path);
+  route(true);
+}
+
+document.getElementById("theme").addEventListener("click", theme);
+const chosen = localStorage.getItem("theme");
+if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
+addEventListener("popstate", () => route(true));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(null));
+listen(announce);
+listen(draw);
+addEventListener("go", (event) => go(event.detail));
+route(false);
+session().then((found) => {
+  if (found.open || found.role) follow();
+  else if (location.pathname !== "/login") go("/login");
+  draw(null);
+}, () => { state.link = "broken"; draw(null); follow(); });

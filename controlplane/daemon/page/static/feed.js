@@ -1,0 +1,115 @@
+// What the coordinator tells: tables of rows, kept true by server-sent events.
+
+const SILENT_MS = 15000;
+
+/** The tables as they are now, each a map from key to row. */
+export const tables = { cluster: new Map(), nodes: new Map(), jobs: new Map(), incidents: new Map(), checkpoints: new Map() };
+export const state = { link: "connecting", moment: "", session: null };
+
+const listeners = new Set();
+let source = null;
+let heard = 0;
+let pause = 500;
+
+/** Have `hear(changes)` called after each change: a map from table to keys, null for everything. Returns how to stop. */
+export function listen(hear) {
+  listeners.add(hear);
+  return () => listeners.delete(hear);
+}
+
+function tell(changes) {
+  for (const hear of [...listeners]) hear(changes);
+}
+
+function link(word) {
+  if (state.link !== word) {
+    state.link = word;
+    tell(new Map());
+  }
+}
+
+function whole(event) {
+  const document = JSON.parse(event.data);
+  for (const [name, table] of Object.entries(tables)) {
+    table.clear();
+    for (const [key, row] of Object.entries(document.tables[name] ?? {})) table.set(key, row);
+  }
+  took(event, null);
+}
+
+function patch(event) {
+  const changes = new Map();
+  for (const [name, rows] of Object.entries(JSON.parse(event.data))) {
+    for (const [key, row] of Object.entries(rows)) row === null ? tables[name].delete(key) : tables[name].set(key, row);
+    changes.set(name, new Set(Object.keys(rows)));
+  }
+  took(event, changes);
+}
+
+function took(event, changes) {
+  heard = performance.now();
+  pause = 500;
+  state.moment = event.lastEventId;
+  state.link = "live";
+  tell(changes);
+}
+
+/** Who is logged in, asked anew. */
+export async function session() {
+  state.session = await ask("/api/session");
+  return state.session;
+}
+
+/** Begin to follow, or begin anew. */
+export function follow() {
+  source?.close();
+  heard = performance.now();
+  source = new EventSource("/api/live");
+  source.addEventListener("state", whole);
+  source.addEventListener("patch", patch);
+  source.addEventListener("beat", () => { heard = performance.now(); link("live"); });
+  source.addEventListener("error", () => {
+    link("broken");
+    if (source.readyState === EventSource.CLOSED) again();
+  });
+}
+
+/** Follow no more, and forget what was told. */
+export function forget() {
+  source?.close();
+  source = null;
+  for (const table of Object.values(tables)) table.clear();
+  tell(null);
+}
+
+async function again() {
+  const mine = source;
+  await new Promise((resolve) => { setTimeout(resolve, pause); });
+  pause = Math.min(pause * 2, 8000);
+  if (mine === source && mine !== null) follow();
+}
+
+setInterval(() => {
+  if (source !== null && performance.now() - heard > SILENT_MS) {
+    link("broken");
+    follow();
+  }
+}, 2000);
+
+/** The document at an address of ours. Throws an Error that says why not. */
+export async function ask(path) {
+  return answered(await fetch(path, { credentials: "same-origin" }));
+}
+
+/** Post a document. Throws an Error that says why not. */
+export async function post(path, document) {
+  const headers = { "Content-Type": "application/json" };
+  if (state.session?.csrf) headers[state.session.header] = state.session.csrf;
+  return answered(await fetch(path, { method: "POST", credentials: "same-origin", headers, body: JSON.stringify(document) }));
+}
+
+async function answered(reply) {
+  const document = await reply.json().catch(() => ({ error: `the coordinator answered ${reply.status}` }));
+  if (!reply.ok) throw new Error(document.error);
+  return document;
+}

@@ -1,0 +1,131 @@
+// Incidents: the timeline of all, and the story of one, as `holdfast why` tells it.
+
+import { bar, el, keyed, say } from "./dom.js";
+import { ask, tables } from "./feed.js";
+import { moment, plain, span } from "./words.js";
+
+const PHASES = ["detect", "decide", "fence", "reform", "restore", "first_step"];
+const SHOWN = 100;
+
+/** The view at /incidents, /incidents/JOB and /incidents/JOB/NUMBER. */
+export function view(words) {
+  return words.length > 1 ? one(words[0], words[1]) : all(words[0] ?? "");
+}
+
+/** A phase's colour: the same everywhere. */
+export function colour(phase) {
+  return `s${(PHASES.indexOf(phase) + 8) % 8}`;
+}
+
+/** The timeline of the incidents that `wanted(row)` says, newest first. */
+export function list(wanted, most = SHOWN) {
+  const line = el("ol", { class: "timeline" });
+  const none = el("p", { class: "soft" }, "None is known.");
+  const more = el("button", { type: "button", onclick: () => { most += SHOWN; draw(); } });
+  function draw() {
+    const rows = [...tables.incidents.values()].filter(wanted).sort((a, b) => b.begun_s - a.begun_s || b.incident - a.incident);
+    none.hidden = rows.length > 0;
+    more.hidden = rows.length <= most;
+    say(more, `Show more of ${rows.length}`);
+    keyed(line, rows.slice(0, most), (row) => `${row.job}/${row.incident}`, make, update);
+  }
+  return { element: el("div", {}, none, line, more), draw };
+}
+
+function make(row) {
+  const parts = bar();
+  const link = el("a", { href: `/incidents/${encodeURIComponent(row.job)}/${row.incident}` });
+  const element = el("li", { class: "fresh" }, el("p", {}, link, " ", el("span", { class: "soft" })), el("p"), parts);
+  element.show = (now) => {
+    element.classList.remove("open", "recovered", "failed", "superseded");
+    element.classList.add(now.outcome);
+    say(link, `${now.happened}`);
+    say(element.querySelector("span"), `${moment(now.begun_s)} · ${now.job}/${now.incident}`);
+    say(element.children[1], cost(now));
+    parts.show(pieces(now.phases_s), phrase(now.phases_s) || "no phase is over yet");
+    parts.hidden = !Object.keys(now.phases_s).length;
+  };
+  return element;
+}
+
+function update(element, row) {
+  const seen = JSON.stringify(row);
+  if (element.seen !== seen) element.show(row);
+  element.seen = seen;
+}
+
+function cost(row) {
+  const lost = row.lost_steps === 1 ? "1 step done again" : row.lost_steps ? `${row.lost_steps} steps done again` : "no step lost";
+  const ending = row.outcome === "open" ? "it goes on" : row.outcome;
+  return Object.keys(row.phases_s).length ? `${row.done}: ${ending}, ${span(row.total_s)}, ${lost}` : `${row.done}: ${ending}`;
+}
+
+function pieces(phases) {
+  return Object.entries(phases).map(([name, value]) => ({ name: plain(name), value, colour: colour(name) }));
+}
+
+function phrase(phases) {
+  return Object.entries(phases).map(([name, value]) => `${plain(name)} ${span(value)}`).join(", ");
+}
+
+function legend() {
+  return el("ul", { class: "legend" }, PHASES.map((name) => el("li", {}, el("i", { class: colour(name) }), plain(name))));
+}
+
+function all(job) {
+  const rows = list((row) => !job || row.job === job);
+  return {
+    title: "Incidents",
+    elements: [el("h1", {}, job ? `Incidents of ${job}` : "Incidents"), legend(), rows.element],
+    draw: rows.draw,
+  };
+}
+
+function one(job, number) {
+  const body = el("div", {}, el("p", { class: "soft" }, "loading"));
+  const key = `${job}/${number}`;
+  let seen = null;
+
+  async function load() {
+    try {
+      tell(body, await ask(`/api/incidents/${encodeURIComponent(job)}/${encodeURIComponent(number)}`));
+    } catch (error) {
+      body.replaceChildren(el("p", { class: "notice" }, error.message));
+    }
+  }
+
+  return {
+    title: `Incident ${key}`,
+    elements: [el("h1", {}, `Incident ${number} of `, el("a", { href: `/jobs/${encodeURIComponent(job)}` }, job)), body],
+    draw() {
+      const now = JSON.stringify(tables.incidents.get(key) ?? null);
+      if (now !== seen) load();
+      seen = now;
+    },
+  };
+}
+
+function tell(body, story) {
+  const parts = bar();
+  parts.show(pieces(story.phases_s), phrase(story.phases_s));
+  const ended = story.outcome === "open" ? "it goes on" : story.outcome;
+  const lost = story.lost_steps ? `${story.lost_steps} steps were done again` : "no step was lost";
+  const names = Object.keys(story.phases_s);
+  body.replaceChildren(
+    el("p", {}, `${moment(story.begun_s)}: ${ended}`),
+    el("h2", {}, "What happened"), el("p", {}, `${story.happened}.`),
+    el("h2", {}, "Evidence"),
+    ...(story.evidence.length ? story.evidence.map((text) => el("pre", {}, text)) : [el("p", {}, "None was kept.")]),
+    el("h2", {}, "What was done"), el("p", {}, `${story.done}.`),
+    story.plan.reason ? el("p", {}, `Why: ${story.plan.reason}`) : "",
+    el("p", {}, `Left: ${story.plan.drop.join(", ") || "nobody"}; came: ${story.plan.add.join(", ") || "nobody"}.`),
+    story.restored ? el("p", {}, `State from: ${story.restored}.`) : "",
+    el("h2", {}, "What it cost"),
+    el("p", {}, names.length ? `${span(story.total_s)}, ${lost}.` : "Not known yet."), parts,
+    el("ul", { class: "legend" }, story.spans.map(([words, seconds], index) =>
+      el("li", {}, el("i", { class: colour(names[index]) }), `${span(seconds)} ${words}`))),
+    story.timeline.length ? el("h2", {}, "In between") : "",
+    el("ol", { class: "between" }, story.timeline.map((line) =>
+      el("li", {}, el("span", { class: "soft" }, `${moment(line.wall_s, true)} `), line.text))),
+  );
+}

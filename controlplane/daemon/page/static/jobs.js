@@ -1,0 +1,101 @@
+// Jobs: all of them, and one with its ranks.
+
+import { acts } from "./acts.js";
+import { column, el, facts, linked, say, table } from "./dom.js";
+import { ask, tables } from "./feed.js";
+import { list as incidentList } from "./incidents.js";
+import { account } from "./time.js";
+import { count, plain, span } from "./words.js";
+import { tierText } from "./checkpoints.js";
+
+const EVERY_MS = 2000;
+
+/** The view at /jobs and /jobs/NAME. */
+export function view(words) {
+  return words.length ? one(words[0]) : all();
+}
+
+function all() {
+  const rows = table("Jobs", [
+    linked("Job", (row) => `/jobs/${encodeURIComponent(row.job)}`, (row) => row.job),
+    column("Phase", (row) => row.phase),
+    column("Step", (row) => count(row.step), true),
+    column("Ranks", (row) => count(row.world_size), true),
+    column("Spares", (row) => count(row.spares), true),
+    column("Incidents", (row) => count(row.incidents), true),
+    column("Goodput", (row) => account(row).goodput, true),
+    column("Checkpoint", (row) => row.last_checkpoint || "–"),
+    column("Reason", (row) => row.reason.split("\n")[0] || "–"),
+  ], (row) => row.job);
+  const none = el("p", { class: "soft" }, "There is no job.");
+  const recent = incidentList(() => true, 8);
+  return {
+    title: "Jobs",
+    elements: [el("h1", {}, "Jobs"), none, rows, el("h2", {}, "Newest incidents"), recent.element],
+    draw() {
+      none.hidden = tables.jobs.size > 0;
+      rows.hidden = tables.jobs.size === 0;
+      rows.show([...tables.jobs.values()].sort((a, b) => a.job.localeCompare(b.job)));
+      recent.draw();
+    },
+  };
+}
+
+function one(name) {
+  const told = facts();
+  const trouble = el("p", { class: "notice", hidden: true });
+  const more = el("p", { class: "soft" });
+  const ranks = table(`Ranks of ${name}`, [
+    column("Rank", (row) => (row.rank < 0 ? "spare" : String(row.rank)), true),
+    column("Phase", (row) => (row.stalled_s > 0 ? `${row.phase}, no progress for ${span(row.stalled_s)}` : row.phase)),
+    column("Step", (row) => count(row.step), true),
+    linked("Node", (row) => `/nodes/${encodeURIComponent(row.node)}`, (row) => row.node),
+    column("Process", (row) => String(row.pid || "–"), true),
+    column("Doing", (row) => row.failure || plain(row.activity) || "–"),
+  ], (row) => row.member);
+  const mine = incidentList((row) => row.job === name, 20);
+  const buttons = acts("job", name);
+  const timer = setInterval(load, EVERY_MS);
+  let closed = false;
+
+  async function load() {
+    try {
+      const found = await ask(`/api/jobs/${encodeURIComponent(name)}`);
+      if (closed) return;
+      ranks.show(found.ranks);
+      const left = (tables.jobs.get(name)?.world_size ?? 0) + (tables.jobs.get(name)?.spares ?? 0) - found.ranks.length;
+      say(more, left > 0 ? `${found.ranks.length} are shown, ${left} more are not.` : "");
+    } catch (error) {
+      say(more, error.message);
+    }
+  }
+
+  load();
+  return {
+    title: name,
+    elements: [
+      el("h1", {}, name), trouble, told, buttons.element,
+      el("p", {}, el("a", { href: `/time/${encodeURIComponent(name)}` }, "Where its time went"), " · ",
+        el("a", { href: `/checkpoints/${encodeURIComponent(name)}` }, "Its checkpoints")),
+      el("h2", {}, "Incidents"), mine.element, el("h2", {}, "Ranks"), more, ranks,
+    ],
+    draw(changes) {
+      const row = tables.jobs.get(name);
+      trouble.hidden = Boolean(row);
+      say(trouble, `There is no job ${name}.`);
+      buttons.draw(row);
+      mine.draw();
+      if (!row) return;
+      if (changes?.has("incidents")) load();
+      told.show([
+        ["Phase", row.phase], ["Step", count(row.step)], ["Ranks", `${row.world_size}, and ${row.spares} spares`],
+        ["Generation", `${row.generation}, ${row.restarts} failures survived`], ["Incidents", row.incidents],
+        ["Goodput", account(row).goodput], ["State kept", tierText(row)], ["Reason", row.reason || "–"],
+      ]);
+    },
+    close() {
+      closed = true;
+      clearInterval(timer);
+    },
+  };
+}

@@ -1,0 +1,125 @@
+// Goodput, and where the lost time went.
+
+import { bar, el, facts, keyed, say, svg } from "./dom.js";
+import { ask, tables } from "./feed.js";
+import { moment, percent, plain, span } from "./words.js";
+
+const EVERY_MS = 5000;
+const colours = new Map();
+
+/** The view at /time and /time/JOB. */
+export function view(words) {
+  return words.length ? one(words[0]) : all();
+}
+
+/** What a job's row says of its time. */
+export function account(row) {
+  const told = row.account;
+  const lost = Object.entries(told?.lost_s ?? {}).sort((a, b) => b[1] - a[1]);
+  const whole = (told?.productive_s ?? 0) + lost.reduce((sum, [, value]) => sum + value, 0);
+  const share = whole > 0 ? told.productive_s / whole : null;
+  return { goodput: share === null ? "–" : percent(share), productive: told?.productive_s ?? 0, lost, whole, since: told?.since_s };
+}
+
+function shade(cause) {
+  if (!colours.has(cause)) colours.set(cause, `s${(colours.size % 7) + 1}`);
+  return colours.get(cause);
+}
+
+function parts(found) {
+  return [{ name: "training", value: found.productive, colour: "s0" },
+    ...found.lost.map(([cause, value]) => ({ name: plain(cause), value, colour: shade(cause) }))];
+}
+
+function label(found) {
+  return `training ${span(found.productive)}` + found.lost.map(([cause, value]) => `, ${plain(cause)} ${span(value)}`).join("");
+}
+
+function card(row) {
+  const big = el("p", { class: "big" });
+  const strip = bar();
+  const causes = el("ul", { class: "legend" });
+  const since = el("p", { class: "soft" });
+  const element = el("li", { class: "card" },
+    el("h2", {}, el("a", { href: `/time/${encodeURIComponent(row.job)}` }, row.job)), big, strip, causes, since);
+  element.show = (now) => {
+    const found = account(now);
+    say(big, found.goodput);
+    strip.show(parts(found), label(found));
+    keyed(causes, parts(found).filter((part) => part.value > 0), (part) => part.name,
+      (part) => el("li", {}, el("i", { class: part.colour }), el("span")),
+      (item, part) => say(item.lastChild, `${part.name} ${span(part.value)}`));
+    say(since, found.since ? `of ${span(found.whole)} since ${moment(found.since)}` : "");
+  };
+  return element;
+}
+
+function all() {
+  const cards = el("ul", { class: "cards" });
+  return {
+    title: "Time",
+    elements: [
+      el("h1", {}, "Where the time went"),
+      el("p", { class: "soft" }, "Goodput is the part of a job's time in which it trained and nothing of it was lost later, "
+        + "since this coordinator leads. Prometheus keeps it for longer."),
+      cards,
+    ],
+    draw() {
+      keyed(cards, [...tables.jobs.values()], (row) => row.job, card, (element, row) => element.show(row));
+    },
+  };
+}
+
+function one(name) {
+  const cards = el("ul", { class: "cards" });
+  const chart = svg("svg", { class: "minutes", preserveAspectRatio: "none", role: "img" });
+  const ends = el("p", { class: "soft" });
+  const told = facts();
+  let closed = false;
+  async function load() {
+    try {
+      const found = await ask(`/api/jobs/${encodeURIComponent(name)}`);
+      if (!closed) minutes(chart, ends, found.minutes);
+    } catch (error) {
+      say(ends, error.message);
+    }
+  }
+  load();
+  const timer = setInterval(load, EVERY_MS);
+  return {
+    title: `Time of ${name}`,
+    elements: [el("h1", {}, `Where the time of ${name} went`), cards, el("h2", {}, "By the minute"), chart, ends,
+      el("h2", {}, "By cause"), told],
+    draw() {
+      const row = tables.jobs.get(name);
+      if (!row) return;
+      keyed(cards, [row], () => name, card, (element, now) => element.show(now));
+      const found = account(row);
+      told.show([["training", `${span(found.productive)}, ${found.goodput}`],
+        ...found.lost.map(([cause, value]) => [plain(cause), `${span(value)}, ${percent(value / (found.whole || 1))}`])]);
+    },
+    close() {
+      closed = true;
+      clearInterval(timer);
+    },
+  };
+}
+
+/** One column per minute: how much of it was training, from below, and what the rest was lost to. */
+function minutes(chart, ends, rows) {
+  const first = rows.length ? rows[0].at_s : 0;
+  const number = rows.length ? Math.round((rows.at(-1).at_s - first) / 60) + 1 : 1;
+  chart.setAttribute("viewBox", `0 0 ${Math.max(number, 30)} 60`);
+  chart.setAttribute("aria-label", `Training and lost time in ${number} minutes`);
+  chart.replaceChildren(...rows.flatMap((row) => {
+    let top = 60;
+    const stack = [["training", row.productive_s, "s0"], ...Object.entries(row.lost_s).map(([cause, value]) => [cause, value, shade(cause)])];
+    return stack.filter(([, value]) => value > 0).map(([cause, value, kind]) => {
+      top -= value;
+      const column = svg("rect", { x: (row.at_s - first) / 60, y: Math.max(0, top), width: 0.9, height: Math.min(60, value), class: kind });
+      column.append(svg("title", {}, `${moment(row.at_s)} ${plain(cause)} ${span(value)}`));
+      return column;
+    });
+  }));
+  say(ends, rows.length ? `${moment(first)} to ${moment(rows.at(-1).at_s + 60)}` : "nothing is known yet");
+}

@@ -1,0 +1,47 @@
+// Numbers and moments for people.
+
+/** A time span: 320 ms, 4.2 s, 3 min 12 s, 2 h 5 min. */
+export function span(seconds) {
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 60) return `${seconds.toFixed(1)} s`;
+  const minutes = Math.floor(Math.round(seconds) / 60);
+  if (minutes < 60) return `${minutes} min ${Math.round(seconds) % 60} s`;
+  if (minutes < 48 * 60) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  return `${Math.floor(minutes / 1440)} d ${Math.floor((minutes % 1440) / 60)} h`;
+}
+
+/** A number of bytes in powers of 1,024. */
+export function size(bytes) {
+  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
+    if (bytes < 1024) return unit === "B" ? `${bytes} B` : `${bytes.toFixed(1)} ${unit}`;
+    bytes /= 1024;
+  }
+  return `${bytes.toFixed(1)} TiB`;
+}
+
+/** A moment (Unix time, s) in the reader's own time. */
+export function moment(seconds, exact = false) {
+  const at = new Date(seconds * 1000);
+  const date = `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}`;
+  const clock = `${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
+  return exact ? `${clock}.${String(at.getMilliseconds()).padStart(3, "0")}` : `${date} ${clock}`;
+}
+
+/** A share as per cent. */
+export function percent(share) {
+  return `${(100 * share).toFixed(share > 0.9995 || share < 0.0995 ? 2 : 1)} %`;
+}
+
+/** A count, or a dash when there is none. */
+export function count(number) {
+  return number === null || number === undefined || number < 0 ? "–" : number.toLocaleString("en");
+}
+
+/** A word of ours with blanks. */
+export function plain(word) {
+  return word.replaceAll("_", " ");
+}
+
+function pad(number) {
+  return String(number).padStart(2, "0");
+}

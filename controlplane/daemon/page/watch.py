@@ -1,0 +1,238 @@
+"""Keeps the picture true while somebody looks at it: what has just changed at once, all the rest in turn,
+a little at a time, so that ten thousand nodes hold up nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import secrets
+import time
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from controlplane.core import view
+from controlplane.daemon.page import rows
+from controlplane.daemon.page.picture import TABLES, Picture
+from controlplane.telling.story import Teller, as_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from controlplane.daemon.journal import Line
+    from controlplane.daemon.page.picture import Row
+    from controlplane.daemon.reign import Reign
+    from controlplane.daemon.rpc import Front
+    from controlplane.telling.story import Story
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.1
+"""Between two looks when nothing happens."""
+GAP_S = 0.02
+"""Between two looks when much does."""
+LOOK_S = 0.004
+"""For one look at nodes: what is left is looked at in the next."""
+JOBS_EVERY_S = 0.5
+LOOK_SHARE = 50.0
+"""For each second that a look at the jobs takes there are so many without."""
+LINES_MAX = 400
+"""Of the journal, in one look."""
+STORIES_MAX = 400
+FAILED_PAUSE_S = 1.0
+LINGER_S = 5.0
+"""After the last viewer: a page that is loaded anew finds the same picture."""
+
+
+class Watch:
+    """One per process; `news` is set, and made anew, with every change."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+        self._reign: Reign | None = None
+        self._viewers = 0
+        self._wanted, self.news = asyncio.Event(), asyncio.Event()
+        self._first: asyncio.Event = asyncio.Event()
+        self._begin(None)
+
+    @contextlib.contextmanager
+    def viewing(self) -> Iterator[None]:
+        """While somebody looks."""
+        self._viewers += 1
+        self._wanted.set()
+        try:
+            yield
+        finally:
+            self._viewers -= 1
+
+    async def ready(self) -> Picture:
+        """The picture, once it is whole. Only within `viewing`."""
+        await self._first.wait()
+        return self.picture
+
+    @property
+    def stories(self) -> dict[tuple[str, int], Story]:
+        """The incidents that are known, by job and number."""
+        return self._teller.found
+
+    async def run(self) -> None:
+        """Look for as long as somebody does, again and again, for ever."""
+        self._begin(self._front.reign)
+        while True:
+            await self._wanted.wait()
+            try:
+                await self._show()
+            except Exception:
+                log.exception("the page's picture could not be brought up to date: it is made anew")
+                self._begin(self._front.reign)
+                await asyncio.sleep(FAILED_PAUSE_S)
+            self._wanted.clear()
+            self._first.clear()
+            if self._reign is not None:
+                self._reign.changes.forget()
+            if self._viewers:
+                self._wanted.set()
+
+    async def _show(self) -> None:
+        left_at = time.monotonic()
+        while self._viewers or time.monotonic() < left_at + LINGER_S:
+            left_at = time.monotonic() if self._viewers else left_at
+            if self._front.reign is not self._reign:
+                self._begin(self._front.reign)
+            more = self._look()
+            if self.picture.seal():
+                self._tell()
+            await asyncio.sleep(0 if more and not self._first.is_set() else GAP_S)
+            await self._rest(more)
+
+    async def _rest(self, more: bool) -> None:
+        """Until something happens, for one tick at most."""
+        if more:
+            return
+        news = self._reign.changes.news if self._reign is not None else asyncio.Event()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TICK_S):
+                await news.wait()
+
+    def _tell(self) -> None:
+        self.news.set()
+        self.news = asyncio.Event()
+
+    def _begin(self, reign: Reign | None) -> None:
+        """Another reign, or none: another picture."""
+        if self._reign is not None:
+            self._reign.changes.forget()
+        self._reign = reign
+        self.picture = Picture(secrets.token_hex(6), TABLES)
+        self._first.clear()
+        self._teller, self._heard = Teller(), 0
+        self._lines: Iterator[Line] = iter(())
+        self._round: list[str] = []
+        self._jobs_at = self._jobs_rest = 0.0
+        self._whole = False
+        self._tell()
+
+    def _look(self) -> bool:
+        """Bring the picture up to date; whether more is waiting to be looked at."""
+        if self._reign is not None:
+            self._reign.changes.watched = True
+            self._reign.changes.news.clear()
+        self._cluster()
+        more = self._nodes(self._reign) if self._reign is not None else False
+        if self._reign is not None:
+            self._jobs(self._reign)
+        listening = self._listen()
+        if not more:
+            self._first.set()
+        return more or listening
+
+    def _cluster(self) -> None:
+        front, reign = self._front, self._reign
+        health = view.health(reign.core, time.monotonic()) if reign is not None else None
+        self.picture.put("cluster", "", {
+            "cluster": front.cluster,
+            "role": "leader" if reign is not None else "standby",
+            "term": reign.term if reign is not None else 0,
+            "leader": front.leader,
+            "leader_page": front.leader_page,
+            "address": front.address,
+            "version": version("holdfast"),
+            "health": health.level if health else "",
+            "reasons": list(health.reasons) if health else [],
+            "phases": list(rows.PHASES),
+        })  # fmt: skip
+
+    def _nodes(self, reign: Reign) -> bool:
+        """Those that something happened to, then the next ones of the round, for LOOK_S."""
+        begun, known = time.monotonic(), reign.core.machine.nodes
+        marked = reign.changes.nodes
+        while marked and time.monotonic() < begun + LOOK_S:
+            self._node(reign, next(iter(marked)), begun)
+        if not self._round:
+            for gone in [name for name in self.picture.tables["nodes"] if name not in known]:
+                self.picture.drop("nodes", gone)
+            self._round = sorted(known, reverse=True)
+        while self._round and time.monotonic() < begun + LOOK_S:
+            for name in self._round[:-33:-1]:
+                self._node(reign, name, begun)
+            del self._round[-32:]
+        self._whole = self._whole or not self._round
+        return bool(marked) or not self._whole
+
+    def _node(self, reign: Reign, name: str, now: float) -> None:
+        reign.changes.nodes.pop(name, None)
+        found = reign.core.machine.nodes.get(name)
+        if found is not None:
+            self.picture.put("nodes", name, rows.node(reign.core, now, found))
+
+    def _jobs(self, reign: Reign) -> None:
+        """All jobs now and then, and soon when something happened to one."""
+        now = time.monotonic()
+        if now < self._jobs_rest or (now < self._jobs_at and not reign.changes.jobs):
+            return
+        reign.changes.jobs.clear()
+        found = reign.core.machine.jobs
+        checkpoints: dict[str, Row] = {}
+        for name, job in found.items():
+            self.picture.put("jobs", name, rows.job(reign.core, job, reign.observer.account(name)))
+            checkpoints |= rows.checkpoints(job)
+        for key, row in checkpoints.items():
+            self.picture.put("checkpoints", key, row)
+        for table, keys in (("jobs", found), ("checkpoints", checkpoints)):
+            for gone in [key for key in self.picture.tables[table] if key not in keys]:
+                self.picture.drop(table, gone)
+        ended = time.monotonic()
+        self._jobs_at, self._jobs_rest = ended + JOBS_EVERY_S, ended + LOOK_SHARE * (ended - now)
+
+    def _listen(self) -> bool:
+        """Hear what the journal tells of incidents; whether there is more of it."""
+        changed: dict[tuple[str, int], Story] = {}
+        for _ in range(LINES_MAX):
+            line = next(self._lines, None)
+            if line is None:
+                self._lines = iter(self._front.journal.lines(self._heard))
+                line = next(self._lines, None)
+                if line is None:
+                    break
+            self._heard = line.sequence
+            story = self._hear(line)
+            if story is not None:
+                changed[story.job, story.id] = story
+        else:
+            self._put(changed)
+            return True
+        self._put(changed)
+        return False
+
+    def _hear(self, line: Line) -> Story | None:
+        return self._teller.hear(json.loads(line.text)) if line.job else None
+
+    def _put(self, changed: dict[tuple[str, int], Story]) -> None:
+        for story in changed.values():
+            self.picture.put("incidents", f"{story.job}/{story.id}", rows.incident(story, as_json(story)))
+        known = self._teller.found
+        while len(known) > STORIES_MAX:
+            job, number = next(iter(known))
+            del known[job, number]
+            self.picture.drop("incidents", f"{job}/{number}")

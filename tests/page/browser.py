@@ -1,0 +1,191 @@
+"""A real Chromium, driven over its own DevTools protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome-headless-shell")
+START_TIMEOUT_S = 30.0
+PHONE, DESK = (390, 844), (1280, 900)
+_FLAGS = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--mute-audio"),
+    *("--disable-extensions", "--no-proxy-server", "--remote-debugging-port=0", "about:blank"),
+)
+
+
+def chromium() -> str:
+    """The path of a Chromium; "" when there is none."""
+    named = os.environ.get("CHROMIUM", "")
+    found = [shutil.which(name) for name in ((named,) if named else NAMES)]
+    return next((path for path in found if path), "")
+
+
+class Tab:
+    """One tab. `complaints`: errors on the page's console, and exceptions that nobody caught."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._socket = socket
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self.complaints: list[str] = []
+        self._task = asyncio.create_task(self._listen())
+
+    async def call(self, method: str, **params: Any) -> dict[str, Any]:
+        """One command of the protocol."""
+        number = next(self._numbers)
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
+        await self._socket.send_json({"id": number, "method": method, "params": params})
+        async with asyncio.timeout(60):
+            return await answer
+
+    async def begin(self) -> None:
+        for domain in ("Page", "Runtime", "Log", "Network", "Accessibility", "Performance"):
+            await self.call(f"{domain}.enable")
+
+    async def open(self, url: str) -> None:
+        """Go there, and wait until it is loaded."""
+        await self.call("Page.navigate", url=url)
+        await self.until("document.readyState === 'complete' && location.href !== 'about:blank'")
+
+    async def run(self, script: str) -> Any:
+        """The value of an expression in the page; a promise is waited for."""
+        reply = await self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in reply, reply["exceptionDetails"]
+        return reply["result"].get("value")
+
+    async def until(self, script: str, timeout_s: float = 20.0) -> float:
+        """Wait until an expression is true in the page: for how long it was not, s."""
+        begun = time.monotonic()
+        while not await self.run(f"Boolean({script})"):
+            assert time.monotonic() < begun + timeout_s, f"waited in vain for {script}: {await self.text()}"
+            await asyncio.sleep(0.02)
+        return time.monotonic() - begun
+
+    async def text(self, selector: str = "body") -> str:
+        return str(await self.run(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''"))
+
+    async def press(self, key: str, *, shift: bool = False, text: str = "") -> None:
+        """One key, as a keyboard sends it."""
+        codes = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowRight": 39, "ArrowDown": 40, "ArrowLeft": 37}
+        codes |= {"ArrowUp": 38, "Home": 36, "End": 35, " ": 32}
+        text = {"Enter": "\r", " ": " "}.get(key, text)
+        common = {
+            "key": key,
+            "code": key,
+            "modifiers": 8 if shift else 0,
+            "windowsVirtualKeyCode": codes[key],
+        }
+        await self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **common)
+        await self.call("Input.dispatchKeyEvent", type="keyUp", **common)
+
+    async def write(self, text: str) -> None:
+        """Text into whatever has the focus."""
+        await self.call("Input.insertText", text=text)
+
+    async def sized(self, size: tuple[int, int], *, dark: bool = False) -> None:
+        """So wide and high, in light or dark."""
+        await self.call(
+            "Emulation.setDeviceMetricsOverride",
+            **{"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE},
+        )
+        features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        await self.call("Emulation.setEmulatedMedia", features=features)
+
+    async def picture(self, path: Path) -> None:
+        """A screenshot."""
+        reply = await self.call("Page.captureScreenshot", format="png")
+        _keep(path, base64.b64decode(reply["data"]))
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self._socket.close()
+
+    async def _listen(self) -> None:
+        async for message in self._socket:
+            document = json.loads(message.data)
+            answer = self._waiting.pop(document.get("id", 0), None)
+            if answer is not None and not answer.done():
+                if "error" in document:
+                    answer.set_exception(AssertionError(document["error"]))
+                else:
+                    answer.set_result(document["result"])
+            self._hear(document.get("method", ""), document.get("params", {}))
+
+    def _hear(self, method: str, params: dict[str, Any]) -> None:
+        if method == "Runtime.exceptionThrown":
+            self.complaints.append(json.dumps(params["exceptionDetails"])[:500])
+        elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
+            self.complaints.append(json.dumps(params["args"])[:500])
+        elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
+            self.complaints.append(f"{params['entry'].get('url')}: {params['entry']['text']}")
+
+
+def _keep(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+class Browser:
+    """One Chromium process with a profile of its own."""
+
+    def __init__(self, path: str) -> None:
+        self._folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
+        argv = [path, f"--user-data-dir={self._folder}", *_FLAGS]
+        with (self._folder / "log").open("wb") as log:
+            self._process = subprocess.Popen(argv, stderr=log, stdout=log, start_new_session=True)
+
+    async def address(self) -> str:
+        """host:port of its DevTools."""
+        path, ends = self._folder / "DevToolsActivePort", time.monotonic() + START_TIMEOUT_S
+        while not path.exists() or "\n" not in path.read_text():
+            assert self._process.poll() is None, (self._folder / "log").read_text()
+            assert time.monotonic() < ends, "Chromium does not start"
+            await asyncio.sleep(0.05)
+        return f"127.0.0.1:{path.read_text().split()[0]}"
+
+    def end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@contextlib.asynccontextmanager
+async def tab(path: str) -> AsyncIterator[Tab]:
+    """A fresh browser's only tab; ended afterwards."""
+    browser = Browser(path)
+    try:
+        address = await browser.address()
+        async with aiohttp.ClientSession() as session:
+            async with session.get(f"http://{address}/json/list") as reply:
+                targets = await reply.json()
+            page = next(each for each in targets if each["type"] == "page")
+            socket = await session.ws_connect(page["webSocketDebuggerUrl"], max_msg_size=64 << 20)
+            found = Tab(socket)
+            try:
+                await found.begin()
+                yield found
+            finally:
+                await found.close()
+    finally:
+        browser.end()
