@@ -40,6 +40,7 @@ COMMANDS = {
     "cordon": Command("drain", "have a node take no new ranks"),
     "uncordon": Command("drain", "have a node take ranks again"),
     "quarantine": Command("quarantine", "which nodes are the last choice for seats and why; release one"),
+    "replay": Command("replay", "tell the core again what a coordinator was told, step by step"),
     "simulate": Command("simulate", "what failures would cost: goodput, spares, intervals, elastic or fixed"),
     "plan": Command("plan", "rank the parallel layouts that a cluster can run a model with"),
     "completion": Command("completion", "a script for bash or zsh that completes commands and flags"),

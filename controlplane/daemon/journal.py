@@ -17,13 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.core.model import JobSpec, Standing
 from controlplane.daemon.linefile import LineFile, tail
+from controlplane.daemon.recording import BYTES_MAX, Recording, folder_of, word_for
 from controlplane.telling.lines import job_of
 from controlplane.wire.records import plain
 from controlplane.wire.shape import shapes_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
+
+    from controlplane.core.timing import CoreSettings
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +54,7 @@ class Journal:
 
     def __init__(self, path: Path | None = None) -> None:
         self.folder = None if path is None else path.parent
+        self._recordings = None if path is None else folder_of(path)
         self._ring: deque[Line] = deque(maxlen=RING_LINES)
         self._news = asyncio.Event()
         self._skipped = 0
@@ -69,6 +73,10 @@ class Journal:
     def trouble(self) -> str:
         """Why the file cannot be written now; "" when it can."""
         return "" if self._file is None else self._file.trouble
+
+    def record(self, term: int, settings: CoreSettings, bytes_max: int = BYTES_MAX) -> Recording:
+        """Begin the recording of a reign, `bytes_max` of it; of a journal without a file it goes nowhere."""
+        return Recording(self._recordings, term, settings, _hidden, bytes_max)
 
     def skip(self) -> None:
         """Something happened that changes nothing: it is only counted."""
@@ -149,10 +157,15 @@ def shown(record: Any) -> dict[str, Any]:
     return body
 
 
-def conceal(record: Any) -> Any:
-    """The record with the values of every JobSpec's environment hidden, and with stacks cut short."""
+def _hidden(record: Any, key: bytes) -> Any:
+    """The same, with values that can still be told apart."""
+    return conceal(record, lambda value: word_for(value, key))
+
+
+def conceal(record: Any, word: Callable[[str], str] = lambda value: HIDDEN) -> Any:
+    """The record with a word for each value of every JobSpec's environment, and with stacks cut short."""
     if isinstance(record, JobSpec):
-        return dataclasses.replace(record, env=tuple((name, HIDDEN) for name, _ in record.env))
+        return dataclasses.replace(record, env=tuple((name, word(value)) for name, value in record.env))
     if isinstance(record, Standing):
         return dataclasses.replace(record, stacks=record.stacks[:STACK_CHARS])
     changes: dict[str, Any] = {}
@@ -161,5 +174,6 @@ def conceal(record: Any) -> Any:
             continue
         value = getattr(record, shape.name)
         if value is not None:
-            changes[shape.name] = tuple(map(conceal, value)) if shape.many else conceal(value)
+            many = shape.many
+            changes[shape.name] = tuple(conceal(v, word) for v in value) if many else conceal(value, word)
     return dataclasses.replace(record, **changes) if changes else record

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from controlplane.core.effects import Effect
     from controlplane.core.events import Event
+    from controlplane.core.timing import CoreSettings
     from controlplane.daemon.journal import Journal
     from controlplane.daemon.metrics import Metrics
 
@@ -43,6 +44,8 @@ class ReignOver(Exception):
 class Core(Protocol):
     """What the loop needs of the core's Cluster."""
 
+    settings: CoreSettings
+
     def step(self, now: float, event: Event) -> list[Effect]:
         """Take an event, decide."""
         ...
@@ -63,6 +66,7 @@ class Loop:
     ) -> None:
         self._core, self._term, self._perform = core, term, perform
         self._journal, self._metrics = journal, metrics
+        self._recording = journal.record(term, core.settings)
         self.held: Callable[[], bool] = lambda: True
         self.heard: Callable[[Event], None] = lambda event: None
         self._over = False
@@ -107,6 +111,7 @@ class Loop:
                 await asyncio.sleep(0)
         finally:
             self._over = True
+            self._recording.close()
             for _, answer in self._waiting:
                 if answer is not None and not answer.done():
                     answer.set_exception(ReignOver())
@@ -126,15 +131,17 @@ class Loop:
             timer.cancel()
 
     def _take(self, event: Event, answer: asyncio.Future[list[Effect]] | None) -> None:
-        begun = time.perf_counter()
+        begun, now = time.perf_counter(), time.monotonic()
         try:
-            effects = self._core.step(time.monotonic(), event)
+            effects = self._core.step(now, event)
         except Exception as error:
+            self._recording.write(now, event, failed=repr(error))
             self._journal.write(self._term, "event", event)
             self._journal.write_body(self._term, "daemon", "CoreFailed", {"reason": repr(error)})
             self._waiting.appendleft((event, answer))  # whoever asked hears that the reign is over
             raise
         self._metrics.core_step_seconds.observe(time.perf_counter() - begun)
+        self._recording.write(now, event, effects)
         self.heard(event)
         for effect in effects:
             self._perform(effect)

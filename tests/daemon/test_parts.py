@@ -182,6 +182,8 @@ async def test_fenced_ends_the_recorder_and_what_waits() -> None:
 class Brittle:
     """A core that breaks at a job's submission."""
 
+    settings = CoreSettings()
+
     def step(self, now: float, event: Event) -> list[Effect]:
         if isinstance(event, events.JobSubmitted):
             raise AssertionError("decisions do not settle")

@@ -1,0 +1,227 @@
+"""A reign is recorded whole, told to the core again, and stops where something else is decided."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controlplane.cli.main import main
+from controlplane.core import events
+from controlplane.core.cluster import Cluster
+from controlplane.core.effects import Effect, Launch, Store
+from controlplane.core.model import JobSpec, MemberPhase, MemberStatus
+from controlplane.core.timing import CoreSettings
+from controlplane.daemon import recording, replaying
+from controlplane.daemon.journal import Journal
+from controlplane.daemon.recording import folder_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from controlplane.core.events import Event
+
+SECRET = "hunter2-of-the-bucket"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
+    yield path
+    shutil.rmtree(path)
+
+
+class Reign:
+    """A core that is recorded. What it stores is stored at once."""
+
+    def __init__(self, folder: Path, term: int = 7, bytes_max: int = recording.BYTES_MAX) -> None:
+        self.journal = Journal(folder / "journal.jsonl")
+        self.path = folder / "journal.jsonl"
+        settings = CoreSettings(node_timeout_s=9.0)
+        self.core, self.now = Cluster(settings), 100.0
+        self.record = self.journal.record(term, settings, bytes_max)
+        self.tell(events.Elected(term, wall_s=1e9))
+
+    def tell(self, event: Event) -> list[Effect]:
+        self.now += 0.1234567
+        effects = self.core.step(self.now, event)
+        self.record.write(self.now, event, effects)
+        for each in effects:
+            if isinstance(each, Store):
+                effects += self.tell(events.Stored(each.ticket))
+        return effects
+
+    async def end(self) -> Path:
+        self.record.close()
+        await self.journal.close()
+        return self.path
+
+
+def trained(folder: Path, bytes_max: int = recording.BYTES_MAX) -> Reign:
+    """Two nodes, a job, and many beats of ranks that get on."""
+    reign = Reign(folder, bytes_max=bytes_max)
+    for node in ("a", "b"):
+        reign.tell(events.NodeJoined(node, 1, f"l{node}", "10.0.0.1", 1, 4000))
+    spec = JobSpec("j", ("t.py",), "/", env=(("KEY", SECRET), ("SAME", SECRET)), nnodes_min=2, nnodes_max=2)
+    launched = [each for each in reign.tell(events.JobSubmitted(spec)) if isinstance(each, Launch)]
+    assert len(launched) == 2
+    for beat in range(1, 60):
+        for each in launched:
+            status = MemberStatus(each.member, "j", MemberPhase.RUNNING, elastic=True, step=beat, pid=9)
+            reign.tell(events.NodeBeat(each.node, 1, beat, 4000 + beat % 2, (status,)))
+    reign.tell(events.NodeBroken("a", 1, "the stream ended"))
+    for _ in range(100):
+        reign.tell(events.Tick())
+    return reign
+
+
+def lines_of(journal: Path) -> list[dict[str, Any]]:
+    (path,) = folder_of(journal).glob("*.jsonl")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+async def test_a_reign_is_told_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reign = trained(folder)
+    path = await reign.end()
+    assert main(["replay", str(path)]) == 0
+    told = capsys.readouterr().out
+    assert "every invariant held, and all was decided as it was then" in told
+    assert "term 7" in told and "JobSubmitted" in told and "Launch" in told
+    steps = len(lines_of(path)) - 1
+    assert f"{steps} steps" in told and steps > 200
+    assert main(["replay", str(path), "-o", "json", "--all"]) == 0
+    *rows, summary = map(json.loads, capsys.readouterr().out.splitlines())
+    assert len(rows) == steps
+    assert summary["summary"] == {
+        "term": 7,
+        "steps": steps,
+        "effects": summary["summary"]["effects"],
+        "problem": "",
+    }
+    assert rows[1]["event"]["type"] == "NodeJoined" and rows[1]["effects"][0]["type"] == "Admit"
+    assert main(["replay", str(path), "--last", "2", "-o", "json"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+async def test_beats_take_little_room_and_secrets_none(folder: Path) -> None:
+    path = await trained(folder).end()
+    text = next(folder_of(path).glob("*.jsonl")).read_text()
+    assert SECRET not in text
+    assert folder_of(path).stat().st_mode & 0o077 == 0
+    beats = [line for line in lines_of(path)[1:] if line["type"] == "NodeBeat"]
+    assert [bool(line.get("like")) for line in beats[:4]] == [False, False, True, True]
+    assert beats[-1]["body"]["members"] == [{"step": 59}]
+    (submitted,) = [line for line in lines_of(path)[1:] if line["type"] == "JobSubmitted"]
+    env = dict(submitted["body"]["spec"]["env"])
+    assert env["KEY"] == env["SAME"] and env["KEY"].startswith("(hidden ")
+
+
+async def test_it_stops_where_something_else_is_decided(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = await trained(folder).end()
+    (file,) = folder_of(path).glob("*.jsonl")
+    rows = file.read_text().splitlines(keepends=True)
+    place = next(i for i, row in enumerate(rows) if '"type":"NodeBroken"' in row)
+    rows[place] = rows[place].replace(
+        "the stream ended", "somebody cut it", 1
+    )  # of the event, not of the effect
+    file.write_text("".join(rows))
+    assert main(["replay", str(path)]) == 1
+    told = capsys.readouterr().out
+    assert f"it stops at step {place}: effect 1 differs" in told
+    assert "somebody cut it" in told and "the stream ended" in told
+
+
+async def test_a_core_that_failed_fails_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reign = trained(folder)
+    reign.record.write(reign.now + 1, events.Tick(), failed="AssertionError('decisions do not settle')")
+    path = await reign.end()
+    assert main(["replay", str(path)]) == 1
+    assert (
+        "then the core failed: AssertionError('decisions do not settle'); not now" in capsys.readouterr().out
+    )
+
+
+async def test_what_a_crash_has_torn_is_left_out(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = await trained(folder).end()
+    (file,) = folder_of(path).glob("*.jsonl")
+    file.write_text(file.read_text()[:-20])
+    assert main(["replay", str(path)]) == 0
+    capsys.readouterr()
+
+
+async def test_a_reign_is_bounded_and_old_ones_go(folder: Path) -> None:
+    path = await trained(folder, 20_000).end()
+    lines = lines_of(path)
+    assert lines[-1] == {"kind": "full", "bytes": 20_000}
+    (file,) = folder_of(path).glob("*.jsonl")
+    assert file.stat().st_size < 20_100
+    rows = file.read_text().splitlines(keepends=True)
+    steps = list(replaying.replay(CoreSettings(node_timeout_s=9.0), rows[1:]))
+    assert len(steps) == len(lines) - 2 and not any(step.problem for step in steps)
+    for term in range(8, 8 + recording.KEPT):
+        await Reign(folder, term).end()
+    assert sorted(each.stem for each in folder_of(path).glob("*.jsonl")) == ["10", "11", "8", "9"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("absent/journal.jsonl",), "nothing is recorded beside absent/journal.jsonl"),
+        (("--term", "3"), "holds no reign of term 3; known are 7"),
+        (("--term", "0"), "terms begin at 1"),
+        (("-o", "xml"), "unknown value 'xml'"),
+    ],
+)
+async def test_what_cannot_be_told_again(
+    folder: Path, words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = await trained(folder).end()
+    words = words if not words[0].startswith("-") else (str(path), *words)
+    assert main(["replay", *words]) in (1, 2)
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("", "line 1 is no JSON"),
+        ("[]\n", "line 1 is no JSON object"),
+        ('{"kind":"reign","format":99}\n', "format 99"),
+        ('{"kind":"reign","format":1}\n', "line 1: 'settings'"),
+        (
+            '{"kind":"reign","format":1,"settings":{"node_timeout_s":"x"},"term":1,"version":"0","wall_s":1}\n',
+            "no float",
+        ),
+    ],
+)
+def test_files_that_are_none(folder: Path, line: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "j.reigns").mkdir()
+    (folder / "j.reigns" / "1.jsonl").write_text(line)
+    assert main(["replay", str(folder / "j.jsonl")]) == 1
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{"now":1,"type":"Bogus","body":{},"effects":[]}',
+        '{"now":1,"type":"NodeBeat","like":true,"body":{"node":"a","seq":1},"effects":[]}',
+        '{"now":"x","type":"Tick","body":{},"effects":[]}',
+        '{"now":1,"type":"Tick","body":[],"effects":[[1]]}',
+        "7",
+    ],
+)
+def test_rows_that_are_no_steps(folder: Path, row: str, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = '"settings":{},"term":1,"version":"0","wall_s":1'
+    (folder / "j.reigns").mkdir()
+    (folder / "j.reigns" / "1.jsonl").write_text(
+        '{"kind":"reign","format":1,' + settings + "}\n" + row + "\n"
+    )
+    assert main(["replay", str(folder / "j.jsonl")]) == 1
+    assert "line 2" in capsys.readouterr().err
