@@ -152,7 +152,7 @@ def _differs(old: MemberStatus, new: MemberStatus) -> dict[str, Any]:
 
 
 def _open(folder: Path, term: int) -> LineFile | None:
-    """The file of a reign; the oldest of others goes. None, and a word in the log, where there can be none."""
+    """The file of a reign; the oldest other goes. None, and a word in the log, where there can be none."""
     try:
         folder.mkdir(exist_ok=True, mode=0o700)
         known = sorted(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime)

@@ -1,0 +1,181 @@
+"""One job on a cluster, and what faults need to know of it: who leads, where a rank is, how far it is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+from tests.chaos.books import Journals, Steps
+from tests.chaos.cluster import COORDINATORS, NODES, Cluster, until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SCRIPT = "tests/chaos/train.py"
+AHEAD = 40
+"""Steps from the order to end until the end."""
+STEADY_STEPS = 10
+"""A job counts as settled once it has made so many steps: then its pace is known, and hangs show soon."""
+PROGRESS_S = 100.0
+"""Once nothing is wrong any more, all ranks must train again within this; else the job is wedged."""
+
+
+class Wedged(AssertionError):
+    """The job made no progress although nothing stood in its way."""
+
+
+class Job:
+    """A submitted job."""
+
+    def __init__(
+        self, cluster: Cluster, name: str, pace_s: float, least: int, most: int, flags: Sequence[str]
+    ) -> None:
+        self.cluster, self.name, self.least, self.most = cluster, name, least, most
+        self.folder = cluster.folder / name
+        (self.folder / "orders").mkdir(parents=True)
+        self.storage = cluster.folder / "storage"
+        self.steps = Steps(self.folder)
+        self.journals = Journals(cluster.journal(each) for each in COORDINATORS)
+        self._flags = (
+            "--nnodes",
+            f"{least}:{most}",
+            "--nproc-per-node",
+            "1",
+            "--storage",
+            str(self.storage),
+            *flags,
+        )
+        self._script = (os.path.abspath(SCRIPT), str(self.folder), str(pace_s))
+
+    def submit(self) -> Job:
+        """Have it begin."""
+        self.cluster.submit(self.name, self._script, *self._flags)
+        return self
+
+    # ------------------------------------------------------------ where things are
+
+    def look(self) -> None:
+        """Read what is new."""
+        self.steps.look()
+        self.journals.news()
+
+    def place(self, rank: int) -> tuple[str, int]:
+        """Node and process of a rank, as that node knows it."""
+
+        def found() -> tuple[str, int] | None:
+            try:
+                node, pid, _ = (self.folder / f"{rank}.place").read_text().split()
+            except FileNotFoundError:
+                return None
+            return (node, int(pid)) if int(pid) in self.cluster[node].processes() else None
+
+        return until(found, lambda: f"rank {rank} of {self.name} runs somewhere", PROGRESS_S)  # type: ignore[no-any-return]
+
+    @property
+    def size(self) -> int:
+        """How many ranks train now."""
+        return max(1, self.steps.look().reached()[1])
+
+    def nodes(self) -> list[str]:
+        """The nodes of its ranks, by rank."""
+        return [self.place(rank)[0] for rank in range(self.size)]
+
+    def idle(self) -> list[str]:
+        """Nodes that hold none of its ranks."""
+        busy = self.nodes()
+        return [name for name in NODES if name not in busy]
+
+    def leader(self) -> str:
+        """The coordinator that leads, once one does."""
+
+        def found() -> str:
+            self.journals.news()
+            led = [line for line in self.journals.lines if line["type"] in ("Elected", "LeadershipEnded")]
+            if not led or led[-1]["type"] != "Elected":
+                return ""
+            newest = max(led, key=lambda line: (line["term"], line["wall_s"]))
+            if newest["type"] != "Elected":
+                return ""
+            name = next(each for each in COORDINATORS if self._wrote(each, newest))
+            return name if self.cluster[name].on and self.cluster.running(name) else ""
+
+        return str(until(found, lambda: "a coordinator leads", PROGRESS_S))
+
+    def _wrote(self, coordinator: str, line: dict[str, Any]) -> bool:
+        text = self.cluster.journal(coordinator)
+        return text.exists() and f'"term":{line["term"]},"kind":"event","type":"Elected"' in text.read_text()
+
+    # ------------------------------------------------------------ deeds
+
+    def order(self, rank: int, what: str) -> None:
+        """Have a rank do something in its next step (see DEEDS of the script)."""
+        (self.folder / "orders" / f"{rank}.{what}").touch()
+
+    def obeyed(self, rank: int, what: str) -> bool:
+        """Whether it has begun to."""
+        return (self.folder / "orders" / f"{rank}.{what}.done").exists()
+
+    def withdraw(self) -> None:
+        """Take back the orders that nobody has carried out."""
+        for path in (self.folder / "orders").iterdir():
+            path.unlink(missing_ok=True)
+
+    def kill(self, rank: int, number: signal.Signals = signal.SIGKILL) -> None:
+        """A signal to a rank."""
+        node, pid = self.place(rank)
+        self.cluster[node].signal(pid, number)
+
+    # ------------------------------------------------------------ how it gets on
+
+    def settled(self, after: str, beyond: int | None = None) -> float:
+        """Wait until all ranks of the newest generation, enough of them, have trained beyond what any had
+        completed until now, with no incident open. Returns how long that took, in s. Raises Wedged."""
+        self.look()
+        goal, began = self.steps.highest if beyond is None else beyond, time.monotonic()
+        while time.monotonic() - began < PROGRESS_S:
+            self.look()
+            step, ranks = self.steps.reached()
+            if step >= goal + STEADY_STEPS and self.least <= ranks <= self.most and not self.open_incident():
+                return time.monotonic() - began
+            self._failed(after)
+            time.sleep(0.05)
+        raise Wedged(
+            f"after {after}: {self.steps.reached()} within {PROGRESS_S:.0f} s, step {goal} had been completed"
+        )
+
+    def open_incident(self) -> bool:
+        """Whether the newest incident that was told of is open."""
+        told = [
+            each["incident"]
+            for each in self.journals.bodies("IncidentChanged")
+            if each["incident"]["job"] == self.name
+        ]
+        return bool(told) and told[-1]["outcome"] == "open"
+
+    def _failed(self, after: str) -> None:
+        for body in reversed(self.journals.bodies("JobChanged")):
+            if body["state"]["job"] == self.name:
+                if body["state"]["phase"] == "failed":
+                    raise Wedged(f"after {after}: the job failed: {body['state']['reason']}")
+                return
+
+    def finish(self, last: int = 0) -> int:
+        """Let it come to its end; the number of its steps. Raises Wedged."""
+        total = last or self.steps.look().highest + AHEAD
+        (self.folder / "last.part").write_text(str(total))
+        (self.folder / "last.part").rename(self.folder / "last")
+        began = time.monotonic()
+        while time.monotonic() - began < PROGRESS_S + total * 0.2:
+            self.look()
+            phases = [
+                b["state"]["phase"]
+                for b in self.journals.bodies("JobChanged")
+                if b["state"]["job"] == self.name
+            ]
+            if phases and phases[-1] == "finished":
+                return total
+            self._failed("the order to end")
+            time.sleep(0.05)
+        raise Wedged(f"it does not end: {self.steps.reached()} of {total} steps")

@@ -1,0 +1,58 @@
+"""Stands where NVIDIA's driver would: two devices whose health is what the file HOLDFAST_TEST_DEVICES says.
+
+A line of that file is the number of a device that cannot be read any more. It takes the place of hardware
+that the machine lacks, behind the functions that `agent.sensors` calls; nothing of Holdfast is replaced."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+NVML_TEMPERATURE_GPU = NVML_MEMORY_ERROR_TYPE_UNCORRECTED = NVML_VOLATILE_ECC = 0
+
+
+class NVMLError(Exception):
+    """As the library's own."""
+
+
+class NVMLError_NotSupported(NVMLError):
+    """As the library's own."""
+
+
+def nvmlInit() -> None:
+    """As the library's own: fails where there is no driver."""
+    if "HOLDFAST_TEST_DEVICES" not in os.environ:
+        raise NVMLError("no driver")
+
+
+def nvmlDeviceGetCount() -> int:
+    """Two."""
+    return 2
+
+
+def nvmlDeviceGetHandleByIndex(index: int) -> int:
+    """Raises NVMLError for a device that has fallen off the bus."""
+    if str(index) in Path(os.environ["HOLDFAST_TEST_DEVICES"]).read_text().split():
+        raise NVMLError("GPU is lost")
+    return index
+
+
+def nvmlDeviceGetMemoryInfo(handle: int) -> SimpleNamespace:
+    """Of a small one."""
+    return SimpleNamespace(used=1 << 20, total=1 << 30)
+
+
+def nvmlDeviceGetTemperature(handle: int, sensor: int) -> int:
+    """Mild."""
+    return 40
+
+
+def nvmlDeviceGetUtilizationRates(handle: int) -> SimpleNamespace:
+    """Half."""
+    return SimpleNamespace(gpu=50)
+
+
+def nvmlDeviceGetTotalEccErrors(handle: int, kind: int, counter: int) -> int:
+    """None."""
+    return 0

@@ -1,0 +1,389 @@
+"""What can go wrong, as a table: how a fault is made, how it is taken back, what has to be told of it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tests.chaos import hosts
+from tests.chaos.cluster import COORDINATORS, ETCDS, LEADING, NODES, WATCHING, until
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from tests.chaos.drive import Job
+
+SILENT_S = LEADING["node_timeout_s"]
+FENCED_S = WATCHING["fence_after_s"]
+OBEY_S = 30.0
+
+
+@dataclass(slots=True)
+class Fault:
+    """One fault that is there now. `undo`: what takes it back, newest first."""
+
+    kind: str
+    whom: str = ""
+    undo: list[Callable[[], None]] = field(default_factory=list)
+
+    def heal(self) -> None:
+        """Take it back, whole."""
+        while self.undo:
+            self.undo.pop()()
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One line of the table. `causes`: verdicts, one of which must follow; `told`: types or notes of journal
+    lines, one of which must follow. `resizes`: it may change the number of ranks where that may change."""
+
+    make: Callable[[Job, random.Random, Fault], None]
+    causes: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+    elastic_only: bool = False
+
+
+# ------------------------------------------------------------------ ranks
+
+
+def _rank(job: Job, chance: random.Random) -> int:
+    return chance.randrange(job.size)
+
+
+def killed(job: Job, chance: random.Random, fault: Fault) -> None:
+    """SIGKILL, as the kernel does when memory is short."""
+    rank = _rank(job, chance)
+    fault.whom = f"rank {rank}"
+    time.sleep(chance.uniform(0, 0.2))
+    job.kill(rank)
+
+
+def ordered(what: str) -> Callable[[Job, random.Random, Fault], None]:
+    """The script does it by itself, in its next step."""
+
+    def make(job: Job, chance: random.Random, fault: Fault) -> None:
+        rank = _rank(job, chance)
+        fault.whom = f"rank {rank}"
+        fault.undo.append(job.withdraw)
+        job.order(rank, what)
+        until(lambda: job.obeyed(rank, what), lambda: f"rank {rank} obeys {what}", OBEY_S)
+
+    return make
+
+
+def stopped(job: Job, chance: random.Random, fault: Fault) -> None:
+    """SIGSTOP: it lives, and is silent."""
+    rank = _rank(job, chance)
+    fault.whom = f"rank {rank}"
+    job.kill(rank, signal.SIGSTOP)
+
+
+def two_ranks(job: Job, chance: random.Random, fault: Fault) -> None:
+    """Two ranks of two nodes at one instant."""
+    places = [job.place(rank) for rank in chance.sample(range(job.size), min(2, job.size))]
+    fault.whom = " and ".join(node for node, _ in places)
+    for node, pid in places:
+        job.cluster[node].signal(pid, signal.SIGKILL)
+
+
+def all_sorts(job: Job, chance: random.Random, fault: Fault) -> None:
+    """A rank, an agent elsewhere and the leader, within half a second, while the first is being mended."""
+    rank = _rank(job, chance)
+    node = chance.choice([each for each in NODES if job.cluster.running(each)])
+    leader = job.leader()
+    fault.whom = f"rank {rank}, the agent of {node}, {leader}"
+    fault.undo += [_started(job, node), _started(job, leader)]
+    job.kill(rank)
+    time.sleep(chance.uniform(0, 0.25))
+    job.cluster.signal(node, signal.SIGKILL)
+    time.sleep(chance.uniform(0, 0.25))
+    job.cluster.signal(leader, signal.SIGKILL)
+    time.sleep(chance.uniform(0, 2))
+
+
+# ------------------------------------------------------------------ devices and nodes
+
+
+def device(job: Job, chance: random.Random, fault: Fault) -> None:
+    """A device of a node that trains falls off its bus; it may be the one of its rank, or the idle one."""
+    node = chance.choice(job.nodes())
+    number = chance.randrange(2)
+    fault.whom = f"device {number} of {node}"
+    path = job.cluster.devices(node)
+    path.write_text(f"{number}\n")
+    fault.undo.append(lambda: _void(path.write_text("")))
+    time.sleep(WATCHING["device_timeout_s"] + 4)
+
+
+def _started(job: Job, name: str) -> Callable[[], None]:
+    """A daemon, or its host, that is to run again."""
+
+    def start() -> None:
+        if not job.cluster[name].on:
+            job.cluster.boot(name)
+        elif not job.cluster.running(name):
+            job.cluster.start(name)
+
+    return start
+
+
+def node_lost(job: Job, chance: random.Random, fault: Fault) -> None:
+    """A machine goes off, its memory too; it comes back before it is given up for lost, or after."""
+    node = chance.choice(job.nodes())
+    fault.whom = node
+    fault.undo.append(_started(job, node))
+    job.cluster.crash(node)
+    time.sleep(chance.choice([chance.uniform(0, 3), SILENT_S + chance.uniform(1, 5)]))
+
+
+def drained(job: Job, chance: random.Random, fault: Fault) -> None:
+    """A person drains it, and gives it back."""
+    node = chance.choice(job.nodes())
+    fault.whom = node
+    fault.undo.append(lambda: _must(job, "uncordon", node))
+    _must(job, "drain", node, "--wait", "--deadline-s", "30")
+
+
+def preempted(job: Job, chance: random.Random, fault: Fault) -> None:
+    """SIGTERM to the agent, as at the end of a machine; another one comes."""
+    node = chance.choice(job.nodes())
+    fault.whom = node
+    job.cluster.signal(node, signal.SIGTERM)
+    fault.undo.append(_started(job, node))
+    limit_s = WATCHING["drain_grace_s"] + 25
+    until(lambda: not job.cluster.running(node), lambda: f"the agent of {node} ends", limit_s)
+
+
+def no_spare(job: Job, chance: random.Random, fault: Fault) -> None:
+    """First the idle node goes, then one of the job's: it has to go on with fewer, and to grow back."""
+    idle, node = job.idle(), chance.choice(job.nodes())
+    fault.whom = ", ".join([*idle, node])
+    before = job.steps.look().generation
+    for each in idle:
+        fault.undo.append(_started(job, each))
+        job.cluster.crash(each)
+    time.sleep(SILENT_S + 2)
+    fault.undo.append(_started(job, node))
+    job.cluster.crash(node)
+
+    def smaller() -> bool:
+        _, ranks = job.steps.look().reached()
+        return job.steps.generation > before and ranks < job.most
+
+    until(smaller, lambda: f"it goes on with fewer than {job.most} nodes", 60)
+
+
+def agent_killed(job: Job, chance: random.Random, fault: Fault) -> None:
+    """SIGKILL of the agent alone: its ranks train on, the next agent adopts them."""
+    node = chance.choice(job.nodes())
+    fault.whom = node
+    fault.undo.append(_started(job, node))
+    job.cluster.signal(node, signal.SIGKILL)
+    time.sleep(chance.uniform(0, 3))
+
+
+def mass_loss(job: Job, chance: random.Random, fault: Fault) -> None:
+    """Half of the machines go off at one instant."""
+    gone = chance.sample(NODES, 2)
+    fault.whom = " and ".join(gone)
+    for each in gone:
+        fault.undo.append(_started(job, each))
+        job.cluster.crash(each)
+    time.sleep(chance.uniform(1, SILENT_S + 5))
+
+
+# ------------------------------------------------------------------ the network
+
+
+def _drop(job: Job, fault: Fault, host: str, chain: str, other: str, *match: str) -> None:
+    one = job.cluster[host]
+    rule = hosts.drop(one, chain, job.cluster[other], *match)
+    life = one.pid
+    fault.undo.append(lambda: hosts.allow(one, rule) if one.pid == life else None)
+
+
+def _cut(job: Job, fault: Fault, host: str, others: tuple[str, ...]) -> None:
+    for other in others:
+        _drop(job, fault, host, "INPUT", other)
+        _drop(job, fault, host, "OUTPUT", other)
+
+
+def cut_between(job: Job, chance: random.Random, fault: Fault) -> None:
+    """Two nodes of the job do not reach each other; both reach the coordinator."""
+    one, other = chance.sample(job.nodes(), 2)
+    fault.whom = f"{one} and {other}"
+    _cut(job, fault, one, (other,))
+    time.sleep(chance.uniform(8, 16))
+
+
+def one_way(job: Job, chance: random.Random, fault: Fault) -> None:
+    """What one node sends to another is lost."""
+    one, other = chance.sample(job.nodes(), 2)
+    fault.whom = f"{one} to {other}"
+    _drop(job, fault, other, "INPUT", one)
+    time.sleep(chance.uniform(8, 16))
+
+
+def cut_coordinator(job: Job, chance: random.Random, fault: Fault) -> None:
+    """A node reaches its peers and no coordinator, until it is given up and has stopped its ranks."""
+    node = chance.choice(job.nodes())
+    fault.whom = node
+    _cut(job, fault, node, COORDINATORS)
+    time.sleep(FENCED_S + chance.uniform(2, 5))
+
+
+def lossy(job: Job, chance: random.Random, fault: Fault) -> None:
+    """A part of what reaches a node is lost."""
+    node, share = chance.choice(job.nodes()), chance.choice(["0.02", "0.10", "0.25"])
+    fault.whom = f"{share} of what {node} is sent"
+    for other in (*NODES, *COORDINATORS):
+        if other != node:
+            _drop(
+                job,
+                fault,
+                node,
+                "INPUT",
+                other,
+                "-m",
+                "statistic",
+                "--mode",
+                "random",
+                "--probability",
+                share,
+            )
+    time.sleep(chance.uniform(5, 10))
+
+
+def slow(job: Job, chance: random.Random, fault: Fault) -> None:
+    """A node's cable carries little."""
+    node = chance.choice(job.nodes())
+    host = job.cluster[node]
+    fault.whom = node
+    hosts.slow(host, chance.choice(["128kbit", "512kbit", "2mbit"]))
+    fault.undo.append(lambda: hosts.quick(host))
+    time.sleep(chance.uniform(5, 10))
+
+
+def flapping(job: Job, chance: random.Random, fault: Fault) -> None:
+    """A node's line to the coordinators comes and goes, faster than it can be relied upon."""
+    node = chance.choice(job.nodes())
+    fault.whom = node
+    for _ in range(4):
+        turn = Fault("")
+        _cut(job, turn, node, COORDINATORS)
+        fault.undo.append(turn.heal)
+        time.sleep(chance.uniform(0.5, 2))
+        turn.heal()
+        time.sleep(chance.uniform(0.5, 1.5))
+
+
+# ------------------------------------------------------------------ the coordinators and etcd
+
+
+def leader_killed(job: Job, chance: random.Random, fault: Fault) -> None:
+    """SIGKILL; another one comes to its host."""
+    fault.whom = leader = job.leader()
+    fault.undo.append(_started(job, leader))
+    job.cluster.signal(leader, signal.SIGKILL)
+    time.sleep(chance.uniform(0, LEADING["lease_ttl_s"] + 2))
+
+
+def leader_stopped(job: Job, chance: random.Random, fault: Fault) -> None:
+    """SIGSTOP for longer than its lease; then it goes on as if nothing had been."""
+    fault.whom = leader = job.leader()
+    fault.undo.append(lambda: _void(job.cluster.signal(leader, signal.SIGCONT)))
+    job.cluster.signal(leader, signal.SIGSTOP)
+    time.sleep(LEADING["lease_ttl_s"] + chance.uniform(1, 6))
+
+
+def leader_cut(job: Job, chance: random.Random, fault: Fault) -> None:
+    """Its host reaches nobody any more."""
+    fault.whom = leader = job.leader()
+    _cut(job, fault, leader, (*ETCDS, *NODES, *(each for each in COORDINATORS if each != leader)))
+    time.sleep(LEADING["lease_ttl_s"] + chance.uniform(1, 6))
+
+
+def control_cut(job: Job, chance: random.Random, fault: Fault) -> None:
+    """No coordinator is heard by any node: the nodes have done nothing wrong."""
+    fault.whom = "all nodes"
+    for each in COORDINATORS:
+        _cut(job, fault, each, NODES)
+    time.sleep(SILENT_S + chance.uniform(0, 3))
+
+
+def etcd_member(job: Job, chance: random.Random, fault: Fault) -> None:
+    """One of three is killed."""
+    fault.whom = name = chance.choice(ETCDS)
+    fault.undo.append(_started(job, name))
+    job.cluster.signal(name, signal.SIGKILL)
+    time.sleep(chance.uniform(1, 5))
+
+
+def etcd_quorum(job: Job, chance: random.Random, fault: Fault) -> None:
+    """Two of three are killed; a rank dies meanwhile, and waits for the decision."""
+    gone = chance.sample(ETCDS, 2)
+    fault.whom = " and ".join(gone)
+    for name in gone:
+        fault.undo.append(_started(job, name))
+        job.cluster.signal(name, signal.SIGKILL)
+    time.sleep(chance.uniform(0, 2))
+    if chance.random() < 0.5:
+        job.kill(_rank(job, chance))
+    time.sleep(chance.uniform(2, 10))
+
+
+def _void(_: object) -> None:
+    """What a deed returns is not asked for."""
+
+
+def _must(job: Job, *words: str) -> None:
+    done = job.cluster.holdfast(*words)
+    assert done.returncode == 0, f"holdfast {' '.join(words)}: {done.stderr or done.stdout}"
+
+
+NEW_TERM = ("Elected",)
+KINDS: dict[str, Kind] = {
+    "rank.killed": Kind(killed, ("signaled",)),
+    "rank.exited": Kind(ordered("exit"), ("exited",)),
+    "rank.raised": Kind(ordered("raise"), ("raised",)),
+    "hang.sleeps": Kind(ordered("sleep"), ("hung",)),
+    "hang.sends": Kind(ordered("send"), ("hung",)),
+    "hang.holds_lock": Kind(ordered("lock"), ("silent", "hung")),
+    "hang.stopped": Kind(stopped, ("silent", "hung")),
+    "device.lost": Kind(device, told=("device_unhealthy",)),
+    "node.lost": Kind(node_lost, ("node_lost", "node_restarted")),
+    "node.drained": Kind(drained, ("resized",)),
+    "node.preempted": Kind(preempted, ("resized", "node_lost", "node_restarted")),
+    "network.cut_between": Kind(cut_between, ("cut", "broken", "hung", "stuck", "node_lost")),
+    "network.cut_coordinator": Kind(cut_coordinator, ("node_lost",)),
+    "network.one_way": Kind(one_way, ("cut", "broken", "hung", "stuck")),
+    "network.lossy": Kind(lossy),
+    "network.slow": Kind(slow),
+    "network.flapping": Kind(flapping, told=("node_held",)),
+    "several.ranks": Kind(two_ranks, ("signaled",)),
+    "several.all_sorts": Kind(all_sorts, told=NEW_TERM),
+    "no_spare.shrinks": Kind(no_spare, ("node_lost",), elastic_only=True),
+    "numbers.nan": Kind(ordered("nan"), ("fault",)),
+    "numbers.fault": Kind(ordered("fault"), ("fault",)),
+    "coordinator.killed": Kind(leader_killed, told=NEW_TERM),
+    "coordinator.stopped": Kind(leader_stopped, told=NEW_TERM),
+    "coordinator.cut": Kind(leader_cut, told=NEW_TERM),
+    "etcd.member": Kind(etcd_member),
+    "etcd.quorum": Kind(etcd_quorum),
+    "agent.killed": Kind(agent_killed, told=("NodeJoined",)),
+    "mass_loss.nodes": Kind(mass_loss, ("node_lost", "node_restarted")),
+    "mass_loss.control": Kind(control_cut, told=("mass_loss", "LeadershipEnded", "node_suspected")),
+}
+"""By name: the row of the table of failures, and what of it."""
+
+
+def explained(kind: Kind, lines: list[dict[str, Any]]) -> bool:
+    """Whether these lines of the journals tell of a fault of this kind."""
+    causes = {line["body"]["verdict"]["cause"] for line in lines if line["type"] == "Judged"}
+    told = {line["type"] for line in lines} | {
+        line["body"]["kind"] for line in lines if line["type"] == "Note"
+    }
+    return not (kind.causes or kind.told) or bool(causes & set(kind.causes)) or bool(told & set(kind.told))

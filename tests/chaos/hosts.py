@@ -1,0 +1,236 @@
+"""Hosts as namespaces of one machine: each has its own processes, name, address and firewall.
+
+All cables end in a bridge that is in a namespace of its own: nothing is to be seen outside, and when the
+process that made them ends, everything is gone with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controlplane.cli.local.processes import descendants
+from controlplane.daemon.etcd.server import leashed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+INIT = Path(__file__).with_name("init.py")
+TOOLS = ("ip", "iptables", "tc", "unshare", "nsenter")
+START_S = 20.0
+SPACES = ("--net", "--uts", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc")
+
+
+def missing() -> str:
+    """What this machine lacks for hosts of this kind, and the mend; "" when nothing."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    absent = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if absent:
+        return f"{', '.join(absent)} not found: apt-get install iproute2 iptables util-linux"
+    tried = subprocess.run(
+        ["unshare", *SPACES, "iptables", "-w", "-A", "INPUT", "-m", "statistic", "--mode", "random",
+         "--probability", "0.5", "-j", "DROP"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return f"this kernel has no namespaces or no filter: {tried.stderr.strip()}" if tried.returncode else ""
+
+
+class HostError(AssertionError):
+    """A host, or a cable, could not be made."""
+
+
+class Host:
+    """One machine of the cluster. It may be off: then it has no process and no memory."""
+
+    def __init__(self, name: str, number: int, folder: Path) -> None:
+        self.name, self.address = name, f"10.77.0.{number}"
+        self.folder = folder  # logs; outlives the host's death
+        folder.mkdir(parents=True, exist_ok=True)
+        self._root: subprocess.Popen[bytes] | None = None
+        self._heard = b""
+        self._lines: list[dict[str, object]] = []
+        self.pid = 0  # of its process 1, as this machine sees it
+
+    @property
+    def on(self) -> bool:
+        """Whether it runs."""
+        return self._root is not None and self._root.poll() is None
+
+    def boot(self) -> None:
+        """Start it; no cable is plugged in yet."""
+        argv = [
+            shutil.which("unshare") or "unshare",
+            *SPACES,
+            sys.executable,
+            "-I",
+            "-S",
+            str(INIT),
+            self.name,
+        ]
+        self._heard, self._lines = b"", []
+        pipe = subprocess.PIPE
+        self._root = subprocess.Popen(leashed(argv), stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+        self._await("ready", self.name)
+        (self.pid,) = [pid for pid in descendants(self._root.pid) if _inner(pid) == 1]
+
+    def crash(self) -> None:
+        """Off at once, with all its processes; what they had in memory is theirs to be removed."""
+        if self._root is None:
+            return
+        if self.pid:
+            _kill(self.pid, signal.SIGKILL)
+        self._root.kill()
+        self._root.wait()
+        for pipe in (self._root.stdin, self._root.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._root, self.pid = None, 0
+
+    def start(self, name: str, argv: Sequence[str], **env: str) -> int:
+        """Start a program; its process id as this host sees it."""
+        assert self._root is not None and self._root.stdin is not None
+        log = str(self.folder / f"{name}.log")
+        order = {"start": name, "argv": list(argv), "env": {**os.environ, **env}, "log": log}
+        self._root.stdin.write(json.dumps(order).encode() + b"\n")
+        self._root.stdin.flush()
+        return int(str(self._await("started", name)["pid"]))
+
+    def signal(self, inner: int, number: signal.Signals) -> bool:
+        """To a process by the id that this host knows it by. False when there is none."""
+        outer = self.processes().get(inner, 0)
+        return bool(outer) and _kill(outer, number)
+
+    def processes(self) -> dict[int, int]:
+        """All that run here: process ids as the host knows them, and as this machine does."""
+        if not self.on:
+            return {}
+        return {_inner(pid): pid for pid in descendants(self.pid)}
+
+    def run(self, *argv: str, timeout_s: float = 30.0) -> subprocess.CompletedProcess[str]:
+        """Run a program in the host's network to its end."""
+        return subprocess.run(
+            ["nsenter", "-t", str(self.pid), "-n", *argv], capture_output=True, text=True, check=False,
+            timeout=timeout_s,
+        )  # fmt: skip
+
+    def must(self, *argv: str) -> None:
+        """The same. Raises HostError when it fails."""
+        done = self.run(*argv)
+        if done.returncode:
+            raise HostError(f"{self.name}: {' '.join(argv)}: {done.stderr.strip()}")
+
+    def _await(self, key: str, value: str) -> dict[str, object]:
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            for line in self._lines:
+                if line.get(key) == value:
+                    self._lines.remove(line)
+                    return line
+            self._listen(deadline - time.monotonic())
+        raise HostError(f"host {self.name} says nothing of {key} {value} within {START_S:.0f} s")
+
+    def _listen(self, timeout_s: float) -> None:
+        assert self._root is not None and self._root.stdout is not None
+        readable, _, _ = select.select([self._root.stdout], [], [], max(0.0, timeout_s))
+        if not readable:
+            return
+        data = os.read(self._root.stdout.fileno(), 1 << 16)
+        if not data:
+            raise HostError(f"host {self.name} went off")
+        *lines, self._heard = (self._heard + data).split(b"\n")
+        self._lines += [json.loads(line) for line in lines]
+
+
+class Network:
+    """The switch that all hosts are plugged into, and what is wrong with it now."""
+
+    def __init__(self, folder: Path) -> None:
+        self._switch = Host("switch", 254, folder / "switch")
+
+    def __enter__(self) -> Network:
+        self._switch.boot()
+        self._switch.must("ip", "link", "add", "br0", "type", "bridge")
+        self._switch.must("ip", "link", "set", "br0", "up")
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._switch.crash()
+
+    def plug(self, host: Host) -> None:
+        """A cable from a host that was just started."""
+        number = int(host.address.rpartition(".")[2])
+        port, card = f"p{number}", f"02:00:00:00:00:{number:02x}"  # its card outlives its crash
+        self._switch.run("ip", "link", "del", port)  # of its former life, if the kernel is slow
+        self._switch.must(
+            *(
+                "ip",
+                "link",
+                "add",
+                port,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "eth0",
+                "address",
+                card,
+                "netns",
+                f"/proc/{host.pid}/ns/net",
+            )
+        )
+        self._switch.must("ip", "link", "set", port, "master", "br0", "up")
+        host.must("ip", "addr", "add", f"{host.address}/24", "dev", "eth0")
+        host.must("ip", "link", "set", "lo", "up")
+        host.must("ip", "link", "set", "eth0", "up")
+
+
+def drop(host: Host, chain: str, other: Host, *match: str) -> tuple[str, ...]:
+    """Have a host drop what comes from (INPUT) or goes to (OUTPUT) another. Returns the rule, for `allow`."""
+    side = "-s" if chain == "INPUT" else "-d"
+    rule = (chain, side, other.address, *match, "-j", "DROP")
+    host.must("iptables", "-w", "-A", *rule)
+    return rule
+
+
+def allow(host: Host, rule: Sequence[str]) -> None:
+    """Take a rule back. One that went with the host's life is gone already."""
+    if host.on:
+        host.run("iptables", "-w", "-D", *rule)
+
+
+def slow(host: Host, rate: str) -> None:
+    """Let a host send so much only."""
+    host.must(
+        "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "4kb", "latency", "80ms"
+    )
+
+
+def quick(host: Host) -> None:
+    """As fast as it was."""
+    if host.on:
+        host.run("tc", "qdisc", "del", "dev", "eth0", "root")
+
+
+def _inner(pid: int) -> int:
+    """The id of a process in its own namespace; 0 when it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return int(next(line for line in status.splitlines() if line.startswith("NSpid:")).split()[-1])
+
+
+def _kill(pid: int, number: signal.Signals) -> bool:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,120 @@
+"""What must hold when a disturbed job has ended: no sample, bit or checkpoint lost; reasons for all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.checkpoint import load
+from agent.checkpoint.errors import CheckpointError
+from agent.checkpoint.store import Store
+from controlplane.cli.demo import ledger as ledgers
+from controlplane.daemon import replaying
+from controlplane.daemon.recording import folder_of
+from controlplane.telling import story
+from tests.chaos.cluster import COORDINATORS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.chaos.cluster import Cluster
+    from tests.chaos.drive import Job
+
+LOSS_TOLERANCE = 1e-3
+"""Of the mean loss of a step, relative: another number of ranks sums up in another order."""
+
+
+def lost_checkpoints(job: Job) -> list[str]:
+    """Those that were told to be committed, were not let go by retention, and do not verify."""
+    store, problems = Store.open(str(job.storage)), []
+    gone = job.journals.let_go(job.name)
+    try:
+        for each in job.journals.committed(job.name):
+            if each in gone:
+                continue
+            try:
+                load.verify(store, job.name, each)
+            except (CheckpointError, FileNotFoundError) as error:
+                problems.append(f"checkpoint {each} was committed, and is lost: {error}")
+    finally:
+        store.close()
+    return problems
+
+
+def ledger(job: Job) -> ledgers.Ledger:
+    """What its ranks consumed."""
+    paths = (job.cluster.folder / "ledger").glob(f"{job.name}.*.jsonl")
+    return ledgers.read({path.name: path.read_text().splitlines() for path in paths})
+
+
+def sample_errors(job: Job, total: int, calm: Job) -> tuple[int, list[str]]:
+    """Samples repeated or skipped, by the ledger; and what else is wrong with them."""
+    found = ledgers.judge(ledger(job), total, ledger(calm))
+    return found.repeated + found.skipped + len(found.problems), list(found.problems[:3])
+
+
+def mismatches(job: Job, total: int, calm: Job, *, resized: bool) -> list[str]:
+    """Where its states differ from those of the undisturbed job."""
+    problems: list[str] = []
+    for step in range(1, total + 1):
+        mine, theirs = job.steps.states.get(step, {}), calm.steps.states[step]
+        wanted = next(iter(theirs.values()))
+        if any(state.account != wanted.account for state in mine.values()):
+            problems.append(f"step {step}: other samples were trained on")
+        if not resized and any(state.digest != wanted.digest for state in mine.values()):
+            problems.append(f"step {step}: other weights than those of the undisturbed job")
+        if (
+            resized
+            and mine
+            and abs(_loss(job, step) - _loss(calm, step)) > LOSS_TOLERANCE * abs(_loss(calm, step))
+        ):
+            problems.append(
+                f"step {step}: the loss is {_loss(job, step)}, undisturbed it was {_loss(calm, step)}"
+            )
+        if problems:
+            return [*problems, f"(its ranks: {mine}; undisturbed: {wanted})"]
+    if not job.steps.states.get(total):
+        problems.append(f"step {total} was written down by nobody")
+    return problems
+
+
+def _loss(job: Job, step: int) -> float:
+    losses = [state.loss for state in job.steps.states[step].values()]
+    return sum(losses) / len(losses)
+
+
+def resized(job: Job) -> bool:
+    """Whether it ever trained with another number of ranks than at first."""
+    stored = [body["generation"] for body in job.journals.bodies("Store") if body["job"] == job.name]
+    return len({len(each["seats"]) for each in stored if each is not None and each["store"]}) > 1
+
+
+def incidents(job: Job) -> tuple[int, list[str]]:
+    """How many there were, and those that nobody can explain: without evidence or reason, or never closed."""
+    found = [each for each in story.stories(job.journals.lines) if each.job == job.name]
+    unexplained = []
+    for each in found:
+        text = story.told(each)
+        if not each.verdict.get("evidence") or not each.plan.get("reason"):
+            unexplained.append(f"nobody knows why: {text}")
+        elif each.outcome == "open" and each is found[-1]:
+            unexplained.append(f"it never came to an end: {text}")
+    return len(found), unexplained
+
+
+def replays(cluster: Cluster) -> list[str]:
+    """Every reign once more through the core: where an invariant breaks, or something else is decided."""
+    journals = [cluster.journal(name) for name in COORDINATORS]
+    found = [path for journal in journals for path in sorted(folder_of(journal).glob("*.jsonl"))]
+    return [problem for path in found if (problem := _replay(path))]
+
+
+def _replay(path: Path) -> str:
+    with path.open() as file:
+        first = file.readline()
+        if not first.endswith("\n"):
+            return ""  # killed before it had written a line
+        reign = replaying.header(first)
+        for step in replaying.replay(reign.settings, file):
+            if step.problem:
+                return f"{path}: step {step.index}: {step.problem}"
+    return ""
