@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from controlplane.core.model import CheckpointPart, JobSpec
 
 FULL, INCREMENTAL = "full", "incremental"
+RETIRED = "retention lets it go"
+"""Why a record is not to be used whose checkpoint was whole: it is being taken off the storage."""
 
 
 class Stage(StrEnum):
@@ -95,10 +97,14 @@ def base_for(records: Iterable[CheckpointRecord], step: int, full_every: int) ->
     """(kind, base) of a checkpoint at `step`; base "" means that it opens its own, named by its id."""
     records = tuple(records)
     good = newest_good(records, FULL)
-    rotten = {record.base for record in records if record.bad}
-    if good is None or good.id in rotten or step - good.step >= full_every or step <= good.step:
+    if good is None or good.id in rotten_bases(records) or step - good.step >= full_every or step <= good.step:
         return FULL, ""
     return INCREMENTAL, good.id
+
+
+def rotten_bases(records: Iterable[CheckpointRecord]) -> frozenset[str]:
+    """Bases of checkpoints that are not as they were written."""
+    return frozenset(record.base for record in records if record.bad and record.bad != RETIRED)
 
 
 def newest_good(records: Iterable[CheckpointRecord], kind: str = "") -> CheckpointRecord | None:

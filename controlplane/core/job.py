@@ -207,7 +207,7 @@ class Job:
     incidents_before: int = 0  # those before that
     collecting: Collecting | None = None
     full_owed: bool = False  # a full checkpoint gives way to a collection: no further one before it
-    uncollected: tuple[str, ...] = ()  # gone from etcd, and perhaps not from the storage
+    uncollected: tuple[str, ...] = ()  # marked, and could not be taken off the storage at the last try
     scrubbing: tuple[str, str] | None = None  # (checkpoint, node)
     scrubbed_at: float = -1.0
     final_by: float | None = None

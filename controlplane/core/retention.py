@@ -1,4 +1,5 @@
-"""What to keep: old checkpoints leave etcd first, so that no leader restores from them, then the storage."""
+"""What to keep. An old checkpoint is marked in etcd first, so that no leader restores from it, then taken off
+the storage, then forgotten: whichever leader dies in between, the next one sees the mark and goes on."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from controlplane.core.job import ENDED
 from controlplane.core.model import JobPhase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from controlplane.core import events as ev
     from controlplane.core.job import Job
@@ -25,7 +26,7 @@ QUIET = (JobPhase.RUNNING, *ENDED)
 
 @dataclass(frozen=True, slots=True)
 class Collecting:
-    """A collection under way. `node` "" while etcd is being told."""
+    """A collection under way. `node` "" while etcd is told which ones go."""
 
     remove: tuple[str, ...]
     node: str = ""
@@ -62,7 +63,7 @@ def _milestones(good: list[CheckpointRecord], every: int) -> list[CheckpointReco
 def base_beside(job: Job) -> str:
     """The base that a checkpoint may write to while old ones are deleted: an open one; "" for none."""
     good = commit.newest_good(job.checkpoints.values(), commit.FULL)
-    rotten = {record.base for record in job.checkpoints.values() if record.bad}
+    rotten = commit.rotten_bases(job.checkpoints.values())
     return good.id if good is not None and good.id not in rotten else ""
 
 
@@ -77,29 +78,38 @@ def tend(m: Machine, job: Job) -> None:
     if job.collecting is not None:
         _drive(m, job, job.collecting)
         return
-    spec = job.spec
-    if not spec.storage or spec.keep_last <= 0 or job.full_owed:
+    if not job.spec.storage or job.full_owed or job.phase not in QUIET or job.incident is not None:
         return
-    if job.phase not in QUIET or job.incident is not None:
-        return
-    ids = removable(job.checkpoints.values(), spec.keep_last, spec.keep_every, _busy(job))
+    ids = _unwanted(job)
+    if any(name not in job.uncollected for name in ids):
+        job.collecting = Collecting(ids)
+        _mark(m, job, [name for name in ids if not job.checkpoints[name].bad])
+
+
+def _unwanted(job: Job) -> tuple[str, ...]:
+    """What is to go, and what a leader before has marked."""
+    records, spec = job.checkpoints.values(), job.spec
+    retired = [record.id for record in records if record.bad == commit.RETIRED]
+    return tuple(
+        dict.fromkeys([*removable(records, spec.keep_last, spec.keep_every, _busy(job)), *retired])
+    )
+
+
+def _mark(m: Machine, job: Job, ids: Sequence[str]) -> None:
+    """Have etcd say of each that nobody may restore from it; with the last one the collection goes on."""
     if not ids:
-        return
-    job.collecting = Collecting(ids)
-    effect = fx.Store(0, 0, job=job.name, forget=ids)
-    m.store(sealing.lane(job), effect, lambda: _forgotten(m, job))
+        _marked(m, job.name)
+    for name in ids:
+        record = job.checkpoints[name] = commit.as_bad(job.checkpoints[name], commit.RETIRED)
+        sealing.put(m, job, record, (lambda: _marked(m, job.name)) if name == ids[-1] else None)
 
 
-def _forgotten(m: Machine, job: Job) -> None:
-    """etcd knows them no more: from here on nobody restores from them."""
-    if job.collecting is None:
-        return
-    for name in job.collecting.remove:
-        job.checkpoints.pop(name, None)
-    remove = tuple(dict.fromkeys([*job.uncollected, *job.collecting.remove]))
-    node = sharing.errand_node(m, job, last=True)
-    job.collecting, job.uncollected = Collecting(remove, node or "?"), ()
-    m.touch(job)
+def _marked(m: Machine, name: str) -> None:
+    job = m.jobs.get(name)
+    if job is not None and job.collecting is not None:
+        node = sharing.errand_node(m, job, last=True)
+        job.collecting = dataclasses.replace(job.collecting, node=node or "?")
+        m.touch(job)
 
 
 def _drive(m: Machine, job: Job, collecting: Collecting) -> None:
@@ -117,7 +127,7 @@ def _drive(m: Machine, job: Job, collecting: Collecting) -> None:
 
 
 def collected(m: Machine, event: ev.Collected) -> None:
-    """They are off the storage; or not, and the next collection tries them again."""
+    """They are off the storage, and etcd may forget them; or not, and the next collection tries them again."""
     job = m.jobs.get(event.job)
     under_way = job.collecting if job else None
     if job is None or under_way is None or not under_way.node:
@@ -126,11 +136,19 @@ def collected(m: Machine, event: ev.Collected) -> None:
     if any(name not in under_way.remove for name in event.removed):
         m.drop("stale_collected", event.job, "it tells of an earlier collection")
         return
+    gone = event.removed if event.reason else under_way.remove
     job.collecting = None
+    job.uncollected = tuple(name for name in under_way.remove if name not in gone)
     m.touch(job)
     if event.reason:
-        left = tuple(name for name in under_way.remove if name not in event.removed)
-        job.uncollected = left
-        m.note("collect_failed", job.name, f"{len(left)} checkpoints are still on storage: {event.reason}")
-    for name in event.removed if event.reason else under_way.remove:
+        left = len(job.uncollected)
+        m.note("collect_failed", job.name, f"{left} checkpoints are still on storage: {event.reason}")
+    _forget(m, job, gone)
+
+
+def _forget(m: Machine, job: Job, gone: Sequence[str]) -> None:
+    for name in gone:
+        job.checkpoints.pop(name, None)
         m.emit(fx.CheckpointChanged(job.name, name, "collected", "retention wants it no more"))
+    if gone:
+        m.store(sealing.lane(job), fx.Store(0, 0, job=job.name, forget=tuple(gone)))

@@ -176,7 +176,8 @@ def test_no_new_base_is_opened_beside_a_collection() -> None:
     assert [line for line in lines if line.startswith("Collect a")]
     beside = commit(stage, 1100)
     assert "CheckpointChanged 1100-1 started: incremental, on base 100-1" in beside
-    assert not [line for line in stage.do("collected") if line.startswith("Store")], "the full one is first"
+    done = [line.split(" ", 2)[2] for line in stage.do("collected") if line.startswith("Store")]
+    assert done == ["forget=900-1"], "the full one is first"
     lines = commit(stage, 1200)
     assert "CheckpointChanged 1200-1 started: full, on base 1200-1" in lines
     assert [line for line in lines if line.startswith("Collect a")]

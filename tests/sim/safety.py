@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from controlplane.core import braking
 from controlplane.core import effects as fx
 from controlplane.core import events as ev
+from controlplane.core.commit import RETIRED
 from controlplane.core.model import NO_STEP, MemberPhase, Tier
 
 if TYPE_CHECKING:
@@ -48,15 +49,17 @@ class Safety:
                 self.heard[event.member, event.request] = None
 
     def store(self, effect: fx.Store) -> None:
-        """Records that etcd is to forget: never the newest good one."""
+        """Records that etcd is to forget, or to hold as let go: never the newest good one."""
+        let_go = effect.checkpoint if effect.checkpoint and effect.checkpoint.bad == RETIRED else None
+        going = (*effect.forget, *([let_go.id] if let_go else []))
         for name in effect.forget:
             self.forgotten[name] = self.committed.get(name, 0)
         good = {n: s for n, s in self.committed.items() if n not in self.bad}
         for (_, name), record in self.world.etcd.checkpoints.items():  # a former leader may not have told
             good |= {name: record.step} if record.published and not record.bad else {}
-        if effect.forget and good:
+        if going and good:
             newest = max(good, key=lambda name: good[name])
-            assert newest not in effect.forget, f"the newest good checkpoint {newest} is given up"
+            assert newest not in going, f"the newest good checkpoint {newest} is given up"
 
     def in_time(self) -> None:
         """After every step: who has been silent for too long has been judged, or is being asked directly."""
@@ -89,11 +92,11 @@ class Safety:
             assert lives or effect.step in rank.ready, f"{effect.step} is released, {rank.name} had it never"
 
     def collecting(self, effect: fx.Collect) -> None:
-        """What goes from storage must have left etcd before, and nothing that stays may need it."""
+        """What goes from storage must be marked in etcd before, and nothing that stays may need it."""
         held = {name: r for (job, name), r in self.world.etcd.checkpoints.items() if job == effect.spec.job}
         for name in effect.remove:
-            assert name not in held, f"{name} is collected, but etcd holds it"
-        bases = {record.base for record in held.values()}
+            assert name not in held or held[name].bad, f"{name} is collected, but etcd holds it as good"
+        bases = {record.base for record in held.values() if record.id not in effect.remove}
         assert not bases.intersection(effect.remove), f"a base of {bases} is collected"
         self.collected.update(effect.remove)
 
@@ -193,7 +196,8 @@ class Safety:
                 continue
             record = etcd.checkpoints[(self.world.spec.job, name)]
             assert record.published, f"committed checkpoint {name} is lost"
-            assert not record.bad or name in self.world.storage.rotten or name in self.bad
+            known_bad = name in self.world.storage.rotten or name in self.bad
+            assert not record.bad or record.bad == RETIRED or known_bad
         if self.world.elastic and self.world.spec.storage and not self.world.quiet_failures:
             best = max((s for n, s in self.committed.items() if n not in self.bad), default=0)
             assert max(self.forgotten.values(), default=0) <= best

@@ -39,7 +39,7 @@ class Journal:
         self._tail = Tail(path)
         self.named: set[str] = set()  # ids of all checkpoints that a coordinator spoke of
         self.committed: list[str] = []
-        self.forgotten: set[str] = set()  # ids that left etcd, to be collected then
+        self.forgotten: set[str] = set()  # ids that left etcd, having left the storage
         self.outcomes: dict[str, int] = {}
         self.reasons: dict[str, int] = {}  # why checkpoints failed or were skipped
         self.tiers: dict[str, int] = {}

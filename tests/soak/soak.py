@@ -67,7 +67,6 @@ class Told:
     asks: dict[str, int] = field(default_factory=dict)
     verified: int = 0
     loaded: int = 0
-    orphans: int = 0  # checkpoints that left etcd and are on storage still
     identical: bool = False
     samples: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
@@ -217,15 +216,14 @@ def _finish(job: Job, told: Told) -> None:
 
 
 def _retained(job: Job) -> None:
-    """While training is held, retention leaves the newest, the base that they need and one on its way. What
-    left etcd just before its leader was killed is left on storage, too: it is counted."""
+    """While training is held, retention leaves the newest, the base that they need and one on its way,
+    whoever was killed meanwhile."""
     hold = job.run.folder / "hold"
     hold.touch()
 
     def few() -> bool:
         job.journal.news()
-        kept = [[each for each in one.present if each not in job.journal.forgotten] for one in job.watchers]
-        return all(len(each) <= KEPT + 2 for each in kept)
+        return all(len(one.present) <= KEPT + 2 for one in job.watchers)
 
     until(few, lambda: f"keep-last {KEPT} leaves {[watcher.present for watcher in job.watchers]}")
     hold.unlink()
@@ -237,7 +235,8 @@ def _judge(job: Job, told: Told) -> None:
     _must(not job.problems(), "; ".join(job.problems()[:3]))
     listed = {each for watcher in job.watchers for each in watcher.listed}
     _must(listed <= job.journal.named, f"nobody made {sorted(listed - job.journal.named)}")
-    told.orphans = sum(each in job.journal.forgotten for each in job.watchers[0].present)
+    orphans = [each for each in job.watchers[0].present if each in job.journal.forgotten]
+    _must(not orphans, f"{orphans} left etcd, and are on the storage still")
     told.verified = sum(each.verified for each in job.watchers)
     told.loaded = sum(each.loaded for each in job.watchers)
     told.outcomes, told.reasons, told.tiers = job.journal.outcomes, job.journal.reasons, job.journal.tiers
