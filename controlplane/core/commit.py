@@ -97,7 +97,8 @@ def base_for(records: Iterable[CheckpointRecord], step: int, full_every: int) ->
     """(kind, base) of a checkpoint at `step`; base "" means that it opens its own, named by its id."""
     records = tuple(records)
     good = newest_good(records, FULL)
-    if good is None or good.id in rotten_bases(records) or step - good.step >= full_every or step <= good.step:
+    rotten = rotten_bases(records)
+    if good is None or good.id in rotten or step - good.step >= full_every or step <= good.step:
         return FULL, ""
     return INCREMENTAL, good.id
 

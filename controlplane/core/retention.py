@@ -90,9 +90,7 @@ def _unwanted(job: Job) -> tuple[str, ...]:
     """What is to go, and what a leader before has marked."""
     records, spec = job.checkpoints.values(), job.spec
     retired = [record.id for record in records if record.bad == commit.RETIRED]
-    return tuple(
-        dict.fromkeys([*removable(records, spec.keep_last, spec.keep_every, _busy(job)), *retired])
-    )
+    return tuple(dict.fromkeys([*removable(records, spec.keep_last, spec.keep_every, _busy(job)), *retired]))
 
 
 def _mark(m: Machine, job: Job, ids: Sequence[str]) -> None:
@@ -127,7 +125,7 @@ def _drive(m: Machine, job: Job, collecting: Collecting) -> None:
 
 
 def collected(m: Machine, event: ev.Collected) -> None:
-    """They are off the storage, and etcd may forget them; or not, and the next collection tries them again."""
+    """They are off the storage, and etcd may forget them; or not: the next collection tries them again."""
     job = m.jobs.get(event.job)
     under_way = job.collecting if job else None
     if job is None or under_way is None or not under_way.node:
