@@ -24,6 +24,7 @@ from controlplane.core import (
     nodes,
     numbers,
     partners,
+    pausing,
     placing,
     quarantine,
     releasing,
@@ -119,6 +120,8 @@ HANDLERS: dict[type[Any], Callable[[Machine, Any], None]] = {
     ev.CordonRequested: draining.cordon,
     ev.JobSubmitted: placing.submitted,
     ev.JobStopRequested: ending.stop_requested,
+    ev.PauseRequested: pausing.requested,
+    ev.CheckpointWanted: pausing.checkpoint,
     ev.Stored: _stored,
     ev.StoreFailed: _store_failed,
     ev.Tick: _tick,
@@ -138,6 +141,7 @@ PHASES: dict[JobPhase, Callable[[Machine, Job], None]] = {
     JobPhase.STORING: _wait,
     JobPhase.FORMING: forming.running,
     JobPhase.PARKED: incidents.stopping,
+    JobPhase.PAUSED: incidents.stopping,
     JobPhase.FINISHED: ending.ended,
     JobPhase.FAILED: ending.ended,
 }
@@ -231,6 +235,7 @@ def _drive(m: Machine, job: Job) -> None:
             m.touch(job)
         hangs.tend(m, job)
         saving.tend(m, job)
+        pausing.tend(m, job)
         resizing.tend(m, job)
         draining.tidy(m, job)
         sparing.tend(m, job)

@@ -284,6 +284,23 @@ class JobStopRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class PauseRequested:
+    """A person wants a job to stop at a step boundary and to hold its state (`on`), or to go on."""
+
+    job: str
+    on: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointWanted:
+    """A person wants the newest state of a job made durable now."""
+
+    job: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stored:
     """etcd holds what the effect with this ticket asked for."""
 
@@ -338,6 +355,8 @@ Event = (
     | UserFault
     | JobSubmitted
     | JobStopRequested
+    | PauseRequested
+    | CheckpointWanted
     | Stored
     | StoreFailed
     | Tick

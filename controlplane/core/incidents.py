@@ -10,6 +10,7 @@ from controlplane.core import (
     ending,
     failures,
     members,
+    pausing,
     placing,
     quarantine,
     recovery,
@@ -206,7 +207,11 @@ def stopping(m: Machine, job: Job) -> None:
         m.set_phase(job, JobPhase.PARKED, _waits(m, job, away))
     elif job.phase is JobPhase.PARKED:
         m.set_phase(job, JobPhase.STOPPING, "every seat has a node again")
-    if not away and all(at_barrier(m, job, mb) for mb in job.seated()):
+    if away or not all(at_barrier(m, job, mb) for mb in job.seated()):
+        return
+    if job.pause and not job.relaunch:
+        pausing.rest(m, job)
+    else:
         m.set_phase(job, JobPhase.LOADING, "every rank is at the barrier: the nearest state is chosen")
 
 

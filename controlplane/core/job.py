@@ -221,6 +221,8 @@ class Job:
     faults: tuple[Fault, ...] = ()  # states that are not trusted
     skips: tuple[Window, ...] = ()  # data that is left out by policy
     on_fault: str = "rollback"  # what is done about the newest fault
+    pause: str = ""  # why people want it paused; "": they do not
+    wanted_now: bool = False  # people wait for a checkpoint that has not begun
     resize: Resize | None = None  # a planned change of places under way
     resize_at: float = 0.0  # no other one before (s)
     leave_at: float = 0.0  # nor is a drained node left before (s): the state could not be made durable
@@ -259,6 +261,7 @@ class Job:
             tuple(self.failures_seen.items()),
             self.faults,
             self.skips,
+            self.pause,
         )
 
     def sat_in(self, generation: Generation, member: str) -> bool:

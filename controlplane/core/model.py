@@ -368,3 +368,4 @@ class JobState:
     failures_seen: tuple[tuple[str, int], ...] = field(default=())  # (exception@step, times)
     faults: tuple[Fault, ...] = ()  # states that are not trusted
     skips: tuple[Window, ...] = ()  # data that is left out by policy, ascending
+    pause: str = ""  # why people want it paused; "": they do not

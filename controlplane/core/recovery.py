@@ -92,9 +92,9 @@ AWAIT_NODE = Rung(
 SPARE = Rung(lambda s: s.spares, Strategy.SPARE, "a warm spare takes each dead rank, survivors stay")
 RESPAWN = Rung(lambda s: True, Strategy.RESPAWN, "no spare is ready: a new process is started in its place")
 
-GROW, MOVE, LEAVE = (
+GROW, MOVE, LEAVE, PAUSE = (
     Rung(lambda s, strategy=strategy: s.dead == 0 and s.planned == strategy, strategy, "{why}")  # type: ignore[misc]
-    for strategy in (Strategy.GROW, Strategy.MOVE, Strategy.SHRINK)
+    for strategy in (Strategy.GROW, Strategy.MOVE, Strategy.SHRINK, Strategy.PAUSE)
 )
 
 NODE_SPENT = Rung(
@@ -129,7 +129,7 @@ LADDERS: dict[Cause, tuple[Rung, ...]] = {
     Cause.NODE_LOST: _PLACES,
     Cause.NODE_RESTARTED: (NODE_SPENT, *_PLACES),
     Cause.CUT: _PLACES,
-    Cause.RESIZED: (GROW, MOVE, LEAVE, *_PLACES),
+    Cause.RESIZED: (GROW, MOVE, LEAVE, PAUSE, *_PLACES),
     Cause.LAUNCH_FAILED: (CANNOT_START, *_COUNTED),
 }
 

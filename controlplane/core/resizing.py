@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from controlplane.core import effects as fx
 from controlplane.core import growing, incidents, reach, releasing, saving
 from controlplane.core.failures import Evidence
+from controlplane.core.formation import Spot
 from controlplane.core.job import GONE, IN_GENERATION, Member
 from controlplane.core.model import (
     NO_RANK,
@@ -26,7 +27,6 @@ from controlplane.core.model import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from controlplane.core.formation import Spot
     from controlplane.core.job import Job
     from controlplane.core.machine import Machine
 
@@ -125,6 +125,16 @@ def _go(m: Machine, job: Job, resize: Resize) -> None:
     job.incidents_before += 1  # nothing has failed: it says nothing about the time between failures
     job.fresh.append(Evidence(m.now, failure))
     m.touch(job)
+
+
+def stay(m: Machine, job: Job, reason: str) -> None:
+    """Have everybody stop at a step boundary, in their places. A change that is being prepared is dropped."""
+    if job.resize is not None:
+        _drop(m, job, "the job is to be paused")
+    spots = tuple(Spot(seat.node, seat.local_rank) for seat in job.seats)
+    job.resize = Resize(Strategy.PAUSE, reason, spots, m.now)
+    _go(m, job, job.resize)
+    job.resize.keep = False
 
 
 def _drop(m: Machine, job: Job, reason: str) -> None:

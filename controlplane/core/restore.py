@@ -53,7 +53,8 @@ def elected(m: Machine, event: ev.Elected) -> None:
 def _state(job: Job, state: JobState) -> None:
     job.incidents, job.failures_seen = state.incidents, dict(state.failures_seen)
     numbers.recall(job, state)
-    if state.phase in ENDED:
+    job.pause = state.pause
+    if state.phase in (*ENDED, JobPhase.PAUSED):
         job.phase, job.reason = state.phase, state.reason
 
 
@@ -70,8 +71,12 @@ def _generation(m: Machine, job: Job, generation: Generation) -> None:
         job.known_step = max(job.known_step, generation.resume.step)
     if job.ended:
         return
+    paused = job.phase is JobPhase.PAUSED
     job.phase = JobPhase.RUNNING if generation.store else JobPhase.LAUNCHING
     job.reason = "adopted from etcd: " + generation.reason
+    if paused and generation.store:  # until its ranks have spoken, none is known to stand at the barrier
+        job.phase, job.reason = JobPhase.STOPPING, f"paused: {job.pause}"
+        job.stop_by = m.now + m.settings.stop_timeout_s
     job.launched_at = m.now
     job.seats = list(generation.seats)
     for seat in generation.seats:

@@ -47,7 +47,8 @@ def still_copied(job: Job, member: Member) -> bool:
 def _quiet(job: Job) -> bool:
     """Nothing is under way that has an eye on every member."""
     busy = job.fresh or job.stalled or job.relaunch or (job.replan and job.phase is JobPhase.RUNNING)
-    pending = job.ending or job.hang or job.broken_since is not None
+    wanted = job.pause or job.wanted_now
+    pending = wanted or job.ending or job.hang or job.broken_since is not None
     if busy or pending or not all(ask.outcome for ask in job.asks.values()):
         return False
     resize = job.resize

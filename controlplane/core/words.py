@@ -36,6 +36,7 @@ class JobPhase(StrEnum):
     STORING = "storing"  # the next generation is on its way into etcd
     FORMING = "forming"  # members were told; groups and state are being built
     PARKED = "parked"  # cannot go on by itself now; `reason` says what is missing
+    PAUSED = "paused"  # people want it so: every rank holds its state at the barrier
     FINISHED = "finished"
     FAILED = "failed"
 
@@ -85,6 +86,7 @@ class Strategy(StrEnum):
     SHRINK = "shrink"  # the job goes on with fewer nodes; grows back when nodes are there
     GROW = "grow"  # nodes that stand ready join at a step boundary
     MOVE = "move"  # ranks change their places at a step boundary
+    PAUSE = "pause"  # every rank stops at a step boundary and holds its state, until people let them go on
     REFORM = "reform"  # nobody died: the same members re-form (a broken connection)
     ROLLBACK = "rollback"  # the state is not to be trusted: the same members go back to an older one
     STOP = "stop"  # going on would loop or is not allowed: the job ends with the reason
