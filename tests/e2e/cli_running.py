@@ -20,7 +20,7 @@ from controlplane.cli.local.processes import descendants, is_running
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 
 OBEDIENT = """
 import os, pathlib, sys, time
