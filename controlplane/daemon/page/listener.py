@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 import ssl
@@ -27,6 +26,8 @@ HANDSHAKE_TIMEOUT_S = 5.0
 ACCEPT_PAUSE_S = 0.2
 """After an accept that failed (no descriptors left)."""
 BACKLOG = 128
+SEND_BYTES = 256 << 10
+"""That the kernel may hold for one client that does not read."""
 
 
 class Listener:
@@ -80,6 +81,7 @@ class Listener:
         if len(self.visits) >= CONNECTIONS_MAX + STRANGERS_MAX:
             connection.close()  # those that were told to leave have not left yet
             return
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
         visit = Visit(connection)
         visit.task = self.visits[visit] = asyncio.create_task(self._attend(visit))
         visit.task.add_done_callback(lambda _: self.visits.pop(visit, None))
@@ -141,8 +143,7 @@ class _Contexts:
         if material != self._of:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
-            with contextlib.suppress(NotImplementedError):
-                context.set_alpn_protocols(["http/1.1"])
+            context.set_alpn_protocols(["http/1.1"])
             with in_memory(material.cert) as chain, in_memory(material.key) as private:
                 context.load_cert_chain(chain, private, password=lambda: "")
             self._of, self._context = material, context

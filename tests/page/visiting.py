@@ -1,0 +1,216 @@
+"""A page in this process on a real socket, and visitors that speak HTTP to it by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from controlplane.access.tls import TlsFiles
+from controlplane.core.events import JobSubmitted, MemberReport, NodeJoined
+from controlplane.core.model import Cause, Failure, JobSpec, MemberPhase, MemberStatus
+from controlplane.daemon.page.server import Page
+from tests.security.serving import Served, serving
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncIterator
+
+    from controlplane.access.tokens import Tokens
+    from controlplane.daemon.reign import Reign
+
+NODES, RANKS = 2, 2
+
+
+@dataclasses.dataclass
+class Reply:
+    """An answer as it came."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Visitor:
+    """A browser of few words: it keeps its cookie and its second word."""
+
+    def __init__(self, port: int, context: ssl.SSLContext | None = None) -> None:
+        self.port, self.context = port, context
+        self.cookie = self.csrf = ""
+
+    async def raw(self, data: bytes, timeout_s: float = 20.0) -> bytes:
+        """Send these bytes, and read until the other side hangs up."""
+        reader, writer = await self.dial()
+        try:
+            writer.write(data)
+            async with asyncio.timeout(timeout_s):
+                with contextlib.suppress(ConnectionError):
+                    return await reader.read(-1)
+            return b""
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.context)
+
+    async def get(self, path: str, **headers: str) -> Reply:
+        return await self.ask("GET", path, b"", headers)
+
+    async def post(self, path: str, document: Any, **headers: str) -> Reply:
+        known = {"content_type": "application/json"}
+        if self.csrf:
+            known["x_holdfast_csrf"] = self.csrf
+        return await self.ask("POST", path, json.dumps(document).encode(), known | headers)
+
+    async def ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Reply:
+        """One request on a connection of its own. Headers as keywords; an empty one is left out."""
+        known = {"host": f"localhost:{self.port}", "cookie": self.cookie, "connection": "close"} | headers
+        lines = [f"{name.replace('_', '-')}: {value}" for name, value in known.items() if value]
+        if body:
+            lines.append(f"content-length: {len(body)}")
+        head = "\r\n".join([f"{method} {path} HTTP/1.1", *lines, "", ""]).encode()
+        reply = parsed(await self.raw(head + body))
+        if cookie := reply.headers.get("set-cookie"):
+            self.cookie = cookie.partition(";")[0]
+        return reply
+
+    async def log_in(self, token: str) -> Reply:
+        """Show a token, and keep what comes of it."""
+        reply = await self.post("/api/login", {"token": token})
+        self.csrf = (await self.get("/api/session")).json()["csrf"]
+        return reply
+
+    @contextlib.asynccontextmanager
+    async def live(self, last: str = "") -> AsyncIterator[Stream]:
+        """The stream of news, from the moment `last` on."""
+        reader, writer = await self.dial()
+        lines = [f"GET /api/live HTTP/1.1\r\nhost: localhost:{self.port}", f"cookie: {self.cookie}"]
+        lines += [f"last-event-id: {last}"] if last else []
+        writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
+        stream = Stream(reader)
+        try:
+            await stream.begin()
+            yield stream
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+class Stream:
+    """Server-sent events as they come."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+        self.status = 0
+
+    async def begin(self) -> None:
+        async with asyncio.timeout(20):
+            head = await self._reader.readuntil(b"\r\n\r\n")
+        self.status = int(head.split()[1])
+
+    async def event(self, timeout_s: float = 20.0) -> tuple[str, str, Any]:
+        """The next event's kind, number and document."""
+        async with asyncio.timeout(timeout_s):
+            while True:
+                fields = await self._block()
+                if "data" in fields:
+                    return fields["event"], fields.get("id", ""), json.loads(fields["data"])
+
+    async def patch(self, table: str, key: str, timeout_s: float = 20.0) -> Any:
+        """The next row of this table and key."""
+        async with asyncio.timeout(timeout_s):
+            while True:
+                kind, _, document = await self.event(timeout_s)
+                if kind == "patch" and key in document.get(table, {}):
+                    return document[table][key]
+
+    async def _block(self) -> dict[str, str]:
+        """One chunk is one event: that is how the page sends them."""
+        size = int(await self._reader.readuntil(b"\r\n"), 16)
+        assert size, "the stream has ended"
+        data = (await self._reader.readexactly(size + 2))[:-2].decode()
+        return dict(line.split(": ", 1) for line in data.splitlines() if ": " in line)
+
+
+def parsed(data: bytes) -> Reply:
+    head, _, body = data.partition(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    return Reply(int(first.split()[1]), headers, body)
+
+
+@dataclasses.dataclass
+class Paged:
+    """A served page: its coordinator, and a visitor."""
+
+    served: Served
+    page: Page
+    visitor: Visitor
+
+    @property
+    def reign(self) -> Reign:
+        assert self.served.front.reign is not None
+        return self.served.front.reign
+
+
+@contextlib.asynccontextmanager
+async def paged(
+    tokens: Tokens | None = None,
+    tls: TlsFiles | None = None,
+    *,
+    reigns: bool = True,
+    public: bool = False,
+    context: ssl.SSLContext | None = None,
+) -> AsyncIterator[Paged]:
+    """Serve a page; with `reigns` of a leader."""
+    async with serving(reigns=reigns) as served:
+        page = Page(served.front, ("127.0.0.1", 0), tls or TlsFiles(), tokens, public=public)
+        page.start()
+        try:
+            yield Paged(served, page, Visitor(page.port, context))
+        finally:
+            await page.close()
+
+
+async def job(reign: Reign, name: str = "j", nodes: int = NODES) -> None:
+    """A job on nodes that have joined: its ranks are ordered, and nothing obeys."""
+    for number in range(nodes):
+        joined = NodeJoined(f"n{number}", 1, "l", "127.0.0.1", slots=RANKS, port=29500, members=())
+        await reign.loop.ask(joined)
+    secret = (("TOKEN", "in-the-environment"),)
+    spec = JobSpec(name, ("train.py", "--key", "in-the-arguments"), "/", secret, nodes, nodes, RANKS)
+    await reign.loop.ask(JobSubmitted(spec))
+    for _ in range(200):
+        if reign.core.machine.jobs[name].members:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("no rank was ordered")
+
+
+async def die(reign: Reign, name: str = "j") -> str:
+    """The first rank of a job is killed; its node."""
+    member = min(reign.core.machine.jobs[name].members.values(), key=lambda each: each.rank)
+    status = MemberStatus(member.name, name, MemberPhase.STARTING, elastic=True, pid=7)
+    failure = Failure(Cause.SIGNALED, "killed by SIGKILL", signal=9)
+    for seq, phase in enumerate((MemberPhase.STARTING, MemberPhase.EXITED), 1):
+        gone = failure if phase is MemberPhase.EXITED else None
+        told = dataclasses.replace(status, phase=phase, failure=gone)
+        reign.post(MemberReport(member.node, 1, seq, told))
+    return member.node
+
+
+async def until(look: Any, timeout_s: float = 20.0) -> None:
+    """Poll until it is true."""
+    ends = time.monotonic() + timeout_s
+    while not look():
+        assert time.monotonic() < ends, "waited in vain"
+        await asyncio.sleep(0.01)
