@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controlplane.core import marks, standing
-from controlplane.core.job import GONE
 from controlplane.core.model import Role
+from controlplane.core.words import GONE
 
 if TYPE_CHECKING:
     from controlplane.core.cluster import Cluster

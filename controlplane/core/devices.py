@@ -76,7 +76,7 @@ def _stands_out(m: Machine, job: Job, node: Node, seat: int) -> bool:
 
 
 def _exclude(m: Machine, job: Job, node: Node, seat: int) -> None:
-    used = [placed.local_rank for placed in job.seats if placed.node == node.name]
+    used = [placed.local_rank for placed in job.seating.on(node.name)]
     elsewhere = [p for p in places(node) if p != seat and p not in used]
     idle = [room for room in placing.others(m, job) if room.takes(job.spec.nproc_per_node)]
     why = f"ranks died on it {len(node.deaths[seat])} times in {m.settings.device_window_s:.0f} s"

@@ -88,7 +88,7 @@ def _lacking(m: Machine, node: Node) -> str:
 
 def jobs_on(m: Machine, name: str) -> list[Job]:
     """Living jobs that have seats on a node."""
-    return [job for job in m.jobs.values() if job.phase not in ENDED and name in job.seat_nodes()]
+    return [job for job in m.jobs.values() if job.phase not in ENDED and job.seating.uses(name)]
 
 
 def deadline(m: Machine, name: str) -> None:
@@ -116,7 +116,8 @@ def _release(m: Machine, node: Node, drain: Drain) -> None:
 def _take(m: Machine, node: Node, drain: Drain) -> None:
     """Time is over: what still sits there counts as lost with the node."""
     for job in jobs_on(m, node.name):
-        seated = [mb for mb in job.seated() if mb.node == node.name and not mb.dead]
+        here = [job.members[seat.member] for seat in job.seating.on(node.name)]
+        seated = [mb for mb in here if not mb.dead]
         if job.phase is JobPhase.STORING or not seated:
             continue
         waits = "" if drain.force else _waits(m, job, node)
@@ -144,11 +145,11 @@ def tidy(m: Machine, job: Job) -> None:
     """Processes of this job on nodes that it has left end there, and their memory goes, once it trains."""
     if job.phase is not JobPhase.RUNNING or job.incident is not None:
         return
-    own = frozenset(job.seat_nodes())
-    wanted = [spot.node for spot in job.resize.spots] if job.resize is not None else []
-    for name, here in job.by_node.items():
-        node = m.nodes.get(name)
-        if name in own or name in wanted or node is None or not node.up:
+    left_behind = [name for name in job.by_node if not job.seating.uses(name)]
+    wanted = frozenset(spot.node for spot in job.resize.spots) if job.resize is not None else frozenset()
+    for name in left_behind:
+        node, here = m.nodes.get(name), job.by_node[name]
+        if name in wanted or node is None or not node.up:
             continue
         left = node.drain is not None or node.cordoned or placing.taken(m, job, name) or full(job)
         if left and any(mb.alive for mb in here.values()):

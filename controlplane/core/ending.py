@@ -8,7 +8,7 @@ from controlplane.core import asking, commit, incidents, releasing, saving
 from controlplane.core import effects as fx
 from controlplane.core.commit import Stage
 from controlplane.core.job import Ending, Job
-from controlplane.core.model import JobPhase, MemberPhase
+from controlplane.core.model import JobPhase
 
 if TYPE_CHECKING:
     from controlplane.core import events as ev
@@ -110,7 +110,4 @@ def _final_needed(job: Job, final: int) -> bool:
 
 def all_done(job: Job) -> bool:
     """Whether every rank has done its work."""
-    return all(
-        mb.phase is MemberPhase.FINISHED or (mb.done and mb.phase is MemberPhase.EXITED)
-        for mb in job.seated()
-    )
+    return not job.seating.rolls.unfinished

@@ -31,12 +31,7 @@ def store(m: Machine, job: Job, choice: Resume) -> None:
     old = job.generation
     if old is None:
         raise AssertionError(f"job {job.name} forms without a generation")
-    again = (
-        not old.store
-        and old.number > job.formed
-        and old.number == job.number
-        and old.seats == tuple(job.seats)
-    )
+    again = not old.store and old.number > job.formed and old.number == job.number and old.seats == job.seats
     number = old.number if again else max(job.number, old.number) + 1
     failed = job.incident is not None and job.incident.verdict.cause is not Cause.RESIZED
     restarts = old.restarts + (1 if failed else 0)
@@ -47,7 +42,7 @@ def store(m: Machine, job: Job, choice: Resume) -> None:
         job=job.name,
         number=number,
         term=m.term,
-        seats=tuple(job.seats),
+        seats=job.seats,
         store=first.status.store if first.status else "",
         master=old.master,
         resume=choice,
@@ -70,7 +65,8 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
         return
     if generation.world_size != (job.generation.world_size if job.generation else 0):
         reach.relabel(job, generation)
-    job.generation, job.storing, job.skips = generation, None, generation.resume.skip
+    job.turn(generation)
+    job.storing, job.skips = None, generation.resume.skip
     job.lines[generation.number] = (generation.resume.step, generation.resume.born)
     job.replan = True
     job.clock.stored = m.now
@@ -90,24 +86,24 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
 
 def running(m: Machine, job: Job) -> None:
     """A stored generation: forming, running, or adopted from a former leader. Facts decide which."""
-    seated, generation = job.seated(), job.generation
+    rolls, generation = job.seating.rolls, job.generation
     if generation is None:
         raise AssertionError(f"job {job.name} runs without a generation")
     if ending.all_done(job):
         _close(m, job, generation)
         ending.finishing(m, job)
         return
-    if any(mb.status is None for mb in seated):
+    if rolls.unheard:
         return
     if not generation.store:
         _running_plain(m, job)
         return
     _order_form(m, job, generation)
-    if all(mb.done or runs(mb, generation) for mb in seated):
+    if len(rolls.settled) == len(job.seats):
         m.set_phase(job, JobPhase.RUNNING, generation.reason)
         job.answered = {}
         _close(m, job, generation)
-    elif job.phase is JobPhase.RUNNING and any(_enters(mb, generation) for mb in seated):
+    elif job.phase is JobPhase.RUNNING and any(_enters(mb, generation) for mb in _unsettled(job)):
         job.form_by = m.now + m.settings.form_timeout_s
         m.set_phase(job, JobPhase.FORMING, "a rank of the stored generation is not in it yet")
     _watch_broken(m, job, generation)
@@ -122,6 +118,12 @@ def runs(member: Member, generation: Generation) -> bool:
     )
 
 
+def _unsettled(job: Job) -> list[Member]:
+    """Who neither trains in the generation nor has done its work."""
+    settled = job.seating.rolls.settled
+    return [mb for rank, mb in enumerate(job.seated()) if rank not in settled]
+
+
 def _outside(member: Member, generation: Generation) -> bool:
     return member.status is not None and member.generation < generation.number
 
@@ -132,9 +134,12 @@ def _enters(member: Member, generation: Generation) -> bool:
 
 
 def _order_form(m: Machine, job: Job, generation: Generation) -> None:
-    number = str(generation.number)
-    for node in dict.fromkeys(mb.node for mb in job.seated() if _outside(mb, generation)):
-        m.order(job, ("form", node, number), fx.Form(node, generation))
+    entered = job.seating.rolls.entered
+    if len(entered) == len(job.seats):
+        return
+    outside = [mb.node for rank, mb in enumerate(job.seated()) if rank not in entered and mb.status]
+    what = ("form", str(generation.number))
+    m.order_each(job, what, dict.fromkeys(outside), lambda node: fx.Form(node, generation))
 
 
 def _running_plain(m: Machine, job: Job) -> None:
@@ -150,7 +155,7 @@ def _running_plain(m: Machine, job: Job) -> None:
 
 def _watch_broken(m: Machine, job: Job, generation: Generation) -> None:
     """A broken collective without a dead member to explain it: after a grace the same members re-form."""
-    suspects = [mb for mb in job.seated() if _suspects(mb, generation)]
+    suspects = job.seating.at(job.seating.rolls.suspects)
     if not suspects:
         job.broken_since = None
         return
@@ -169,15 +174,6 @@ def _watch_broken(m: Machine, job: Job, generation: Generation) -> None:
         Cause.BROKEN, message, step=members.step_of(suspects[0]), age_s=m.now - job.broken_since
     )
     job.fresh.append(Evidence(m.now, failure))
-
-
-def _suspects(member: Member, generation: Generation) -> bool:
-    status = member.status
-    if status is None or member.generation != generation.number:
-        return False
-    if status.phase is MemberPhase.READY:
-        return True
-    return status.phase in (MemberPhase.RUNNING, MemberPhase.FORMING) and status.failure is not None
 
 
 def _message(member: Member) -> str:
@@ -233,7 +229,8 @@ def _close(m: Machine, job: Job, generation: Generation) -> None:
     `reform`, `restore`, `first_step`: of the slowest member, on its own clock."""
     if job.incident is None:
         return
-    waiting = [mb for mb in job.seated() if not mb.done and mb.started < generation.number]
+    begun = job.seating.rolls.begun
+    waiting = [mb for rank, mb in enumerate(job.seated()) if rank not in begun and not mb.done]
     for member in waiting:
         hint(m, job, member, generation)
     if any(mb.hint[0] != generation.number for mb in waiting):

@@ -43,7 +43,7 @@ def _made(m: Machine, strategy: Strategy, reason: str, rows: dict[str, list[Spot
 
 def _leave(m: Machine, job: Job) -> Resize | None:
     """Nodes that are drained: another node takes their ranks, or the job shrinks."""
-    going = {n for n in job.seat_nodes() if n in m.nodes and m.nodes[n].drain is not None}
+    going = {n.name for n in m.nodes.values() if n.drain is not None and job.seating.uses(n.name)}
     if not going:
         return None
     if m.now < job.leave_at:
@@ -93,6 +93,9 @@ def _tell(m: Machine, job: Job, going: set[str], why: str) -> None:
 
 def _move(m: Machine, job: Job) -> Resize | None:
     """Living ranks on bad devices: to another device of the node, else the node's ranks to another node."""
+    marked = [node for node in m.nodes.values() if node.excluded or node.bad_devices]
+    if not any(job.seating.uses(node.name) for node in marked):
+        return None
     rows = _now(job)
     hit = {spot: why for row in rows.values() for spot in row if (why := _trouble(m, spot))}
     if not hit or m.now < job.resize_at:
@@ -118,21 +121,21 @@ def _trouble(m: Machine, spot: Spot) -> str:
 
 def _grow(m: Machine, job: Job) -> Resize | None:
     """Nodes that have stood for a while: as many as the job may have, whole replicas."""
-    rows = _now(job)
-    if len(rows) >= job.spec.nnodes_max:
+    now = len(job.seat_nodes())
+    if now >= job.spec.nnodes_max:
         return None
     idle = _idle(m, job)
     standing = [room for room in idle if m.now >= room.up_since + m.settings.grow_after_s]
-    size = formation.usable(job.spec, len(rows) + len(standing))
+    size = formation.usable(job.spec, now + len(standing))
     due = [room.up_since + m.settings.grow_after_s for room in idle]
-    if m.now < job.resize_at or size <= len(rows):
+    if m.now < job.resize_at or size <= now:
         later = [max(at, job.resize_at) for at in due if max(at, job.resize_at) > m.now]
         if later:
             m.wake(job, min(later))
         return None
     if reach.torn(job, size) and not job.spec.storage:
         return None
-    joining = {room.node: room for room in standing[: size - len(rows)]}
+    rows, joining = _now(job), {room.node: room for room in standing[: size - now]}
     for name in replicas.arrange(list(joining), job.spec.replica_nodes, placing.domains(m, joining)):
         rows[name] = formation.spread(name, joining[name].free, job.spec.nproc_per_node)
     layout = replicas.told(job.spec, size)

@@ -18,7 +18,7 @@ from controlplane.core import (
     shrinking,
 )
 from controlplane.core import effects as fx
-from controlplane.core.job import IN_GENERATION, Clock, Member
+from controlplane.core.job import Clock, Member
 from controlplane.core.model import (
     Cause,
     Failure,
@@ -35,6 +35,7 @@ from controlplane.core.model import (
 if TYPE_CHECKING:
     from controlplane.core.job import Job
     from controlplane.core.machine import Machine
+    from controlplane.core.model import Generation
 
 _EAGER = (MemberPhase.READY, MemberPhase.STARTING, MemberPhase.WARM, MemberPhase.LAUNCHED)
 
@@ -57,7 +58,7 @@ def take(m: Machine, job: Job) -> None:
 
 def _strategy(m: Machine, job: Job, fresh: list[failures.Evidence]) -> tuple[Strategy, str]:
     failure = failures.root(fresh).failure
-    dead = [seat for seat in job.seats if job.members[seat.member].dead]
+    dead = job.dead()
     ready = [name for name in spares(job).values() if job.members[name].phase is MemberPhase.READY]
     situation = recovery.Situation(
         elastic=job.elastic and not job.relaunch,
@@ -67,7 +68,7 @@ def _strategy(m: Machine, job: Job, fresh: list[failures.Evidence]) -> tuple[Str
         restarts=job.generation.restarts if job.generation else 0,
         max_restarts=job.spec.max_restarts,
         dead=len(dead),
-        nodes_up=all(placing.serves(m, job, seat.node) for seat in dead),
+        nodes_up=all(placing.serves(m, job, member.node) for member in dead),
         shrinks=shrinking.possible(m, job) if dead else 0,
         missing=", ".join(shrinking.wanting(m, job)),
         planned=job.resize.strategy if job.resize and failure.cause is Cause.RESIZED else "",
@@ -98,7 +99,7 @@ def _count(job: Job, first: failures.Evidence) -> int:
 
 
 def _plan(m: Machine, job: Job, strategy: Strategy, reason: str) -> Plan:
-    drop = tuple(seat.member for seat in job.seats if job.members[seat.member].dead)
+    drop = tuple(member.name for member in job.dead())
     add: tuple[str, ...] = ()
     if strategy is Strategy.RELAUNCH:
         drop = tuple(seat.member for seat in job.seats)
@@ -150,13 +151,22 @@ def interrupt(m: Machine, job: Job, reason: str, only: list[Member] | None = Non
     number = job.generation.number
     if number > job.interrupted[0] and not resizing.gentle(m, job):
         job.interrupted = (number, m.now)
-    seats = (*job.generation.seats, *job.seats)
-    everywhere = [seat.node for seat in seats]
-    for node in dict.fromkeys(everywhere if only is None else [member.node for member in only]):
-        gentle = resizing.gentle(m, job)
-        keep = gentle and job.resize is not None and job.resize.keep
-        key = ("halt" if gentle else "interrupt", node, str(number))
-        m.order(job, key, fx.Interrupt(node, job.name, number, reason, gentle, keep))
+    gentle = resizing.gentle(m, job)
+    keep = gentle and job.resize is not None and job.resize.keep
+    nodes = _everywhere(job, job.generation) if only is None else [member.node for member in only]
+    m.order_each(
+        job,
+        ("halt" if gentle else "interrupt", str(number)),
+        dict.fromkeys(nodes),
+        lambda node: fx.Interrupt(node, job.name, number, reason, gentle, keep),
+    )
+
+
+def _everywhere(job: Job, generation: Generation) -> tuple[str, ...]:
+    """The nodes of a generation, and of the seats that there are now."""
+    if generation.seats == job.seats:
+        return job.seat_nodes()
+    return (*(seat.node for seat in generation.seats), *job.seat_nodes())
 
 
 def tell(m: Machine, job: Job, phases_s: dict[str, float], **changes: object) -> None:
@@ -173,16 +183,18 @@ def tell(m: Machine, job: Job, phases_s: dict[str, float], **changes: object) ->
 def spares(job: Job) -> dict[int, str]:
     """For each dead seat the best living spare beside it: READY first, then the farthest on its way."""
     picks: dict[int, str] = {}
-    pool = [mb for mb in job.members.values() if mb.role is Role.SPARE and not mb.dead]
-    pool = sorted((mb for mb in pool if mb.phase in _EAGER), key=lambda mb: _EAGER.index(mb.phase))
-    for seat in job.seats:
-        if not job.members[seat.member].dead:
-            continue
-        found = next((mb for mb in pool if mb.node == seat.node), None)
-        if found is not None:
-            pool.remove(found)
-            picks[seat.rank] = found.name
+    pools: dict[str, list[Member]] = {}
+    for member in job.dead():
+        if member.node not in pools:
+            pools[member.node] = _pool(job, member.node)
+        if pools[member.node]:
+            picks[member.rank] = pools[member.node].pop(0).name
     return picks
+
+
+def _pool(job: Job, node: str) -> list[Member]:
+    here = [mb for mb in job.by_node[node].values() if mb.role is Role.SPARE and not mb.dead]
+    return sorted((mb for mb in here if mb.phase in _EAGER), key=lambda mb: _EAGER.index(mb.phase))
 
 
 def stopping(m: Machine, job: Job) -> None:
@@ -195,24 +207,39 @@ def stopping(m: Machine, job: Job) -> None:
     _fill_seats(m, job)
     shrinking.tend(m, job)
     placing.order_launches(m, job)
-    living = [mb for mb in job.seated() if not mb.dead]
-    behind = [mb for mb in living if mb.phase in IN_GENERATION]
-    unsure = [mb for mb in living if mb.phase is MemberPhase.READY and not at_barrier(m, job, mb)]
+    rolls = job.seating.rolls
+    behind = job.seating.at(rank for rank in rolls.inside if rank not in rolls.dead)
+    unsure = _unsure(m, job)
     if behind or unsure:
         interrupt(m, job, job.reason, behind + unsure)
         kill_stuck(m, job, behind)
         return
-    away = sorted({seat.node for seat in job.seats if job.members[seat.member].dead})
+    away = sorted(dict.fromkeys(member.node for member in job.dead()))
     if away:
         m.set_phase(job, JobPhase.PARKED, _waits(m, job, away))
     elif job.phase is JobPhase.PARKED:
         m.set_phase(job, JobPhase.STOPPING, "every seat has a node again")
-    if away or not all(at_barrier(m, job, mb) for mb in job.seated()):
+    if away or len(rolls.ready) < len(job.seats):
         return
     if job.pause and not job.relaunch:
         pausing.rest(m, job)
     else:
         m.set_phase(job, JobPhase.LOADING, "every rank is at the barrier: the nearest state is chosen")
+
+
+def _unsure(m: Machine, job: Job) -> list[Member]:
+    """Who is READY and may have to leave the barrier again."""
+    rolls, nodes = job.seating.rolls, job.seat_nodes()
+    away = frozenset(node for node in nodes if not m.up(node))
+    seated = job.seated()
+    left = [rank for rank in rolls.ready if rank not in rolls.entered or (away and seated[rank].node in away)]
+    return [mb for mb in job.seating.at(left) if not mb.dead and not at_barrier(m, job, mb)]
+
+
+def all_at_barrier(m: Machine, job: Job) -> bool:
+    """Whether every seat has a member who is there, and sure to stay."""
+    rolls = job.seating.rolls
+    return not rolls.dead and len(rolls.ready) == len(job.seats) and not _unsure(m, job)
 
 
 def at_barrier(m: Machine, job: Job, member: Member) -> bool:
@@ -244,18 +271,17 @@ def kill_stuck(m: Machine, job: Job, behind: list[Member]) -> None:
 
 
 def _fill_seats(m: Machine, job: Job) -> None:
+    dead = job.dead()
     picks = spares(job)
     moves = _moves(m, job)
-    for index, seat in enumerate(job.seats):
-        if not job.members[seat.member].dead:
-            continue
+    for leaver in dead:
+        seat = job.seating.seat(leaver.rank)
         node = moves.get(seat.node, seat.node)
         place = _place(m, job, seat, node)
         if not placing.serves(m, job, node) or place is None:
             continue
         name = picks.get(seat.rank, "") if node == seat.node else ""
-        job.seats[index] = placement = Placement(seat.rank, name or m.new_member(job.name), node, place)
-        _seat(m, job, placement)
+        _seat(m, job, Placement(seat.rank, name or m.new_member(job.name), node, place))
 
 
 def _seat(m: Machine, job: Job, seat: Placement) -> None:
@@ -264,6 +290,8 @@ def _seat(m: Machine, job: Job, seat: Placement) -> None:
     if job.generation is not None and member.phase in (MemberPhase.LAUNCHED, MemberPhase.WARM):
         job.sent.drop(("launch", member.node, member.name))
         member.launch = placing.launch(job, seat, job.generation)
+    job.seating.put(seat, member)
+    job.changed(member)
 
 
 def _moves(m: Machine, job: Job) -> dict[str, str]:
@@ -275,7 +303,7 @@ def _moves(m: Machine, job: Job) -> dict[str, str]:
     free = [room for room in free if room.idle]
     moves: dict[str, str] = {}
     for name in lost:
-        seats = [seat for seat in job.seats if seat.node == name]
+        seats = job.seating.on(name)
         fit = next((room for room in free if room.takes(len(seats))), None)
         if fit is not None and all(job.members[seat.member].dead for seat in seats):
             free.remove(fit)
@@ -287,7 +315,7 @@ def _moves(m: Machine, job: Job) -> dict[str, str]:
 def _place(m: Machine, job: Job, seat: Placement, node: str) -> int | None:
     """The local rank of a seat on this node: its own, or, where that takes no ranks, a free one."""
     found = m.nodes.get(node)
-    taken = [s.local_rank for s in job.seats if s.node == node and s is not seat]
+    taken = [s.local_rank for s in job.seating.on(node) if s is not seat]
     free = [p for p in devices.places(found) if p not in taken] if found is not None else []
     if seat.local_rank in free:
         return seat.local_rank
@@ -305,10 +333,11 @@ def _relaunching(m: Machine, job: Job) -> None:
     left = [mb for mb in job.seated() if mb.alive and mb.phase is not MemberPhase.RAISED and m.up(mb.node)]
     for member in left:
         member.failure = member.failure or Failure(Cause.EXITED, "its job is started again")
+        job.changed(member)
         members.kill(m, job, member, member.failure.message)
     if left:
         return
-    seats = job.generation.seats if job.generation else tuple(job.seats)
+    seats = job.generation.seats if job.generation else job.seats
     wanted = len(dict.fromkeys(seat.node for seat in seats))
     nodes = placing.gather(m, job, job.spec.nnodes_min, max(wanted, job.spec.nnodes_min))
     if nodes is not None:
@@ -316,4 +345,5 @@ def _relaunching(m: Machine, job: Job) -> None:
         for member in job.seated():
             if not member.dead:
                 member.failure = Failure(Cause.EXITED, "its job is started again")
+                job.changed(member)
         placing.launch_generation(m, job, nodes, job.reason, restarts)

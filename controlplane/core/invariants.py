@@ -33,6 +33,13 @@ def _seats(job: Job) -> None:
     names = [seat.member for seat in job.seats]
     assert len(names) == len(frozenset(names)), f"{job.name}: a member sits in two seats"
     assert [seat.rank for seat in job.seats] == list(range(len(job.seats))), f"{job.name}: ranks have gaps"
+    job.seating.check()
+    number = job.generation.number if job.generation else 0
+    assert job.seating.rolls.number == number, f"{job.name}: the rolls are of generation {number}"
+    ghosts = [mb.name for mb in job.members.values() if mb.dead and mb.alive]
+    assert sorted(job.ghosts) == sorted(ghosts), f"{job.name}: ghosts {ghosts}, noted are {list(job.ghosts)}"
+    in_order = [mb.number for mb in job.members.values()]
+    assert in_order == sorted(in_order), f"{job.name}: members are numbered out of order"
     for seat in job.seats:
         member = job.members.get(seat.member)
         assert member is not None, f"{job.name}: seat {seat.rank} holds {seat.member}, who is unknown"
@@ -57,14 +64,14 @@ def _numbers(job: Job) -> None:
     if job.storing is not None:
         assert job.storing.number >= number, f"{job.name}: generation numbers go back"
         assert job.storing.number <= job.number, f"{job.name}: stores a number never given out"
-        assert tuple(job.seats) == job.storing.seats, f"{job.name}: stores a layout that is not wanted"
+        assert job.seats == job.storing.seats, f"{job.name}: stores a layout that is not wanted"
 
 
 def _phase(m: Machine, job: Job) -> None:
     stored = (JobPhase.RUNNING, JobPhase.FORMING, JobPhase.LAUNCHING)
     if job.phase in stored and job.ending is None:
         assert job.generation is not None, f"{job.name}: {job.phase} without a generation"
-        assert tuple(job.seats) == job.generation.seats, f"{job.name}: {job.phase} in a layout not in etcd"
+        assert job.seats == job.generation.seats, f"{job.name}: {job.phase} in a layout not in etcd"
     if job.phase is JobPhase.FORMING:
         assert job.generation is not None and job.generation.store, f"{job.name}: forms with nowhere to meet"
     if job.phase is JobPhase.STORING and job.ending is None:

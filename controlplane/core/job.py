@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.cadence import Costs
 from controlplane.core.model import NO_RANK, NO_STEP, JobPhase, JobState, MemberPhase, Role
+from controlplane.core.seating import Seating
 from controlplane.core.sent import Sent
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from controlplane.core.asking import Ask
     from controlplane.core.cadence import Choice
     from controlplane.core.commit import Saving
@@ -35,9 +38,6 @@ if TYPE_CHECKING:
     from controlplane.core.retention import Collecting
 
 ENDED = (JobPhase.FINISHED, JobPhase.FAILED)
-GONE = (MemberPhase.RAISED, MemberPhase.EXITED)
-IN_GENERATION = (MemberPhase.FORMING, MemberPhase.RUNNING, MemberPhase.FINISHED)
-
 
 REASON_MAX = 8_000
 """Characters of a reason that etcd keeps: a traceback may have any length, a value in etcd may not."""
@@ -71,6 +71,7 @@ class Member:
     stop_by: float = 0.0  # its node came back: it is not killed as stuck before
     hint: tuple[int, float] = (0, 0.0)  # (generation, when) its status showed such a step
     launch_by: float = 0.0  # its launcher must have started it by then; 0: not asked yet
+    number: int = 0  # in which order the book took them in
 
     @property
     def dead(self) -> bool:
@@ -142,15 +143,19 @@ class Restoring:
 
 @dataclass(slots=True)
 class Job:
-    """One job. `seats` is the layout wanted now; `generation` the newest that etcd holds for it."""
+    """One job. `seating` is the layout wanted now; `generation` the newest that etcd holds for it. Whoever
+    changes a member's record says so to `changed`."""
 
     spec: JobSpec
     phase: JobPhase = JobPhase.PENDING
     reason: str = ""
     generation: Generation | None = None
-    seats: list[Placement] = field(default_factory=list)
+    seating: Seating = field(default_factory=Seating)
     members: dict[str, Member] = field(default_factory=dict)
     by_node: dict[str, dict[str, Member]] = field(default_factory=dict)  # the same members
+    ghosts: dict[str, Member] = field(default_factory=dict)  # judged dead, and a process is there
+    unread: dict[str, Member] = field(default_factory=dict)  # their slots may have changed
+    enlisted: int = 0
     elastic: bool = False  # some member has spoken through the SDK
     barrier: bool = False  # some member has come to the barrier, in this leader's sight or before
     known: dict[int, None] = field(default_factory=dict)  # generation numbers that etcd holds or held
@@ -177,6 +182,7 @@ class Job:
     spare_failures: dict[str, int] = field(default_factory=dict)  # by node
     node_restarts: list[float] = field(default_factory=list)  # when (s) nodes came back without its ranks
     known_step: int = NO_STEP  # newest step known to be completed anywhere
+    newest_step: int = NO_STEP  # that any member was seen in
     shards: dict[int, str] = field(default_factory=dict)  # rank -> what it holds in this layout
     lines: dict[int, tuple[int, int]] = field(default_factory=dict)  # generation -> (step, born) of its start
     restoring: Restoring | None = None  # LOADING: what was chosen, and the orders that bring it in place
@@ -194,6 +200,7 @@ class Job:
     checkpoints: dict[str, CheckpointRecord] = field(default_factory=dict)  # what etcd holds
     snapshots: dict[int, tuple[int, ...]] = field(default_factory=dict)  # rank -> its slots, this generation
     released: int = NO_STEP
+    retold: tuple[int, int] = (-1, -1)  # streams and seats as they were when all had been told of it
     voided: int = NO_STEP  # no unreleased snapshot up to this step will be released any more
     begun: int = 0  # step of the newest checkpoint begun
     begun_at: float = -1.0  # when (s) that was; -1: none yet, and the job has not run
@@ -244,12 +251,35 @@ class Job:
     def enlist(self, member: Member) -> Member:
         """Take a member into the book, or find the one of that name."""
         known = self.members.setdefault(member.name, member)
+        if known is member:
+            self.enlisted += 1
+            member.number = self.enlisted
         return self.by_node.setdefault(known.node, {}).setdefault(known.name, known)
 
     def strike(self, member: Member) -> None:
         """Take a member out of the book."""
         del self.members[member.name]
         del self.by_node[member.node][member.name]
+        self.ghosts.pop(member.name, None)
+        self.unread.pop(member.name, None)
+
+    def sit(self, seats: Iterable[Placement]) -> None:
+        """The layout that is wanted from now on, with members that are known."""
+        self.seating.sit(seats, self.members)
+
+    def turn(self, generation: Generation) -> None:
+        """etcd holds this generation."""
+        self.generation = generation
+        self.seating.rolls.turn(generation.number, self.seating.members)
+
+    def changed(self, member: Member) -> None:
+        """What the book says of a member is another now."""
+        self.seating.changed(member)
+        self.unread[member.name] = member
+        if member.dead and member.alive:
+            self.ghosts[member.name] = member
+        else:
+            self.ghosts.pop(member.name, None)
 
     def state(self, phase: JobPhase | None = None, reason: str | None = None) -> JobState:
         """What etcd keeps of it."""
@@ -270,10 +300,19 @@ class Job:
             self.roll = generation.number, frozenset(seat.member for seat in generation.seats)
         return member in self.roll[1]
 
-    def seated(self) -> list[Member]:
-        """The members in its seats, by rank."""
-        return [self.members[seat.member] for seat in self.seats]
+    @property
+    def seats(self) -> tuple[Placement, ...]:
+        """The layout wanted now, by rank."""
+        return self.seating.seats
 
-    def seat_nodes(self) -> list[str]:
+    def seated(self) -> Sequence[Member]:
+        """The members in its seats, by rank."""
+        return self.seating.members
+
+    def seat_nodes(self) -> tuple[str, ...]:
         """The nodes of its seats, each once, in rank order."""
-        return list(dict.fromkeys(seat.node for seat in self.seats))
+        return self.seating.nodes
+
+    def dead(self) -> list[Member]:
+        """The dead in its seats, by rank."""
+        return self.seating.at(self.seating.rolls.dead)

@@ -34,7 +34,7 @@ FETCH_TRIES = 3
 
 def loading(m: Machine, job: Job) -> None:
     """Choose where the state comes from, order what is away from its ranks, and go on once it is there."""
-    if not all(incidents.at_barrier(m, job, mb) for mb in job.seated()):
+    if not incidents.all_at_barrier(m, job):
         job.restoring = None
         m.set_phase(job, JobPhase.STOPPING, "a rank left the barrier: wait for all of them again")
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from controlplane.core import effects as fx
 from controlplane.core.deadlines import Deadlines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from controlplane.core.braking import Brake
     from controlplane.core.effects import Effect, Store
@@ -171,6 +172,25 @@ class Machine:
             job.sent.put(key, at, at - max(self.settings.retry_s, self.settings.long_retry_s))
             self.emit(effect)
         self.wake(job, at + every)
+
+    def order_each(
+        self, job: Job, what: tuple[str, str], nodes: Iterable[str], make: Callable[[str], Effect]
+    ) -> None:
+        """One order for each of many nodes, repeated as `order` does."""
+        kind, word = what
+        every, due = self.settings.retry_s, math.inf
+        stale = self.now - max(every, self.settings.long_retry_s)
+        for node in nodes:
+            if not self.up(node):
+                continue
+            at = job.sent.at((kind, node, word))
+            if self.now >= at + every:
+                at = self.now
+                job.sent.put((kind, node, word), at, stale)
+                self.emit(make(node))
+            due = min(due, at + every)
+        if due < math.inf:
+            self.wake(job, due)
 
     def new_member(self, job: str) -> str:
         """A name never given before: the counter starts at the term's own range."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from controlplane.core import effects as fx
 from controlplane.core import stillness
 from controlplane.core.failures import Evidence
-from controlplane.core.job import GONE, IN_GENERATION, Member
+from controlplane.core.job import Member
 from controlplane.core.model import (
     NO_RANK,
     NO_STEP,
@@ -21,6 +21,7 @@ from controlplane.core.model import (
     Source,
     Tier,
 )
+from controlplane.core.words import GONE, IN_GENERATION
 
 if TYPE_CHECKING:
     from controlplane.core import events as ev
@@ -51,12 +52,14 @@ def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
     if status.phase in _SHOWS_STEP:
         job.known_step = max(job.known_step, status.step)
     old, member.status = member.status, status
+    job.newest_step = max(job.newest_step, status.step)
     _revive(m, job, member, status)
     if old is not None and _same(old, status):
         if member.dead or (job.incident is not None and not stillness.still(m, job, member, old)):
             m.touch(job)
         return
     _learn(job, member, status)
+    job.changed(member)
     _judge_end(m, job, member, status)
     _judge_ghost(m, job, member, status)
     if not stillness.still(m, job, member, old):
@@ -74,6 +77,7 @@ def started(m: Machine, event: ev.MemberStarted) -> None:
         m.drop("stale_started", event.member, f"generation {event.generation} is not the current one")
         return
     member.started = event.generation
+    job.changed(member)
     job.known_step = max(job.known_step, job.generation.resume.step + 1)
     for name in ("form", "restore", "first_step"):
         spent = getattr(event, f"{name}_s")
@@ -91,6 +95,7 @@ def order_failed(m: Machine, event: ev.OrderFailed) -> None:
         return
     if member.status is None:
         member.launch = None
+        job.changed(member)
     _spoil(job, member, event.failure)
     bury(m, job, member, event.failure)
 
@@ -121,8 +126,9 @@ def bury(m: Machine, job: Job, member: Member, failure: Failure) -> None:
     if failure.step == NO_STEP:
         failure = dataclasses.replace(failure, step=step_of(member))
     member.failure, member.died_at = failure, m.now
+    job.changed(member)
     m.touch(job)
-    if any(seat.member == member.name for seat in job.seats):
+    if job.seating.holds(member):
         job.fresh.append(Evidence(m.now, failure, member.name, member.node, member.rank))
         return
     kind = "spare_died" if member.role is Role.SPARE else "member_died"
@@ -134,7 +140,8 @@ def bury(m: Machine, job: Job, member: Member, failure: Failure) -> None:
 def forget(m: Machine, job: Job, member: Member) -> None:
     """Nothing is left of it, its snapshot included."""
     member.status = None
-    if all(seat.member != member.name for seat in job.seats):
+    job.changed(member)
+    if not job.seating.holds(member):
         job.strike(member)
     m.touch(job)
 
@@ -165,8 +172,9 @@ def _revive(m: Machine, job: Job, member: Member, status: MemberStatus) -> None:
     lost = member.failure is not None and member.failure.cause is Cause.NODE_LOST
     if not lost or status.phase in GONE or job.relaunch or job.ended:
         return
-    if any(seat.member == member.name for seat in job.seats):
+    if job.seating.holds(member):
         member.failure = None
+        job.changed(member)
         m.note("revived", member.name, f"node {member.node} is back, and it lives")
         m.touch(job)
 
@@ -226,12 +234,14 @@ def _judge_end(m: Machine, job: Job, member: Member, status: MemberStatus) -> No
         return
     if status.phase is MemberPhase.EXITED and _left_rightly(job, member, status):
         member.done = True
+        job.changed(member)
         return
     failure = status.failure or Failure(Cause.EXITED, "it is gone, and its agent does not say why")
     if failure.exit_code == 0:
         failure = dataclasses.replace(failure, message="left early, with exit code 0 before the job's end")
     if member.rank == NO_RANK and job.ended:
         member.failure = failure
+        job.changed(member)
         return
     bury(m, job, member, failure)
 
@@ -255,9 +265,7 @@ def bury_again(m: Machine, job: Job) -> None:
     One whose script raised has a while to end by itself, so that its exit code is known."""
     if job.ended:
         return
-    for member in list(job.members.values()):
-        if not member.dead or not member.alive:
-            continue
+    for member in sorted(job.ghosts.values(), key=lambda ghost: ghost.number):
         leaves_by = member.died_at + m.settings.stop_timeout_s
         if member.phase is MemberPhase.RAISED and m.now < leaves_by:
             m.wake(job, leaves_by)

@@ -170,8 +170,8 @@ def _fence(m: Machine, job: Job, node: Node, bad: list[Line]) -> None:
     quarantine.charge(m, node, Cause.CUT, "")
     m.ask_health()
     failure = Failure(Cause.CUT, evidence, age_s=m.now - (job.broken_since or m.now))
-    for member in job.seated():
-        if member.node == node.name and not member.dead:
+    for member in [job.members[seat.member] for seat in job.seating.on(node.name)]:
+        if not member.dead:
             members.bury(m, job, member, dataclasses.replace(failure, step=members.step_of(member)))
 
 

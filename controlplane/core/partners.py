@@ -117,7 +117,7 @@ def tend(m: Machine, job: Job) -> None:
     """While a job runs: look at its partners again when anything about them may have changed."""
     if not job.replan or job.phase is not JobPhase.RUNNING or not job.elastic:
         return
-    if job.generation is None or not job.generation.store or any(mb.status is None for mb in job.seated()):
+    if job.generation is None or not job.generation.store or job.seating.rolls.unheard:
         return
     if any(node.state == "expected" for node in m.nodes.values()):
         return

@@ -42,7 +42,9 @@ def submitted(m: Machine, event: ev.JobSubmitted) -> None:
 
 def _again(m: Machine, old: Job, spec: JobSpec) -> Job:
     m.note("taken_up_again", spec.job, f"it had failed: {old.reason.splitlines()[0] if old.reason else ''}")
-    job = Job(spec, generation=old.generation, known=old.known, number=old.number, formed=old.formed)
+    job = Job(spec, known=old.known, number=old.number, formed=old.formed)
+    if old.generation is not None:
+        job.turn(old.generation)
     job.incidents, job.known_step = old.incidents, old.known_step
     job.faults, job.skips = old.faults, old.skips
     for member in old.members.values():
@@ -51,6 +53,7 @@ def _again(m: Machine, old: Job, spec: JobSpec) -> Job:
     job.begun, job.collecting, job.uncollected = old.begun, old.collecting, old.uncollected
     for member in job.members.values():
         member.role, member.rank = Role.SPARE, -1
+        job.changed(member)
     return job
 
 
@@ -198,8 +201,8 @@ def launch_generation(m: Machine, job: Job, nodes: list[str], reason: str, resta
     """Seat new members on `nodes`, store the generation, and launch them once etcd holds it."""
     nodes = replicas.arrange(nodes, job.spec.replica_nodes, domains(m, nodes))
     names = _names(m, job, nodes)
-    former, job.seats = len(job.seats), list(formation.layout(job.spec, nodes, names, rooms(m, job)))
-    if len(job.seats) != former:
+    seats = formation.layout(job.spec, nodes, names, rooms(m, job))
+    if len(seats) != len(job.seats):
         job.shards = {}
     job.number += 1
     first = m.nodes[nodes[0]]
@@ -207,17 +210,18 @@ def launch_generation(m: Machine, job: Job, nodes: list[str], reason: str, resta
         job=job.name,
         number=job.number,
         term=m.term,
-        seats=tuple(job.seats),
+        seats=seats,
         store="",
         master=f"{first.address}:{first.port}",
         resume=Resume(Tier.FRESH, 0, 0, reason="every rank is launched; none has spoken yet"),
         reason=reason,
         restarts=restarts,
     )
-    for seat in job.seats:
+    for seat in seats:
         member = job.enlist(Member(seat.member, job.name, seat.node, Role.RANK))
         member.role, member.rank = Role.RANK, seat.rank
         member.launch = launch(job, seat, generation)
+    job.sit(seats)
     job.storing = generation
     m.set_phase(job, JobPhase.STORING, f"generation {generation.number} is on its way into etcd")
     effect = fx.Store(0, 0, job=job.name, state=job.state(JobPhase.LAUNCHING, reason), generation=generation)
@@ -263,12 +267,13 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
     job.known[generation.number] = None
     if job.storing is not generation:
         return
-    job.generation, job.storing, job.relaunch = generation, None, False
+    job.turn(generation)
+    job.storing, job.relaunch = None, False
     job.clock.stored = job.launched_at = m.now
     job.snapshots, job.released, job.voided = {}, NO_STEP, NO_STEP
     for member in job.seated():
         job.sent.drop(("launch", member.node, member.name))
-    for member in job.seated():
+    for member in job.dead():
         if member.failure is not None:  # it was lost before there was a generation to judge it by
             job.fresh.append(Evidence(m.now, member.failure, member.name, member.node, member.rank))
     incidents.tell(m, job, {"fence": m.now - job.clock.judged}, generation_after=generation.number)
@@ -278,14 +283,12 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
 
 def order_launches(m: Machine, job: Job) -> bool:
     """Repeat what was launched and is not seen to run. Returns whether every seat runs its script."""
-    all_run = True
-    for member in job.seated():
-        if not member.dead and member.phase in (MemberPhase.LAUNCHED, MemberPhase.WARM):
-            all_run = False
-            launches.watch(m, job, member)
-            if member.launch is not None:
-                m.order(job, ("launch", member.node, member.name), member.launch)
-    return all_run
+    waits = job.seating.at(job.seating.rolls.asked)
+    for member in waits:
+        launches.watch(m, job, member)
+        if member.launch is not None:
+            m.order(job, ("launch", member.node, member.name), member.launch)
+    return not waits
 
 
 def launching(m: Machine, job: Job) -> None:
@@ -295,5 +298,5 @@ def launching(m: Machine, job: Job) -> None:
     if not job.elastic:
         m.set_phase(job, JobPhase.RUNNING, "every rank runs its script; none has used the SDK so far")
         return
-    if all(member.phase is MemberPhase.READY for member in job.seated()):
+    if len(job.seating.rolls.ready) == len(job.seats):
         m.set_phase(job, JobPhase.LOADING, "every rank is at the barrier: the nearest state is chosen")

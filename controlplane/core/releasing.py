@@ -12,6 +12,8 @@ from controlplane.core import effects as fx
 from controlplane.core.model import NO_STEP, MemberPhase
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from controlplane.core import events as ev
     from controlplane.core.job import Job, Member
     from controlplane.core.machine import Machine
@@ -49,8 +51,10 @@ def tend(m: Machine, job: Job) -> int:
     """Release what all ranks have. Returns the step that became whole just now; NO_STEP when none did."""
     if job.generation is None:
         return NO_STEP
-    whole = len(job.snapshots) == len(job.seats)
-    step = common(job) if whole else _newest_behind(job, job.generation.resume.step)
+    whole, first = len(job.snapshots) == len(job.seats), job.generation.resume.step
+    step = common(job) if whole else NO_STEP
+    if not whole and job.released < first:
+        step = _newest_behind(job, first)
     if step <= job.released:
         _tell_new_streams(m, job)
         _release_again(m, job)
@@ -64,17 +68,22 @@ def tend(m: Machine, job: Job) -> int:
 
 def _tell_new_streams(m: Machine, job: Job) -> None:
     """What was released while an agent was away its ranks have not heard: they would find no room."""
+    seen = (m.streams, job.seating.version)
+    if job.released <= NO_STEP or job.retold == seen:
+        return
+    job.retold = seen
     for node in job.seat_nodes():
-        if job.released > NO_STEP and m.up(node) and ("released", node) not in job.told:
+        if m.up(node) and ("released", node) not in job.told:
             job.told.put(("released", node), m.now)
             m.emit(fx.Release(node, job.name, job.released, job.voided))
 
 
 def common(job: Job) -> int:
     """The newest step that every rank holds; NO_STEP when there is none, or it is void."""
-    held = [set(steps) for steps in job.snapshots.values()]
-    step = max(set.intersection(*held), default=NO_STEP)
-    return step if step > job.voided else NO_STEP
+    for step in reversed(next(iter(job.snapshots.values()), ())):
+        if all(step in held for held in job.snapshots.values()):
+            return step if step > job.voided else NO_STEP
+    return NO_STEP
 
 
 def held_by_all(job: Job, step: int) -> bool:
@@ -83,9 +92,11 @@ def held_by_all(job: Job, step: int) -> bool:
 
 
 def from_statuses(job: Job) -> None:
-    """Beats repair lost reports."""
-    for member in job.seated():
-        from_status(job, member)
+    """Beats repair lost reports: what members say now of their slots, of those who say something new."""
+    unread, job.unread = job.unread, {}
+    for member in unread.values():
+        if job.seating.holds(member):
+            from_status(job, member)
 
 
 def from_status(job: Job, member: Member) -> None:
@@ -111,9 +122,8 @@ def left_out(job: Job, member: Member, step: int) -> bool:
 
 def no_room(job: Job) -> str:
     """Why no snapshot of this job can be whole: a rank has no shared memory. "" when all have."""
-    for member in job.seated():
-        if member.status is not None and not member.dead and member.status.no_room:
-            return f"rank {member.rank} on {member.node}: {member.status.no_room}"
+    for member in job.seating.at(job.seating.rolls.roomless)[:1]:
+        return f"rank {member.rank} on {member.node}: {member.status.no_room if member.status else ''}"
     return ""
 
 
@@ -126,11 +136,13 @@ def _newest_behind(job: Job, step: int) -> int:
 def _release_again(m: Machine, job: Job) -> None:
     """A rank that is two snapshots on and made none has missed the release; or the others have passed
     over the one that it holds: that one is void then, so that all can go on from the next."""
+    if not _some_behind(job):
+        return
     for member in job.seated():
         status = member.status
         if status is None or not behind(job, status):
             continue
-        nodes = [member.node]
+        nodes: Sequence[str] = [member.node]
         if status.snapshot_step > job.released:
             _void(m, job, _passed_over(job))
             nodes = job.seat_nodes()
@@ -138,6 +150,12 @@ def _release_again(m: Machine, job: Job) -> None:
             key = ("release", node, str(job.released), str(job.voided))
             order = fx.Release(node, job.name, job.released, job.voided)
             m.order(job, key, order, m.settings.long_retry_s)
+
+
+def _some_behind(job: Job) -> bool:
+    """Whether any rank can be `behind` at all: nobody has done its work, or come so far."""
+    finished = len(job.seating.rolls.unfinished) < len(job.seats)
+    return finished or job.newest_step >= job.released + 2 * job.spec.snapshot_every
 
 
 def _void(m: Machine, job: Job, step: int) -> None:

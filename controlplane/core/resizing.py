@@ -11,7 +11,7 @@ from controlplane.core import effects as fx
 from controlplane.core import growing, incidents, reach, releasing, saving
 from controlplane.core.failures import Evidence
 from controlplane.core.formation import Spot
-from controlplane.core.job import GONE, IN_GENERATION, Member
+from controlplane.core.job import Member
 from controlplane.core.model import (
     NO_RANK,
     NO_STEP,
@@ -23,6 +23,7 @@ from controlplane.core.model import (
     Role,
     Strategy,
 )
+from controlplane.core.words import GONE, IN_GENERATION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +71,7 @@ def calm(job: Job) -> bool:
         return False
     if not job.generation.store or job.storing is not None:
         return False
-    return not any(mb.dead or mb.done or mb.phase is not MemberPhase.RUNNING for mb in job.seated())
+    return not job.seating.rolls.uncalm
 
 
 def _warm(m: Machine, job: Job, resize: Resize) -> None:
@@ -269,9 +270,11 @@ def reseat(m: Machine, job: Job, seats: list[Placement]) -> None:
         if seat.member not in staying:
             leaver = job.members[seat.member]
             leaver.rank, leaver.role = NO_RANK, Role.SPARE
-    job.seats, job.snapshots = seats, {}
+    job.snapshots = {}
     for seat in seats:
         member = job.members[seat.member]
         member.rank, member.role = seat.rank, Role.RANK
+    job.sit(seats)
+    job.unread = {member.name: member for member in job.seated()}
     job.replan = True
     m.touch(job)

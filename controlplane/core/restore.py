@@ -59,7 +59,7 @@ def _state(job: Job, state: JobState) -> None:
 
 
 def _generation(m: Machine, job: Job, generation: Generation) -> None:
-    job.generation = generation
+    job.turn(generation)
     job.number = max(job.number, generation.number)
     job.known[generation.number] = None
     job.cut_at = generation.cut_at
@@ -78,10 +78,10 @@ def _generation(m: Machine, job: Job, generation: Generation) -> None:
         job.phase, job.reason = JobPhase.STOPPING, f"paused: {job.pause}"
         job.stop_by = m.now + m.settings.stop_timeout_s
     job.launched_at = m.now
-    job.seats = list(generation.seats)
     for seat in generation.seats:
         job.enlist(Member(seat.member, job.name, seat.node, Role.RANK, seat.rank))
         nodes.expect(m, seat.node)
+    job.sit(generation.seats)
 
 
 def _checkpoints(job: Job) -> None:

@@ -13,19 +13,12 @@ from controlplane.core.model import JobPhase, Plan, Strategy
 if TYPE_CHECKING:
     from controlplane.core.job import Job
     from controlplane.core.machine import Machine
-    from controlplane.core.model import Placement
 
 
 def wanting(m: Machine, job: Job) -> list[str]:
     """The nodes of dead seats that will not be filled where they are: given up, or unfit for them."""
-    found: dict[str, int] = {}
-    for seat in job.seats:
-        if job.members[seat.member].dead:
-            found[seat.node] = 0
-    for seat in job.seats:
-        if seat.node in found:
-            found[seat.node] += 1
-    return [name for name, ranks in found.items() if _given_up(m, job, name, ranks)]
+    found = dict.fromkeys(member.node for member in job.dead())
+    return [name for name in found if _given_up(m, job, name, len(job.seating.on(name)))]
 
 
 def _given_up(m: Machine, job: Job, name: str, ranks: int) -> bool:
@@ -85,10 +78,7 @@ def _shrink(m: Machine, job: Job, missing: list[str]) -> None:
     left = _left(m, job)
     if job.incident is not None and job.incident.plan.strategy is not Strategy.SHRINK:
         _judge(m, job, missing, len(left))
-    on: dict[str, list[Placement]] = {}
-    for seat in job.seats:
-        on.setdefault(seat.node, []).append(seat)
-    seats = [seat for node in left for seat in on[node]]
+    seats = [seat for node in left for seat in job.seating.on(node)]
     cut = reach.torn(job, len(left))
     resizing.reseat(m, job, [dataclasses.replace(seat, rank=rank) for rank, seat in enumerate(seats)])
     job.short_since = None
@@ -105,7 +95,7 @@ def _judge(m: Machine, job: Job, missing: list[str], left: int) -> None:
     """No new evidence, but the time is over: another plan for the same verdict."""
     assert job.incident is not None
     verdict = failures.judge(job.name, job.evidence, job.seats)
-    drop = tuple(seat.member for seat in job.seats if job.members[seat.member].dead)
+    drop = tuple(member.name for member in job.dead())
     reason = recovery.SHRINK.reason.format(missing=", ".join(missing), shrinks=left)
     plan = Plan(job.name, Strategy.SHRINK, drop, (), reason)
     job.incident = dataclasses.replace(job.incident, verdict=verdict, plan=plan)

@@ -6,8 +6,9 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core import effects as fx
-from controlplane.core.job import GONE, Job, Member
+from controlplane.core.job import Job, Member
 from controlplane.core.model import JobPhase, MemberPhase, Role
+from controlplane.core.words import GONE
 
 if TYPE_CHECKING:
     from controlplane.core.machine import Machine
@@ -20,7 +21,7 @@ def tend(m: Machine, job: Job) -> None:
     first, and starting a process costs its ranks their cores."""
     if job.phase not in _TENDED or job.incident is not None or job.generation is None:
         return
-    if job.spec.spares_per_node == 0 or any(_unseen(mb) for mb in job.seated()):
+    if job.spec.spares_per_node == 0 or any(map(_unseen, job.seated())):
         return
     wanted = _wanted(m, job)
     for node in job.seat_nodes():

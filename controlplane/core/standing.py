@@ -35,7 +35,7 @@ def takes(m: Machine, job: Job, name: str) -> bool:
         return False
     if not barred(m, node):
         return True
-    return any(seat.node == name and not job.members[seat.member].dead for seat in job.seats)
+    return any(not job.members[seat.member].dead for seat in job.seating.on(name))
 
 
 def word(m: Machine, node: Node) -> tuple[str, str]:

@@ -10,9 +10,9 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from controlplane.core import forming, incidents, releasing
-from controlplane.core.job import IN_GENERATION
 from controlplane.core.model import NO_STEP, JobPhase, MemberPhase
 from controlplane.core.resizing import HALT, WARM
+from controlplane.core.words import IN_GENERATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable

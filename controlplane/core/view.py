@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from controlplane.core import health as health_of
 from controlplane.core import marks, quarantine, standing
 from controlplane.core.commit import newest_good
-from controlplane.core.job import GONE
 from controlplane.core.model import NO_STEP, MemberPhase
+from controlplane.core.words import GONE
 
 if TYPE_CHECKING:
     from controlplane.core.cluster import Cluster

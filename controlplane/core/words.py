@@ -25,6 +25,13 @@ class MemberPhase(StrEnum):
     EXITED = "exited"  # the process is gone
 
 
+GONE = (MemberPhase.RAISED, MemberPhase.EXITED)
+"""Its script is over."""
+
+IN_GENERATION = (MemberPhase.FORMING, MemberPhase.RUNNING, MemberPhase.FINISHED)
+"""It has left the barrier with others."""
+
+
 class JobPhase(StrEnum):
     """Where a job stands."""
 

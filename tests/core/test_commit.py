@@ -179,7 +179,7 @@ def test_a_job_ends_once_the_second_storage_has_its_final_state_too() -> None:
     for seat in seats(1, 1):
         status = MemberStatus(seat.member, "j", MemberPhase.FINISHED, elastic=True, held_step=100)
         job.enlist(Member(seat.member, "j", seat.node, Role.RANK, seat.rank, status=status))
-        job.seats.append(seat)
+    job.sit(seats(1, 1))
     job.checkpoints["100-1"] = record(100)
     job.savings["100-1"] = saving(stage=Stage.COPY, record=record(100))
     ending.finishing(m, job)

@@ -14,10 +14,11 @@ from tests.core.make import seats, spec
 
 def job_of_three(m: Machine) -> Job:
     job = Job(spec(snapshot_every=10))
-    job.seats = seats(1, 1, 1)
-    job.generation = Generation("j", 1, 1, tuple(job.seats), "s", "m", Resume(Tier.FRESH, 0), "")
-    for seat in job.seats:
+    places = seats(1, 1, 1)
+    for seat in places:
         job.enlist(Member(seat.member, "j", seat.node, Role.RANK, seat.rank))
+    job.sit(places)
+    job.turn(Generation("j", 1, 1, job.seats, "s", "m", Resume(Tier.FRESH, 0), ""))
     m.jobs["j"] = job
     return job
 
@@ -27,6 +28,8 @@ def tell(job: Job, rank: int, step: int, newest: int, before: int) -> None:
         f"j.{rank}", "j", MemberPhase.RUNNING, elastic=True, generation=1, rank=rank, step=step,
         snapshot_step=newest, snapshot_generation=1, snapshot_before=before,
     )  # fmt: skip
+    job.newest_step = max(job.newest_step, step)
+    job.changed(job.members[f"j.{rank}"])
 
 
 def orders(m: Machine, job: Job) -> list[fx.Release]:
