@@ -192,7 +192,7 @@ def _standing(
         since_s = max(0.0, time.monotonic() - board.marked_ns / 1e9)
         if activity in ("first", "step") and 0 <= board.phase < len(PHASES):
             activity = PHASES[board.phase]
-    stalled = status.stalled_s > 0
+    stalled = 0 < status.stalled_s <= since_s  # else it has got on since it was found late
     return Standing(
         member.name, status.rank, member.step(), activity, since_s, stalled, groups, frames, text, silent_s
     )

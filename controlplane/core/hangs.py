@@ -121,10 +121,15 @@ def _judge(m: Machine, job: Job, look: Look, stalled: tuple[str, ...]) -> None:
 
 def _standings(job: Job, look: Look) -> list[Standing]:
     """Of every seat that has not done its work: as its node said, else as its status tells. Who was found
-    late after its node had answered is late."""
+    late after its node had answered is late, unless it has got on since."""
     told = {s.member: s for ranks in look.answers.values() for s in ranks}
-    found = [told.get(mb.name) or _from_status(mb) for mb in job.seated() if not mb.done and mb.status]
-    return [dataclasses.replace(s, stalled=s.stalled or s.member in job.stalled) for s in found]
+    found = []
+    for member in job.seated():
+        if not member.done and member.status is not None:
+            stood = told.get(member.name) or _from_status(member)
+            late = member.name in job.stalled and stood.step == member.status.step
+            found.append(dataclasses.replace(stood, stalled=stood.stalled or late))
+    return found
 
 
 def _from_status(member: Member) -> Standing:

@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any
 
+import pytest
+
 from tests.e2e.cli_running import Run, running
 
 STEPS = 40
@@ -91,22 +93,24 @@ FLAGS = ("--nnodes", "2", "--nproc-per-node", "2", "--spares", "1", "--snapshot-
 PACE = ("--hang-floor-s", "1.5", "--hang-first-s", "20", "--process-timeout-s", "4")
 
 
-def digests(run: Run) -> set[str]:
-    found: list[dict[str, Any]] = [json.loads((run.folder / f"result.{r}").read_text()) for r in range(4)]
+def digests(run: Run, ranks: int = 4) -> set[str]:
+    found: list[dict[str, Any]] = [json.loads((run.folder / f"result.{r}").read_text()) for r in range(ranks)]
     return {one["digest"] for one in found}
 
 
 def undisturbed() -> str:
-    with running(*FLAGS, script=HANGING.replace("HANG", "False")) as run:
-        assert run.end() == 0, run.output
+    """Of four ranks on one node: where they are changes nothing."""
+    with running("--nproc-per-node", "4", script=HANGING.replace("HANG", "False")) as run:
+        assert run.end(120) == 0, run.output
         assert not run.journal("Judged"), run.output
         (digest,) = digests(run)
         return digest
 
 
+@pytest.mark.timeout(400)  # ten processes import torch, which takes its time where others work too
 def test_each_hung_rank_is_named_and_it_alone_is_replaced() -> None:
     with running(*FLAGS, *PACE, script=HANGING.replace("HANG", "True")) as run:
-        assert run.end(110) == 0, run.output
+        assert run.end(180) == 0, run.output
         judged = [(one["verdict"], one["plan"]) for one in run.journal("Judged")]
         told = {verdict["ranks"][0]: verdict for verdict, _ in judged}
         assert [verdict["ranks"] for verdict, _ in judged] == [[1], [2], [3]], run.output
@@ -124,15 +128,17 @@ def test_each_hung_rank_is_named_and_it_alone_is_replaced() -> None:
         assert "sleeps_in_python" in whole[0] and "holds_the_lock" in whole[1]
 
 
+@pytest.mark.timeout(200)
 def test_a_rank_whose_silence_is_noticed_first_is_judged_as_hung_too() -> None:
     """The deadline of a step is far away: no beat for the process timeout comes first."""
     script = HANGING.replace("HANG", "True").replace("session.rank == 1", "False")
-    script = script.replace("session.rank == 3", "False").replace("session.rank == 0", "False")
-    with running(*FLAGS, "--hang-floor-s", "60", "--process-timeout-s", "3", script=script) as run:
-        assert run.end(60) == 0, run.output
+    script = script.replace("session.rank == 2", "session.rank == 1").replace("session.rank == 0", "False")
+    flags = ("--nproc-per-node", "3", "--spares", "1", "--snapshot-every", "5")
+    with running(*flags, "--hang-floor-s", "60", "--process-timeout-s", "3", script=script) as run:
+        assert run.end(120) == 0, run.output
         (verdict,) = [one["verdict"] for one in run.journal("Judged")]
-        assert (verdict["cause"], verdict["ranks"]) == ("hung", [2]), run.output
+        assert (verdict["cause"], verdict["ranks"]) == ("hung", [1]), run.output
         assert "holds_the_lock" in verdict["evidence"][0]
         (stacks,) = (run.layout.state / "stacks").glob("*.txt")
-        assert stacks.read_text().count("======== rank") == 4
-        assert len(digests(run)) == 1
+        assert stacks.read_text().count("======== rank") == 3
+        assert len(digests(run, 3)) == 1

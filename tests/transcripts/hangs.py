@@ -30,7 +30,7 @@ def stood(play: Play, plain: list[str], named: dict[str, str]) -> None:
             Standing(
                 seat.member,
                 seat.rank,
-                int(named.get("step", 20)),
+                int(named.get(f"step{seat.rank}", named.get("step", 20))),
                 named.get(f"doing{seat.rank}", "forward"),
                 float(named.get("s", 60)),
                 str(seat.rank) in late,
