@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.cli.checkpoint_flags import add_checkpoint_flags, checkpoint_fields, storage_url
 from controlplane.cli.errors import UsageError, nearest
+from controlplane.cli.layout_flags import add_layout_flags, check_layout, layout_fields
 from controlplane.cli.parser import whole
 from controlplane.core.model import ON_NAN, JobSpec
 from controlplane.settings import NAME
@@ -31,6 +32,7 @@ def add_job_flags(parser: Parser) -> None:
     """torchrun's flags and Holdfast's own."""
     _add_torchrun_flags(parser)
     _add_own_flags(parser)
+    add_layout_flags(parser)
     add_checkpoint_flags(parser)
 
 
@@ -73,13 +75,6 @@ def _add_own_flags(parser: Parser) -> None:
         default=0,
         metavar="N",
         help="warm spare processes per node",
-    )
-    ours.add_argument(
-        "--replica-nodes",
-        type=whole(1, "a replica of the model has a node at least"),
-        default=1,
-        metavar="N",
-        help="nodes that hold one replica of the model: the job shrinks and grows by so many (default: 1)",
     )
     ours.add_argument(
         "--on-nan",
@@ -157,7 +152,7 @@ def said_in_vain(values: argparse.Namespace) -> str:
 def read_job(values: argparse.Namespace, command: Sequence[str], job: str) -> JobSpec:
     """The job that flags and command describe. Raises UsageError when it cannot be."""
     low, high = values.nnodes
-    return JobSpec(
+    spec = JobSpec(
         job=job,
         argv=tuple(command),
         cwd=os.getcwd(),
@@ -165,14 +160,16 @@ def read_job(values: argparse.Namespace, command: Sequence[str], job: str) -> Jo
         nnodes_max=high,
         nproc_per_node=values.nproc_per_node,
         spares_per_node=values.spares,
-        replica_nodes=values.replica_nodes,
         on_nan=values.on_nan,
         nan_skip_window=values.nan_skip_window,
         max_restarts=values.max_restarts,
         module=values.module,
         no_python=values.no_python,
+        **layout_fields(values),
         **checkpoint_fields(values),
     )
+    check_layout(spec)
+    return spec
 
 
 def check_command(values: argparse.Namespace, command: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from controlplane.cli.errors import OK, CliError, UsageError, nearest
+from controlplane.cli.layout_flags import layout_text
 from controlplane.cli.parser import Parser
 from controlplane.cli.tables import plain
 from controlplane.core.layout.ranking import Candidate, plan
@@ -28,6 +29,9 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--cluster", required=True, metavar="FILE", help="TOML: nodes, devices, links ...")
     parser.add_argument("--most", type=int, default=10, metavar="N", help="how many to show (default: 10)")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "-o", "--output", default="", metavar="FILE", help="write the first, for `holdfast run --layout FILE`"
+    )
     values = parser.read(argv)
     if values.most < 1:
         raise UsageError(f"--most {values.most} is too small: give 1 or more")
@@ -36,8 +40,17 @@ def run(argv: Sequence[str]) -> int:
         found = plan(model, cluster, values.most)
     except LayoutError as error:
         raise CliError(str(error)) from error
+    if values.output:
+        _write(Path(values.output), layout_text(found[0].layout, f"{model.name} on {cluster.name}"))
     print(_json(found) if values.json else _text(model, cluster, found))
     return OK
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise UsageError(f"-o {path}: {error.strerror}") from error
 
 
 def read_model(path: Path) -> ModelShape:
