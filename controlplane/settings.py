@@ -4,13 +4,16 @@ The command line makes its flags from these (`heartbeat_s` becomes `--heartbeat-
 
 from __future__ import annotations
 
-import dataclasses
 import ipaddress
 import re
 from dataclasses import dataclass
 from typing import Any
 
 from controlplane import contradictions
+from controlplane.kube_settings import KubeSettings
+from controlplane.setting import SettingsError, check, check_word, setting
+
+__all__ = ["SettingsError", "check", "check_word", "setting"]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 """What names of clusters, nodes and jobs look like."""
@@ -19,45 +22,7 @@ _PORT_MAX = 65535
 _PEER_RATE_MIN = 1 << 20  # a block per second
 
 
-class SettingsError(ValueError):
-    """A setting that cannot be. The message names it and says how to mend it."""
-
-
 LOG_FORMATS = ("text", "json")
-
-
-def setting(
-    default: Any,
-    about: str,
-    *,
-    unit: str = "",
-    minimum: float | None = None,
-    env: bool = False,
-    words: tuple[str, ...] = (),
-) -> Any:
-    """A dataclass field that the command line can show: its reason, unit, smallest value or words. With
-    `env` the environment may say it too: HOLDFAST_ and the name in capitals."""
-    known = {"about": about, "unit": unit, "minimum": minimum, "env": env, "words": words}
-    return dataclasses.field(default=default, metadata=known)
-
-
-def check(settings: Any) -> None:
-    """Raise SettingsError when a field is below its minimum, or none of its words."""
-    for spec in dataclasses.fields(settings):
-        minimum, value = spec.metadata.get("minimum"), getattr(settings, spec.name)
-        if words := spec.metadata.get("words"):
-            check_word(spec.name, value, words)
-        if minimum is not None and value < minimum:
-            flag = "--" + spec.name.replace("_", "-")
-            raise SettingsError(
-                f"{flag} {value} is too small: give {minimum} or more ({spec.metadata['about']})"
-            )
-
-
-def check_word(name: str, value: str, words: tuple[str, ...]) -> None:
-    """Raise SettingsError when a setting is none of the words that it may be."""
-    if value not in words:
-        raise SettingsError(f"--{name.replace('_', '-')} {value!r} is none of {', '.join(words)}")
 
 
 def check_name(kind: str, name: str) -> None:
@@ -116,7 +81,7 @@ class EtcdSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class CoordinatorSettings(EtcdSettings, TlsSettings):
+class CoordinatorSettings(EtcdSettings, KubeSettings, TlsSettings):
     """One coordinator process."""
 
     cluster: str = setting("default", "name of the cluster; agents must name the same")

@@ -29,6 +29,7 @@ from controlplane.daemon.health import HealthServer
 from controlplane.daemon.identity import Identity
 from controlplane.daemon.incident_spans import Spans
 from controlplane.daemon.journal import Journal
+from controlplane.daemon.kube.platform import Platform
 from controlplane.daemon.metrics import Metrics
 from controlplane.daemon.metrics_server import MetricsServer, watch_lag
 from controlplane.daemon.page.server import Page
@@ -86,6 +87,7 @@ async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
         stack.callback(journal.release)
         alerts = front.alerts = Alerts(settings.alert_webhook, settings.cluster, metrics.saw_alert)
         front.spans = _start_traces(settings, stack)
+        front.platform = Platform.of(settings, metrics.saw_kubernetes)
         front.address = settings.advertise or f"{_reachable(host)}:{server.port}"
         front.page = await _start_page(settings, front, tls, tokens, stack)
         await server.start()
@@ -95,7 +97,9 @@ async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
         log.info("cluster %s: listening on %s, metrics on %s", settings.cluster, listen, metrics_address)
         etcd = await stack.enter_async_context(Etcd.of(settings, private=settings.etcd_private))
         etcd.observed = metrics.saw_etcd
-        await _until(stop, [_stand(settings, etcd, front), watch_lag(metrics), alerts.run()])
+        works = [_stand(settings, etcd, front), watch_lag(metrics), alerts.run()]
+        works += [front.platform.run()] if front.platform is not None else []
+        await _until(stop, works)
 
 
 async def _stand(settings: CoordinatorSettings, etcd: Etcd, front: Front) -> None:

@@ -157,6 +157,12 @@ class Metrics:
             "messages_dropped_total", "Messages not acted upon.", "reason"
         )
         self.alerts_total = make.counter("alerts_total", "Alerts posted to the webhook, or not.", "outcome")
+        self.kubernetes_requests_total = make.counter(
+            "kubernetes_requests_total",
+            "Requests to the Kubernetes API: what for, and its answer.",
+            "what",
+            "outcome",
+        )
         self.dcs_unavailable = make.gauge("dcs_unavailable", "1 while etcd does not answer the leader.")
         self.journal_lines_lost = make.gauge("journal_lines_lost", "Lines that could not be written.")
         self.events_total = make.counter("events_total", "Events that the core has taken.", "type")
@@ -207,6 +213,10 @@ class Metrics:
     def saw_alert(self, outcome: str) -> None:
         """Count a posting of alerts: sent or failed."""
         self.alerts_total.labels(outcome).inc()
+
+    def saw_kubernetes(self, what: str, outcome: str) -> None:
+        """Count a request to the Kubernetes API: ok, its status, or unanswered."""
+        self.kubernetes_requests_total.labels(what, outcome).inc()
 
     def show_health(self, level: str) -> None:
         """Set the one state that the cluster is in; "" when this coordinator does not know."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core import view
 from controlplane.core.cluster import Cluster
-from controlplane.core.effects import Alert, CheckpointChanged, Note, Probe, StacksKept, Store
+from controlplane.core.effects import Alert, CheckpointChanged, Note, Probe, ReplaceNode, StacksKept, Store
 from controlplane.core.events import (
     CheckpointsFound,
     CordonRequested,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from controlplane.daemon.alerts import Alerts
     from controlplane.daemon.incident_spans import Spans
     from controlplane.daemon.journal import Journal
+    from controlplane.daemon.kube.platform import Platform
     from controlplane.daemon.metrics import Metrics
     from controlplane.daemon.recorder import Commit
     from controlplane.daemon.records import Records
@@ -73,6 +74,7 @@ class Reign:
         trouble: Callable[[], str] = lambda: "",
         alerts: Alerts | None = None,
         spans: Spans | None = None,
+        platform: Platform | None = None,
     ) -> None:
         self.term = elected.term
         self._cluster_name, self._node_timeout_s = cluster, core_settings.node_timeout_s
@@ -96,6 +98,9 @@ class Reign:
             alerts.new_reign()
             self._performer.table[Alert] = alerts.tell
         self._spans = spans
+        self._platform, self._replacer = platform, None if platform is None else platform.replacer(self.post)
+        if self._replacer is not None:
+            self._performer.table[ReplaceNode] = self._replacer.replace
         self.post(elected)
 
     def post(self, event: Event) -> None:
@@ -112,6 +117,8 @@ class Reign:
         self.changes.effect(effect)
         if self._spans is not None:
             self._spans.effect(effect)
+        if self._platform is not None:
+            self._platform.hear(effect)
 
     async def run(self) -> None:
         """Lead until cancelled, fenced (an exception group with Fenced), or the core raises."""
@@ -121,6 +128,8 @@ class Reign:
             group.create_task(self._show())
             group.create_task(self._watch_etcd())
             group.create_task(self._hush())
+            if self._platform is not None:
+                group.create_task(self._platform.watch(self.post, self.core))
 
     async def _hush(self) -> None:
         """At the end of the reign nobody is asked any more."""
@@ -129,6 +138,8 @@ class Reign:
         finally:
             await self._prober.close()
             await self._shelf.close()
+            if self._replacer is not None:
+                await self._replacer.close()
             if self._spans is not None:
                 self._spans.end()
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from controlplane.daemon.alerts import Alerts
     from controlplane.daemon.incident_spans import Spans
     from controlplane.daemon.journal import Journal
+    from controlplane.daemon.kube.platform import Platform
     from controlplane.daemon.metrics import Metrics
     from controlplane.daemon.reign import Reign
 
@@ -72,6 +73,7 @@ class Front:
         self._telling = Sparing()
         self.alerts: Alerts | None = None
         self.spans: Spans | None = None
+        self.platform: Platform | None = None
 
     async def link(self, _requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         """One agent's stream, from hello to its end. Requests come as bytes: we say what is wrong."""

@@ -112,6 +112,7 @@ class Standby:
             trouble=lambda: leadership.trouble,
             alerts=self._front.alerts,
             spans=self._front.spans,
+            platform=self._front.platform,
         )
         log.info("leading cluster %s, term %d", self._front.cluster, leadership.term)
         reason = "this coordinator is ending"

@@ -23,6 +23,11 @@ _SELECT = {
     "podAnnotations": {"a": "b"},
     "podLabels": {"team": "x"},
 }
+KUBERNETES: dict[str, Any] = {
+    "replaceNodes": {"enabled": True, "afterS": 90, "perHour": 3, "force": False, "cordonHosts": True},
+    "watchHosts": True,
+    "events": True,
+}
 FULL_JOB: dict[str, Any] = {
     **JOB,
     **_SELECT,
@@ -135,6 +140,8 @@ GOOD: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         },
         (JOBSET,),
     ),
+    "all that is asked of kubernetes": ({**ETCD, "kubernetes": KUBERNETES}, ()),
+    "events only": ({**ETCD, "kubernetes": {"events": True}, "serviceAccount": {"name": "mine"}}, ()),
     "jobs alone": ({"coordinator": {"enabled": False}, "jobs": {"program": PROGRAM_JOB}, **TLS}, ()),
 }
 
@@ -168,6 +175,18 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
             "jobs": {"program": PROGRAM_JOB},
         },
         "tls.certManager.issuerRef.name is empty and this release has no coordinator",
+    ),
+    "nobody to ask kubernetes as": (
+        {**ETCD, "kubernetes": {"events": True}, "serviceAccount": {"create": False}},
+        "serviceAccount.create=true, or name one",
+    ),
+    "hosts cordoned for nothing": (
+        {**ETCD, "kubernetes": {"replaceNodes": {"cordonHosts": True}}},
+        "kubernetes.replaceNodes.enabled is not",
+    ),
+    "a setting that has a value of its own": (
+        {**ETCD, "coordinator": {"settings": {"kube_events": True}}},
+        "kube_events",
     ),
     "two etcds": ({"etcd": {**ETCD["etcd"], **_BUNDLED}, **TLS}, "exclude each other"),
     "user without password": (

@@ -29,3 +29,8 @@ def _validator(kind: str, api: str, version: str) -> Any:
 def check(manifest: dict[str, Any], version: str) -> None:
     """Raise jsonschema.ValidationError, or FileNotFoundError for a kind that this version does not have."""
     _validator(manifest["kind"], manifest["apiVersion"], version).validate(manifest)
+
+
+def check_options(options: dict[str, Any], version: str) -> None:
+    """The same for the options of a DELETE."""
+    _validator("DeleteOptions", "meta/v1", version).validate(options)

@@ -15,7 +15,7 @@ import yaml
 from controlplane.access.callers import from_certificate
 from controlplane.cli.flags import add_settings
 from controlplane.settings import AgentSettings, CoordinatorSettings
-from tests.helm.cases import BAD, DIGEST, GOOD
+from tests.helm.cases import BAD, DIGEST, GOOD, KUBERNETES
 from tests.helm.chart import (
     CERTIFICATES,
     CHART,
@@ -134,6 +134,55 @@ def test_candidates_are_three_and_apart_and_known_by_name() -> None:
     assert headless["publishNotReadyAddresses"] is True
     kinds = {each["kind"] for each in objects}
     assert not kinds & {"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"}
+
+
+def rules(objects: list[Object], kind: str) -> set[tuple[str, str]]:
+    """What a role allows, as (resource, verb)."""
+    found = [each for each in objects if each["kind"] == kind]
+    return {
+        (r, verb)
+        for role in found
+        for rule in role["rules"]
+        for r in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_roles_are_there_for_what_is_asked_and_nothing_more() -> None:
+    def roles(kubernetes: dict[str, Any]) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
+        objects = rendered({**ETCD, "kubernetes": kubernetes})
+        return rules(objects, "Role"), rules(objects, "ClusterRole")
+
+    assert roles({}) == (set(), set())
+    assert roles({"events": True}) == ({("pods", "get"), ("events", "create"), ("events", "patch")}, set())
+    assert roles({"replaceNodes": {"enabled": True}}) == ({("pods", "get"), ("pods", "delete")}, set())
+    assert roles({"watchHosts": True}) == (set(), {("nodes", "list"), ("nodes", "watch")})
+    cordons = {"enabled": True, "cordonHosts": True}
+    assert roles({"replaceNodes": cordons})[1] == {("nodes", "patch")}
+
+
+def test_the_token_is_mounted_where_the_api_is_asked() -> None:
+    for kubernetes, wanted in (({}, False), (KUBERNETES, True)):
+        objects = rendered({**ETCD, "kubernetes": kubernetes})
+        pod = one(objects, "StatefulSet")["spec"]["template"]["spec"]
+        assert pod["automountServiceAccountToken"] is False
+        (container,) = pod["containers"]
+        mounts = {each["mountPath"] for each in container["volumeMounts"]}
+        assert (CoordinatorSettings().kube_account in mounts) is wanted
+        account = [each["projected"] for each in pod["volumes"] if each["name"] == "account"]
+        files = {item["path"] for each in account for part in each["sources"] for item in _items(part)}
+        assert files == ({"token", "ca.crt", "namespace"} if wanted else set())
+        ports = [
+            each["port"]
+            for rule in one(objects, "NetworkPolicy")["spec"]["egress"]
+            for each in rule.get("ports", [])
+        ]
+        assert ({443, 6443} <= set(ports)) is wanted
+
+
+def _items(source: Object) -> list[Object]:
+    (content,) = source.values()
+    return content.get("items", [content])  # type: ignore[no-any-return]
 
 
 def test_the_checksum_follows_the_configuration() -> None:

@@ -1,0 +1,65 @@
+"""Where the API of this cluster is, and who we are to it: what every pod is given."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controlplane.settings import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
+_PORT_MAX = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A service account in its pod. The token is read anew for each request: the kubelet renews it hourly."""
+
+    host: str
+    port: int
+    folder: Path
+    namespace: str
+
+    @classmethod
+    def here(cls, folder: str = FOLDER, env: Mapping[str, str] = os.environ) -> Account:
+        """Of this pod. Raises SettingsError, with the mend, where there is none."""
+        host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT", "443")
+        if not host or not port.isdecimal() or not 0 < int(port) <= _PORT_MAX:
+            raise SettingsError(
+                "Kubernetes is to be asked, and KUBERNETES_SERVICE_HOST and _PORT name none: this is no pod. "
+                "Leave --replace-nodes, --cordon-hosts, --watch-taints and --kube-events out"
+            )
+        account = cls(host, int(port), Path(folder), "")
+        account.token(), account.context()
+        return cls(host, int(port), Path(folder), _read(Path(folder) / "namespace").strip())
+
+    def token(self) -> str:
+        """The bearer token as it is now. Raises SettingsError when it cannot be read."""
+        token = _read(self.folder / "token").strip()
+        if not token or not token.isprintable():
+            raise SettingsError(f"{self.folder / 'token'} holds no token: is the service account mounted?")
+        return token
+
+    def context(self) -> ssl.SSLContext:
+        """TLS that believes this cluster's authority only. Raises SettingsError."""
+        path = self.folder / "ca.crt"
+        try:
+            return ssl.create_default_context(cafile=str(path))
+        except (OSError, ssl.SSLError) as error:
+            raise SettingsError(f"{path} holds no authority ({error}): is the account mounted?") from error
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(
+            f"{path} cannot be read ({error}): mount the token of a service account "
+            "(the chart does, with kubernetes.*), or name its folder with --kube-account"
+        ) from error

@@ -1,0 +1,153 @@
+"""A small client of the Kubernetes API: one request at a time per call, over TLS, with the token of now.
+
+The standard library's HTTP, in threads of its own: a slow API holds up nobody. A whole client library would
+bring four packages and 30 MB into the image for six requests."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import logging
+import random
+import ssl
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from controlplane.settings import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from controlplane.daemon.kube.account import Account
+
+TRY_S = 10.0
+GIVE_UP_S = 60.0
+BACKOFF_S = (0.5, 15.0)
+ANSWER_BYTES_MAX = 8 << 20
+THREADS = 4
+PATCH = "application/merge-patch+json"
+NONSENSE = (KeyError, TypeError, AttributeError, ValueError)
+"""What taking an answer apart raises when it is not what it should be."""
+_PASSING = frozenset({401, 408, 425, 429, 500, 502, 503, 504})
+"""Answers that a later try may not get: 401, because the token on disk is replaced before it expires."""
+log = logging.getLogger(__name__)
+
+
+class KubeError(Exception):
+    """The API did not do it. `status` 0: there was no answer. `after_s`: not before, by its own word."""
+
+    def __init__(self, status: int, reason: str, after_s: float = 0.0) -> None:
+        said = f"the API says {status}" if status else "the API does not answer"
+        super().__init__(f"{said}: {reason}")
+        self.status, self.after_s = status, after_s
+
+    @property
+    def passing(self) -> bool:
+        """Whether it may go when it is tried again."""
+        return self.status == 0 or self.status in _PASSING
+
+
+class Api:
+    """Requests to one API server. Close it in the end. `count(what, outcome)` hears of each try."""
+
+    def __init__(
+        self,
+        account: Account,
+        *,
+        count: Callable[[str, str], None] = lambda what, outcome: None,
+        try_s: float = TRY_S,
+        give_up_s: float = GIVE_UP_S,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self.account = account
+        self._count, self._try_s, self._give_up_s, self._jitter = count, try_s, give_up_s, jitter
+        self._threads = ThreadPoolExecutor(THREADS, "kube")
+
+    async def get(self, what: str, path: str) -> Any:
+        """An object. Raises KubeError."""
+        return await self.ask(what, "GET", path)
+
+    async def ask(
+        self, what: str, method: str, path: str, body: Any = None, kind: str = "application/json"
+    ) -> Any:
+        """One request, tried again with jitter while that may help, GIVE_UP_S at most. `what` names it in
+        metrics. Raises KubeError. A request that was carried out and not answered is sent again: make it one
+        that bears that."""
+        loop = asyncio.get_running_loop()
+        ends, pause_s = loop.time() + self._give_up_s, BACKOFF_S[0]
+        while True:
+            try:
+                return await self.once(what, method, path, body, kind)
+            except KubeError as error:
+                wait_s = max(error.after_s, pause_s * (0.5 + self._jitter() / 2))
+                if not error.passing or loop.time() + wait_s > ends:
+                    raise
+                log.info("%s: %s; again in %.1f s", what, error, wait_s)
+            await asyncio.sleep(wait_s)
+            pause_s = min(pause_s * 2, BACKOFF_S[1])
+
+    async def once(
+        self, what: str, method: str, path: str, body: Any = None, kind: str = "application/json"
+    ) -> Any:
+        """One try. Raises KubeError."""
+        loop = asyncio.get_running_loop()
+        try:
+            answer = await loop.run_in_executor(self._threads, self._send, method, path, body, kind)
+        except KubeError as error:
+            self._count(what, str(error.status or "unanswered"))
+            raise
+        self._count(what, "ok")
+        return answer
+
+    async def close(self) -> None:
+        """Ask no more; what is under way ends by its own timeout."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def connect(self, timeout_s: float) -> http.client.HTTPSConnection:
+        """A connection, not opened yet. Raises KubeError."""
+        account = self.account
+        try:
+            context = account.context()
+        except SettingsError as error:
+            raise KubeError(0, str(error)) from error
+        return http.client.HTTPSConnection(account.host, account.port, timeout=timeout_s, context=context)
+
+    def headers(self, **more: str) -> dict[str, str]:
+        """What every request carries. Raises KubeError when there is no token."""
+        try:
+            token = self.account.token()
+        except SettingsError as error:
+            raise KubeError(0, str(error)) from error
+        return {"Authorization": f"Bearer {token}", "Accept": "application/json", **more}
+
+    def _send(self, method: str, path: str, body: Any, kind: str) -> Any:
+        connection = self.connect(self._try_s)
+        try:
+            headers = self.headers(**{"Content-Type": kind})
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            response = connection.getresponse()
+            content = response.read(ANSWER_BYTES_MAX + 1)
+        except (OSError, http.client.HTTPException, ssl.SSLError) as error:
+            raise KubeError(0, str(error) or type(error).__name__) from error
+        finally:
+            connection.close()
+        return understood(response.status, dict(response.headers), content)
+
+
+def understood(status: int, headers: Mapping[str, str], content: bytes) -> Any:
+    """The object in an answer. Raises KubeError with the API's own words."""
+    try:
+        document = json.loads(content) if content and len(content) <= ANSWER_BYTES_MAX else None
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise KubeError(status if status >= http.client.BAD_REQUEST else 0, "an answer that is no object")
+    if status >= http.client.BAD_REQUEST:
+        raise KubeError(status, str(document.get("message", "no reason"))[:500], _after(headers))
+    return document
+
+
+def _after(headers: Mapping[str, str]) -> float:
+    text = headers.get("Retry-After") or ""
+    return min(float(text), GIVE_UP_S) if text.isdecimal() else 0.0

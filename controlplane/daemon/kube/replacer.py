@@ -1,0 +1,112 @@
+"""Carries out ReplaceNode: the pod of a node is deleted, its host cordoned before, if so wanted.
+
+The node is the pod of its name. What made it (a Job, a StatefulSet) makes a fresh one, which registers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from controlplane.core.events import NodeReplaced
+from controlplane.daemon.kube.api import NONSENSE, PATCH, KubeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controlplane.core.effects import ReplaceNode
+    from controlplane.core.events import Event
+    from controlplane.daemon.kube.api import Api
+
+OURS = "app.kubernetes.io/name"
+WHY = "holdfast.dev/cordoned"
+NOT_FOUND, CONFLICT = 404, 409
+log = logging.getLogger(__name__)
+
+
+class NotOurs(Exception):
+    """The pod of this name is none that we may take away. The message says why."""
+
+
+class Replacer:
+    """One task per node at a time. `force`: a pod whose node is silent is taken out of the API at once, since
+    its kubelet may never answer; otherwise it waits for that."""
+
+    def __init__(self, api: Api, post: Callable[[Event], None], *, cordon: bool, force: bool) -> None:
+        self._api, self._post, self._cordon, self._force = api, post, cordon, force
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def replace(self, effect: ReplaceNode) -> None:
+        """Begin; what becomes of it comes as an event."""
+        if effect.node not in self._tasks:
+            task = asyncio.get_running_loop().create_task(self._run(effect))
+            self._tasks[effect.node] = task
+            task.add_done_callback(lambda _: self._tasks.pop(effect.node, None))
+
+    async def close(self) -> None:
+        """Begin nothing more, and wait for nothing."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, effect: ReplaceNode) -> None:
+        try:
+            ok, reason = True, await self._replace(effect)
+        except (KubeError, NotOurs) as error:
+            ok, reason = False, str(error)
+        except NONSENSE as error:
+            ok, reason = False, f"the API tells of the pod what makes no sense: {error!r}"
+        log.log(logging.INFO if ok else logging.ERROR, "replacing node %s: %s", effect.node, reason)
+        self._post(NodeReplaced(effect.node, effect.incarnation, ok, reason))
+
+    async def _replace(self, effect: ReplaceNode) -> str:
+        path = f"/api/v1/namespaces/{self._api.account.namespace}/pods/{effect.node}"
+        try:
+            pod = await self._api.get("pod_get", path)
+        except KubeError as error:
+            if error.status != NOT_FOUND:
+                raise
+            return "there is no pod of this name any more"
+        other = _successor(pod, effect)
+        if other:
+            return other
+        told = await self._cordon_host(pod, effect) if self._cordon else ""
+        await self._delete(path, pod, effect)
+        return f"pod deleted{told}"
+
+    async def _delete(self, path: str, pod: dict[str, Any], effect: ReplaceNode) -> None:
+        """Delete this very pod: one that has taken its name meanwhile is left alone."""
+        options: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": pod["metadata"]["uid"]},
+        }
+        if effect.gone and self._force:
+            options["gracePeriodSeconds"] = 0
+        try:
+            await self._api.ask("pod_delete", "DELETE", path, options)
+        except KubeError as error:
+            if error.status not in (NOT_FOUND, CONFLICT):
+                raise
+
+    async def _cordon_host(self, pod: dict[str, Any], effect: ReplaceNode) -> str:
+        """A fresh pod must not come to the same host. Returns what to add to the words."""
+        host = pod.get("spec", {}).get("nodeName", "")
+        if not host:
+            return ""
+        why = {"annotations": {WHY: effect.reason[:256]}}
+        patch = {"metadata": why, "spec": {"unschedulable": True}}
+        await self._api.ask("node_cordon", "PATCH", f"/api/v1/nodes/{host}", patch, PATCH)
+        return f", its host {host} cordoned"
+
+
+def _successor(pod: dict[str, Any], effect: ReplaceNode) -> str:
+    """What to say when this pod is not the node that is meant, but one that has its name since; else "".
+    Raises NotOurs."""
+    if pod.get("metadata", {}).get("labels", {}).get(OURS) != "holdfast":
+        raise NotOurs(f"pod {effect.node} has no label {OURS}=holdfast: it is left alone")
+    address = pod.get("status", {}).get("podIP", "")
+    if effect.address and address and address != effect.address:
+        return f"another pod has this name already, at {address}"
+    return ""

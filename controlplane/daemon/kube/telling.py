@@ -1,0 +1,258 @@
+"""Incidents as Kubernetes Events (events.k8s.io/v1), beside the pods that they are about.
+
+What is said again within a while becomes a series; a budget bounds what is sent; nothing is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import time
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from controlplane.core import effects as fx
+from controlplane.core.model import JobPhase
+from controlplane.daemon.kube.api import NONSENSE, PATCH, KubeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controlplane.core.effects import Effect
+    from controlplane.daemon.kube.api import Api
+
+CONTROLLER = "holdfast.dev/coordinator"
+NOTE_CHARS_MAX = 1000
+"""The API takes 1 KiB; a letter may be up to four bytes, so that long notes are cut by bytes."""
+BURST, PER_S = 25, 0.2
+SERIES_S = 360.0
+"""The same within so long is one more of a series; of that the API is told once in UPDATE_S."""
+UPDATE_S = 60.0
+WAITING_MAX = 500
+KNOWN_MAX = 1000
+NORMAL, WARNING = "Normal", "Warning"
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One thing to be told. `node` "": about the coordinator's own pod."""
+
+    kind: str  # Normal, Warning
+    reason: str
+    action: str
+    node: str
+    note: str
+
+
+def _judged(effect: fx.Judged) -> Word:
+    verdict, plan = effect.verdict, effect.plan
+    ranks = ", ".join(map(str, verdict.ranks)) or "none"
+    what = f"job {verdict.job}, incident {effect.incident}: {verdict.cause} ({verdict.scope}), ranks {ranks}"
+    note = f"{what}; {plan.strategy}: {plan.reason}; {'; '.join(verdict.evidence)}"
+    return Word(WARNING, "Incident", _camel(plan.strategy), next(iter(verdict.nodes), ""), note)
+
+
+def _incident(effect: fx.IncidentChanged) -> Word | None:
+    incident = effect.incident
+    if incident.outcome not in _OUTCOMES:
+        return None
+    kind, reason = _OUTCOMES[incident.outcome]
+    took_s = sum(spent for _, spent in incident.phases_s)
+    note = f"job {incident.job}, incident {incident.id}: {incident.outcome} after {took_s:.2f} s"
+    note += f", {incident.lost_steps} steps done again; state from {incident.restored or 'where it was'}"
+    return Word(kind, reason, _camel(incident.plan.strategy), next(iter(incident.verdict.nodes), ""), note)
+
+
+def _job(effect: fx.JobChanged) -> Word | None:
+    state = effect.state
+    if state.phase not in _PHASES:
+        return None
+    kind, reason = _PHASES[state.phase]
+    return Word(kind, reason, "Report", "", f"job {state.job}: {state.reason}")
+
+
+def _alert(effect: fx.Alert) -> Word:
+    kind = NORMAL if effect.resolved else WARNING
+    note = f"{'over: ' if effect.resolved else ''}{effect.reason}"
+    return Word(
+        kind, _camel(effect.kind), "Report", "", f"{effect.subject}: {note}" if effect.subject else note
+    )
+
+
+def _note(effect: fx.Note) -> Word | None:
+    kind = _NOTES.get(effect.kind)
+    node = effect.subject.partition("/")[0]
+    return Word(kind, _camel(effect.kind), "Mark", node, effect.reason or effect.subject) if kind else None
+
+
+_OUTCOMES = {"recovered": (NORMAL, "Recovered"), "failed": (WARNING, "RecoveryFailed")}
+_PHASES = {
+    JobPhase.FINISHED: (NORMAL, "JobFinished"),
+    JobPhase.FAILED: (WARNING, "JobFailed"),
+    JobPhase.PARKED: (WARNING, "JobParked"),
+}
+_NOTES = {
+    "node_replacing": WARNING,
+    "node_replaced": NORMAL,
+    "node_replace_failed": WARNING,
+    "node_drained": NORMAL,
+    "draining": NORMAL,
+    "device_excluded": WARNING,
+    "quarantined": WARNING,
+}
+_WORDS: dict[type, Callable[[Any], Word | None]] = {
+    fx.Judged: _judged,
+    fx.IncidentChanged: _incident,
+    fx.JobChanged: _job,
+    fx.Alert: _alert,
+    fx.Note: _note,
+}
+
+
+def _camel(word: str) -> str:
+    return "".join(part.capitalize() for part in word.split("_"))
+
+
+@dataclass(slots=True)
+class Series:
+    """An event that the API has, and how often it was said since."""
+
+    name: str
+    namespace: str
+    count: int
+    said_at: float
+    sent_at: float
+    sent: int = 1
+
+
+class Telling:
+    """Events of one coordinator. `pod`: its own name; `clock` in s."""
+
+    def __init__(self, api: Api, pod: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._api, self._pod, self._clock = api, pod, clock
+        self._waiting: deque[Word] = deque(maxlen=WAITING_MAX)
+        self._known: OrderedDict[Word, Series] = OrderedDict()
+        self._uids: dict[str, str] = {}
+        self._room, self._room_at = float(BURST), clock()
+        self._wake = asyncio.Event()
+        self.untold = 0
+        """Events that the budget, or the API, did not take."""
+
+    def hear(self, effect: Effect) -> None:
+        """Tell of this, if it is one of those that are told."""
+        make = _WORDS.get(type(effect))
+        word = make(effect) if make is not None else None
+        if word is None:
+            return
+        if len(self._waiting) == WAITING_MAX:
+            self.untold += 1
+        self._waiting.append(word)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Tell for ever."""
+        while True:
+            self._wake.clear()
+            while self._waiting:
+                await self._tell(self._waiting.popleft())
+            for series in list(self._known.values()):
+                await self._update(series)
+            try:
+                async with asyncio.timeout(UPDATE_S / 4):
+                    await self._wake.wait()
+            except TimeoutError:
+                self._forget()
+
+    async def _tell(self, word: Word) -> None:
+        now, series = self._clock(), self._known.get(word)
+        if series is not None and now < series.said_at + SERIES_S:
+            series.count, series.said_at = series.count + 1, now
+            return
+        if not self._may(now):
+            self.untold += 1
+            return
+        try:
+            event = await self._event(word)
+            path = f"/apis/events.k8s.io/v1/namespaces/{event['metadata']['namespace']}/events"
+            await self._api.once("event_create", "POST", path, event)
+        except KubeError as error:
+            self.untold += 1
+            log.warning("an event is not told to Kubernetes (%d untold so far): %s", self.untold, error)
+            return
+        except NONSENSE as error:
+            self.untold += 1
+            log.warning("the API tells of a pod what makes no sense: %r", error)
+            return
+        meta = event["metadata"]
+        self._known[word] = Series(meta["name"], meta["namespace"], 1, now, now)
+        self._known.move_to_end(word)
+
+    async def _event(self, word: Word) -> dict[str, Any]:
+        namespace, pod = self._api.account.namespace, word.node or self._pod
+        regarding = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": pod}
+        uid = await self._uid(pod)
+        regarding |= {"uid": uid} if uid else {}
+        return {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": f"{pod[:200]}.{time.time_ns():x}", "namespace": namespace},
+            "eventTime": _micro(),
+            "reportingController": CONTROLLER,
+            "reportingInstance": self._pod[:128],
+            "action": word.action[:128],
+            "reason": word.reason[:128],
+            "regarding": regarding,
+            "note": word.note.encode()[:NOTE_CHARS_MAX].decode(errors="ignore"),
+            "type": word.kind,
+        }
+
+    async def _uid(self, pod: str) -> str:
+        """`kubectl describe` shows the events of a pod's uid; "" when the pod is gone."""
+        if pod not in self._uids:
+            try:
+                path = f"/api/v1/namespaces/{self._api.account.namespace}/pods/{pod}"
+                found = await self._api.once("pod_get", "GET", path)
+            except KubeError as error:
+                if error.status != 404:
+                    raise
+                return ""
+            self._uids[pod] = str(found["metadata"]["uid"])
+        return self._uids[pod]
+
+    async def _update(self, series: Series) -> None:
+        now = self._clock()
+        if series.count == series.sent or now < series.sent_at + UPDATE_S or not self._may(now):
+            return
+        series.sent_at = now
+        patch = {"series": {"count": series.count, "lastObservedTime": _micro()}}
+        path = f"/apis/events.k8s.io/v1/namespaces/{series.namespace}/events/{series.name}"
+        try:
+            await self._api.once("event_patch", "PATCH", path, patch, PATCH)
+            series.sent = series.count
+        except KubeError as error:
+            log.warning("a series of events is not told to Kubernetes: %s", error)
+
+    def _may(self, now: float) -> bool:
+        """Whether the budget has room for one more request."""
+        self._room = min(BURST, self._room + (now - self._room_at) * PER_S)
+        self._room_at = now
+        if self._room < 1:
+            return False
+        self._room -= 1
+        return True
+
+    def _forget(self) -> None:
+        now = self._clock()
+        over = [word for word, each in self._known.items() if now > each.said_at + SERIES_S]
+        for word in over[:KNOWN_MAX]:
+            del self._known[word]
+        while len(self._known) > KNOWN_MAX:
+            self._known.popitem(last=False)
+        if len(self._uids) > KNOWN_MAX:
+            self._uids.clear()
+
+
+def _micro() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,44 @@
+"""How one setting is said: its default, reason, unit, smallest value. See controlplane.settings."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+
+class SettingsError(ValueError):
+    """A setting that cannot be. The message names it and says how to mend it."""
+
+
+def setting(
+    default: Any,
+    about: str,
+    *,
+    unit: str = "",
+    minimum: float | None = None,
+    env: bool = False,
+    words: tuple[str, ...] = (),
+) -> Any:
+    """A dataclass field that the command line can show: its reason, unit, smallest value or words. With
+    `env` the environment may say it too: HOLDFAST_ and the name in capitals."""
+    known = {"about": about, "unit": unit, "minimum": minimum, "env": env, "words": words}
+    return dataclasses.field(default=default, metadata=known)
+
+
+def check(settings: Any) -> None:
+    """Raise SettingsError when a field is below its minimum, or none of its words."""
+    for spec in dataclasses.fields(settings):
+        minimum, value = spec.metadata.get("minimum"), getattr(settings, spec.name)
+        if words := spec.metadata.get("words"):
+            check_word(spec.name, value, words)
+        if minimum is not None and value < minimum:
+            flag = "--" + spec.name.replace("_", "-")
+            raise SettingsError(
+                f"{flag} {value} is too small: give {minimum} or more ({spec.metadata['about']})"
+            )
+
+
+def check_word(name: str, value: str, words: tuple[str, ...]) -> None:
+    """Raise SettingsError when a setting is none of the words that it may be."""
+    if value not in words:
+        raise SettingsError(f"--{name.replace('_', '-')} {value!r} is none of {', '.join(words)}")
