@@ -58,12 +58,15 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What went. `reason`: why not all of it did, "" when it did."""
+    """What went. `kept`: ids of the manifests that stay; `bases`: those that went whole; `reason`: why not
+    all of it went, "" when it did."""
 
     removed: tuple[str, ...]
     bytes_freed: int
     files: int
     reason: str = ""
+    kept: tuple[str, ...] = ()
+    bases: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -132,6 +135,7 @@ def run(
     Raises LeaseHeldError when another collector is at it, StorageError when the storage fails."""
     with lease.held(store, job) as held:
         freed = files = 0
+        bases: tuple[str, ...] = ()
         when = held.now_s if held.now_s is not None else now_s
         reason = "checkpoints appeared while it was planned: run it again"
         for _ in range(_TRIES):
@@ -145,11 +149,11 @@ def run(
             store.flush()
             for base in made.bases:
                 store.prune(f"{names.bases(job)}/{base}")
-            reason = made.blocked
+            reason, bases = made.blocked, made.bases
             break
         store.sweep()
         store.flush()
-        return Outcome(tuple(remove), freed, files, reason)
+        return Outcome(tuple(remove), freed, files, reason, made.kept, bases)
 
 
 class _Old:

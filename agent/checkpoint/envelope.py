@@ -6,14 +6,21 @@ over the body's bytes as they stand, so no byte of the file can change unnoticed
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.checkpoint.chunks import name
-from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
+from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused, NameRefused
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
 SCHEMA = 2
+SPOILT = (KeyError, TypeError, ValueError, NameRefused)
+"""What parsing raises over a body that makes no sense."""
 _HEAD, _TAIL = b'{"blake3":"', b"}\n"
 _HEX = 64
+_WHO = {"manifest": "the commit record", "part": "its writer"}
 
 
 def seal(kind: str, body: dict[str, Any]) -> tuple[bytes, str]:
@@ -37,7 +44,33 @@ def unseal(kind: str, content: bytes, checkpoint: str) -> tuple[dict[str, Any], 
     return fields, digest
 
 
-def check_identity(fields: dict[str, Any], kind: str, job: str, checkpoint: str) -> None:
+def parsed(
+    kind: str,
+    content: bytes,
+    job: str,
+    checkpoint: str,
+    *,
+    parse: Callable[[dict[str, Any]], T],
+    digest: str,
+) -> tuple[T, str]:
+    """What `parse` makes of a file's body, and the file's digest. `digest`: the one it should have, by who
+    wrote it or committed it; "" when nobody says.
+
+    Raises CheckpointCorrupt when a byte is not as it was written or the body makes no sense,
+    CheckpointRefused when it is whole but not of this checkpoint of this job, or of a schema not ours."""
+    fields, found = unseal(kind, content, checkpoint)
+    if digest and digest != found:
+        raise CheckpointCorrupt(checkpoint, kind, f"has digest {found}, {_WHO[kind]} says {digest}")
+    _check_identity(fields, kind, job, checkpoint)
+    try:
+        return parse(fields), found
+    except SPOILT as error:
+        raise CheckpointCorrupt(
+            checkpoint, kind, f"makes no sense: {type(error).__name__} {error}"
+        ) from error
+
+
+def _check_identity(fields: dict[str, Any], kind: str, job: str, checkpoint: str) -> None:
     """Raises CheckpointRefused when a whole body is of another job or checkpoint."""
     if fields.get("job") != job:
         raise CheckpointRefused(

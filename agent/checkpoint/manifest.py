@@ -11,7 +11,6 @@ from agent.checkpoint import codec, envelope, layout, names
 from agent.checkpoint.chunks import ALGORITHM, Chunk, Ref
 from agent.checkpoint.cutting import CHUNK_BYTES
 from agent.checkpoint.envelope import SCHEMA
-from agent.checkpoint.errors import CheckpointCorrupt, NameRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
 MANIFEST_BYTES_MAX = 256 << 20
 KIND = "manifest"
-SPOILT = (KeyError, TypeError, ValueError, NameRefused)
-"""What parsing raises over a body that makes no sense."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +83,14 @@ def seal(manifest: Manifest) -> tuple[bytes, str]:
 
 
 def unseal(content: bytes, job: str, checkpoint: str, digest: str = "") -> Manifest:
-    """The manifest in a file's bytes. `digest`: what the record in etcd says, "" when there is none.
+    """The manifest in a file's bytes. `digest`: what the record in etcd says, "" when there is none. Raises
+    as `envelope.parsed` does."""
+    return envelope.parsed(KIND, content, job, checkpoint, parse=_parse, digest=digest)[0]
 
-    Raises CheckpointCorrupt when a byte is not as it was written, CheckpointRefused when it is whole but
-    not this checkpoint of this job, or of a schema that is not ours."""
-    fields, found = envelope.unseal(KIND, content, checkpoint)
-    if digest and digest != found:
-        raise CheckpointCorrupt(checkpoint, KIND, f"has digest {found}, the commit record says {digest}")
-    envelope.check_identity(fields, KIND, job, checkpoint)
-    try:
-        return _parse(fields)
-    except SPOILT as error:
-        raise CheckpointCorrupt(
-            checkpoint, KIND, f"makes no sense: {type(error).__name__} {error}"
-        ) from error
+
+def opened(content: bytes, job: str, checkpoint: str) -> tuple[Manifest, str]:
+    """The same where no record is known, and the digest that one would hold."""
+    return envelope.parsed(KIND, content, job, checkpoint, parse=_parse, digest="")
 
 
 def _body(manifest: Manifest) -> dict[str, Any]:
@@ -162,7 +153,7 @@ def check_id(checkpoint: Any, step: int, generation: int) -> None:
 
 
 def parse_chunks(entries: Iterable[dict[str, Any]]) -> tuple[Chunk, ...]:
-    """A table of chunks. Raises what is in SPOILT."""
+    """A table of chunks. Raises what is in envelope.SPOILT."""
     return tuple(_chunk(entry) for entry in entries)
 
 

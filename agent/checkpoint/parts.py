@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from agent.checkpoint import envelope, layout, names
 from agent.checkpoint.chunks import Chunk, Ref
 from agent.checkpoint.envelope import SCHEMA
-from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
+from agent.checkpoint.errors import CheckpointRefused
 from agent.checkpoint.manifest import (
-    SPOILT,
     Manifest,
     Piece,
     Shard,
@@ -91,17 +90,8 @@ def seal(part: Part) -> tuple[bytes, str]:
 
 
 def unseal(content: bytes, job: str, checkpoint: str, digest: str) -> Part:
-    """The part in a file's bytes. Raises as `manifest.unseal` does."""
-    fields, found = envelope.unseal(KIND, content, checkpoint)
-    if found != digest:
-        raise CheckpointCorrupt(checkpoint, KIND, f"has digest {found}, not the {digest} of its writer")
-    envelope.check_identity(fields, KIND, job, checkpoint)
-    try:
-        return _parse(fields)
-    except SPOILT as error:
-        raise CheckpointCorrupt(
-            checkpoint, KIND, f"makes no sense: {type(error).__name__} {error}"
-        ) from error
+    """The part in a file's bytes. Raises as `envelope.parsed` does."""
+    return envelope.parsed(KIND, content, job, checkpoint, parse=_parse, digest=digest)[0]
 
 
 def _parse(fields: dict[str, Any]) -> Part:

@@ -1,4 +1,4 @@
-"""What a storage did so far, for metrics and for whoever chooses a codec by the speed of uploads."""
+"""What a storage did so far, for metrics."""
 
 from __future__ import annotations
 
@@ -35,11 +35,6 @@ class Totals:
     bytes_written: int
     read_s: float
     write_s: float
-
-    @property
-    def write_bytes_per_s(self) -> float:
-        """The speed of uploads while there were any, pauses and pacing included; 0 before the first."""
-        return self.bytes_written / self.write_s if self.write_s else 0.0
 
 
 @dataclass(slots=True)

@@ -6,13 +6,11 @@ import json
 import os
 import shutil
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from controlplane.cli.local.processes import descendants
+from tests.e2e.checkpointing import kill
 from tests.e2e.cli_running import Run, running, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 SHARDED = """
 import hashlib, json, os, pathlib, sys, time
@@ -77,14 +75,6 @@ def lose(run: Run, node: str) -> None:
     kill([launcher, *descendants(launcher)])
     shutil.rmtree(run.layout.shm(node))
     kill([agent])
-
-
-def kill(pids: Iterable[int]) -> None:
-    for pid in pids:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
 
 
 def test_a_node_lost_with_its_memory_comes_back_from_its_partners() -> None:

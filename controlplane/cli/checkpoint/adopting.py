@@ -6,8 +6,9 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
-from agent.checkpoint import envelope, load, names
-from agent.checkpoint.manifest import KIND, MANIFEST_BYTES_MAX
+from agent.checkpoint import load, names
+from agent.checkpoint.manifest import MANIFEST_BYTES_MAX
+from agent.checkpoint.manifest import opened as opened_manifest
 from controlplane.cli.checkpoint.place import make_parser, one_job, opened
 from controlplane.cli.checkpoint.verifying import verify
 from controlplane.cli.client import Admin
@@ -68,8 +69,7 @@ def survey(store: Store, job: str) -> tuple[list[CheckpointRecord], list[str]]:
 def record(store: Store, job: str, checkpoint: str) -> CheckpointRecord:
     """What etcd is to know of a published checkpoint."""
     content = store.read(names.manifest(job, checkpoint), MANIFEST_BYTES_MAX)
-    _, digest = envelope.unseal(KIND, content, checkpoint)
-    manifest = load.read_manifest(store, job, checkpoint, digest)
+    manifest, digest = opened_manifest(content, job, checkpoint)
     words = tuple(sorted(shard.shard for shard in manifest.shards))
     return CheckpointRecord(
         job=job,

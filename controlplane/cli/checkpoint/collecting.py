@@ -65,22 +65,27 @@ def _collect(store: Store, job: str, values: argparse.Namespace) -> dict[str, An
     ids = [found.id for found in load.listing(store, job)]
     remove = _unwanted(store, job, ids, values)
     keep = [name for name in ids if name not in remove]
-    now_s = time.time()
-    plan = collect.plan(store, job, remove, keep, (), now_s=now_s, grace_s=values.grace_s)
-    told = {
-        "job": job,
-        "applied": values.apply,
-        "removed": list(plan.removed),
-        "kept": list(plan.kept),
-        "files": len(plan.manifests) + len(plan.chunks) + len(plan.drafts),
-        "bytes": plan.nbytes,
-        "bases": list(plan.bases),
-        "reason": plan.blocked,
-    }
-    if values.apply:
-        done = collect.run(store, job, remove, keep, (), now_s=now_s, grace_s=values.grace_s)
-        told |= {"files": done.files, "bytes": done.bytes_freed, "reason": done.reason}
-    return told
+    done = (_delete if values.apply else _look)(store, job, remove, keep, values.grace_s)
+    return {"job": job, "applied": values.apply, "removed": list(remove), **done}
+
+
+def _look(
+    store: Store, job: str, remove: Sequence[str], keep: Sequence[str], grace_s: float
+) -> dict[str, Any]:
+    plan = collect.plan(store, job, remove, keep, (), now_s=time.time(), grace_s=grace_s)
+    files = len(plan.manifests) + len(plan.chunks) + len(plan.drafts)
+    return _told(plan.kept, files, plan.nbytes, plan.bases, plan.blocked)
+
+
+def _delete(
+    store: Store, job: str, remove: Sequence[str], keep: Sequence[str], grace_s: float
+) -> dict[str, Any]:
+    done = collect.run(store, job, remove, keep, (), now_s=time.time(), grace_s=grace_s)
+    return _told(done.kept, done.files, done.bytes_freed, done.bases, done.reason)
+
+
+def _told(kept: Sequence[str], files: int, nbytes: int, bases: Sequence[str], reason: str) -> dict[str, Any]:
+    return {"kept": list(kept), "files": files, "bytes": nbytes, "bases": list(bases), "reason": reason}
 
 
 def _unwanted(store: Store, job: str, ids: Sequence[str], values: argparse.Namespace) -> Sequence[str]:
