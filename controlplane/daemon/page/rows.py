@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core import view
-from controlplane.core.job import GONE
+from controlplane.core.words import GONE
 from controlplane.core.model import NO_STEP, JobPhase, MemberPhase
 
 if TYPE_CHECKING:
