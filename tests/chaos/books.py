@@ -66,7 +66,7 @@ class Steps:
 
 
 class Journals:
-    """The lines of all coordinators' journals, as they come; of each the whole ones only."""
+    """The lines of all coordinators' journals, as they come; each says which `journal` it is from, from 0."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self._tails = [Tail(path) for path in paths]
@@ -75,7 +75,11 @@ class Journals:
 
     def news(self) -> list[dict[str, Any]]:
         """Those that came since the last look."""
-        found = [json.loads(text) for tail in self._tails for text in tail.lines()]
+        found = [
+            json.loads(text) | {"journal": number}
+            for number, tail in enumerate(self._tails)
+            for text in tail.lines()
+        ]
         found.sort(key=lambda line: line["wall_s"])
         self.lines += found
         self.term = max([self.term, *(line["term"] for line in found)])

@@ -49,11 +49,17 @@ def until(what: Callable[[], Any], about: Callable[[], str], timeout_s: float = 
     raise AssertionError(f"not within {timeout_s:.0f} s: {about()}")
 
 
+def _with(known: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: settings.get(name, value) for name, value in known.items()}
+
+
 class Cluster:
     """Everything of one cluster, in one folder and one set of namespaces. A context manager."""
 
-    def __init__(self, folder: Path, **leading: Any) -> None:
-        self.folder, self._leading = folder, {**LEADING, **leading}
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        """`settings`: of coordinators and agents, besides LEADING and WATCHING."""
+        self.folder = folder
+        self._leading, self._watching = (_with(known, settings) for known in (LEADING, WATCHING))
         self.memory = Path("/dev/shm") / folder.name
         names = (*ETCDS, *COORDINATORS, *NODES)
         self.hosts = {name: Host(name, number, folder / name) for number, name in enumerate(names, 1)}
@@ -145,7 +151,7 @@ class Cluster:
         (self.memory / name).mkdir(exist_ok=True)
         self.devices(name).touch()
         settings = {
-            **WATCHING,
+            **self._watching,
             "cluster": "chaos",
             "coordinator": self.coordinators,
             "node": name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tests.chaos.books import Journals, Steps
 from tests.chaos.cluster import COORDINATORS, NODES, Cluster, until
@@ -89,23 +89,20 @@ class Job:
 
     def leader(self) -> str:
         """The coordinator that leads, once one does."""
+        return str(until(self._leader, lambda: "a coordinator leads", PROGRESS_S))
 
-        def found() -> str:
-            self.journals.news()
-            led = [line for line in self.journals.lines if line["type"] in ("Elected", "LeadershipEnded")]
-            if not led or led[-1]["type"] != "Elected":
-                return ""
-            newest = max(led, key=lambda line: (line["term"], line["wall_s"]))
-            if newest["type"] != "Elected":
-                return ""
-            name = next(each for each in COORDINATORS if self._wrote(each, newest))
-            return name if self.cluster[name].on and self.cluster.running(name) else ""
+    def _leader(self) -> str:
+        self.journals.news()
+        reigns = {line["term"]: line["journal"] for line in self.journals.lines if line["type"] == "Elected"}
+        over = {line["term"] for line in self.journals.lines if line["type"] == "LeadershipEnded"}
+        newest = max(reigns, default=0)
+        name = COORDINATORS[reigns[newest]] if reigns else ""
+        return name if newest not in over and name and self.cluster.running(name) else ""
 
-        return str(until(found, lambda: "a coordinator leads", PROGRESS_S))
-
-    def _wrote(self, coordinator: str, line: dict[str, Any]) -> bool:
-        text = self.cluster.journal(coordinator)
-        return text.exists() and f'"term":{line["term"]},"kind":"event","type":"Elected"' in text.read_text()
+    def joined(self, node: str) -> int:
+        """How often an agent of this node has been let in."""
+        self.journals.news()
+        return sum(body["node"] == node for body in self.journals.bodies("Admit"))
 
     # ------------------------------------------------------------ deeds
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 INIT = Path(__file__).with_name("init.py")
-TOOLS = ("ip", "iptables", "tc", "unshare", "nsenter")
+TOOLS = ("ip", "ss", "iptables", "tc", "unshare", "nsenter")
 START_S = 20.0
 SPACES = ("--net", "--uts", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc")
 
@@ -204,6 +204,11 @@ def allow(host: Host, rule: Sequence[str]) -> None:
     """Take a rule back. One that went with the host's life is gone already."""
     if host.on:
         host.run("iptables", "-w", "-D", *rule)
+
+
+def reset(host: Host, port: int) -> None:
+    """End a host's connections to this port: both sides hear of it at once."""
+    host.must("ss", "-K", "dport", str(port))
 
 
 def slow(host: Host, rate: str) -> None:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 from tests.chaos import judge
 from tests.chaos.cluster import Cluster
 from tests.chaos.drive import PROGRESS_S, Job, Wedged
-from tests.chaos.faults import KINDS, Fault, explained
+from tests.chaos.faults import KINDS, Fault, causes, explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 ROUND_S = 100.0
 """A cluster lives for so long; a node that returns too often in one life is held down for minutes."""
+TOLD_S = 40.0
 WEDGED_MAX = 3
 PACE_S = 0.04
 FLAGS = (
@@ -143,10 +144,23 @@ class Round:
                 self._struck_s = time.monotonic() - began
             self._told.faults[name] = self._told.faults.get(name, 0) + 1
             spent_s = job.settled(f"{name} ({fault.whom})")
-            self._say(f"{name} ({fault.whom}): step {step}, {spent_s:.1f} s after its end all train")
-            if not explained(KINDS[name], job.journals.lines[since:]):
+            if not self._explained(job, name, since):
                 self._problems.append(f"{name} ({fault.whom}): nothing was told of it")
+            judged = ", ".join(causes(job.journals.lines[since:])) or "no verdict"
+            self._say(
+                f"{name} ({fault.whom}): step {step}, {judged}; {spent_s:.1f} s after its end all train"
+            )
             self._struck_s = time.monotonic() - began
+
+    def _explained(self, job: Job, name: str, since: int) -> bool:
+        """Whether the journals tell of it; a new leader, or a daemon that starts again, takes its time."""
+        deadline = time.monotonic() + TOLD_S
+        while time.monotonic() < deadline:
+            job.look()
+            if explained(KINDS[name], job.journals.lines[since:]):
+                return True
+            time.sleep(0.1)
+        return False
 
     def _calm(self, cluster: Cluster, total: int) -> Job:
         """The same job, undisturbed, on the same cluster."""
