@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from tests.chaos import judge
 from tests.chaos.cluster import Cluster
 from tests.chaos.drive import PROGRESS_S, Job, Wedged
-from tests.chaos.faults import KINDS, Fault, causes, explained
+from tests.chaos.faults import KINDS, causes, explained
+from tests.chaos.wires import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.chaos import faults, hosts, judge
+from tests.chaos import hosts, judge, wires
 from tests.chaos.cluster import COORDINATORS, Cluster, until
 from tests.chaos.drive import Job
-from tests.chaos.faults import Fault
+from tests.chaos.wires import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,8 +69,8 @@ def test_whoever_holds_the_term_goes_on_and_the_other_side_parks(folder: Path) -
         until(lambda: pair.size == 2, lambda: "two ranks train together")
         (beyond, _), (stays, goes) = alone.place(0), pair.nodes()
         fault = Fault("network")
-        faults.cut(alone, fault, beyond, COORDINATORS)
-        faults.cut(pair, fault, stays, (goes,))
+        wires.cut(alone, fault, beyond, COORDINATORS)
+        wires.cut(pair, fault, stays, (goes,))
         _parked(alone, beyond)
         _untangled(pair, stays, goes)
         fault.heal()
@@ -135,7 +135,7 @@ def _notes(job: Job) -> set[tuple[str, str]]:
 def _flapping(job: Job, node: str) -> None:
     """A line that breaks and comes back: the node takes no seats for a while."""
     for _ in range(4):
-        faults.flap(job, node, 0.2)
+        wires.flap(job, node, 0.2)
     until(lambda: ("node_held", node) in _notes(job), lambda: f"{node} is held down")
     shown = json.loads(job.cluster.holdfast("get", "nodes", "-o", "json").stdout)
     assert {row["node"]: row["standing"] for row in shown}[node] == "held"

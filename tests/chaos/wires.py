@@ -1,0 +1,121 @@
+"""What can go wrong between hosts: cut, in one direction or both, lossy, slow, flapping; and how it heals."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tests.chaos import hosts
+from tests.chaos.cluster import COORDINATORS, NODES, WATCHING, until
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from tests.chaos.drive import Job
+
+FENCED_S = WATCHING["fence_after_s"]
+OBEY_S = 30.0
+
+
+@dataclass(slots=True)
+class Fault:
+    """One fault that is there now. `undo`: what takes it back, newest first."""
+
+    kind: str
+    whom: str = ""
+    undo: list[Callable[[], None]] = field(default_factory=list)
+
+    def heal(self) -> None:
+        """Take it back, whole."""
+        while self.undo:
+            self.undo.pop()()
+
+
+def _drop(job: Job, fault: Fault, host: str, chain: str, other: str, *match: str) -> None:
+    one = job.cluster[host]
+    rule = hosts.drop(one, chain, job.cluster[other], *match)
+    life = one.pid
+    fault.undo.append(lambda: hosts.allow(one, rule) if one.pid == life else None)
+
+
+def cut(job: Job, fault: Fault, host: str, others: tuple[str, ...]) -> None:
+    """Have a host and these others not hear each other, until the fault is healed."""
+    for other in others:
+        _drop(job, fault, host, "INPUT", other)
+        _drop(job, fault, host, "OUTPUT", other)
+
+
+def cut_between(job: Job, chance: random.Random, fault: Fault) -> None:
+    """Two nodes of the job do not reach each other; both reach the coordinator."""
+    one, other = chance.sample(job.nodes(), 2)
+    fault.whom = f"{one} and {other}"
+    cut(job, fault, one, (other,))
+    time.sleep(chance.uniform(8, 16))
+
+
+def one_way(job: Job, chance: random.Random, fault: Fault) -> None:
+    """What one node sends to another is lost."""
+    one, other = chance.sample(job.nodes(), 2)
+    fault.whom = f"{one} to {other}"
+    _drop(job, fault, other, "INPUT", one)
+    time.sleep(chance.uniform(8, 16))
+
+
+def cut_coordinator(job: Job, chance: random.Random, fault: Fault) -> None:
+    """A node reaches its peers and no coordinator, until it is given up and has stopped its ranks."""
+    node = chance.choice(job.nodes())
+    fault.whom = node
+    cut(job, fault, node, COORDINATORS)
+    time.sleep(FENCED_S + chance.uniform(2, 5))
+
+
+def lossy(job: Job, chance: random.Random, fault: Fault) -> None:
+    """A part of what reaches a node is lost."""
+    node, share = chance.choice(job.nodes()), chance.choice(["0.02", "0.10", "0.25"])
+    fault.whom = f"{share} of what {node} is sent"
+    for other in (*NODES, *COORDINATORS):
+        if other != node:
+            _drop(
+                job,
+                fault,
+                node,
+                "INPUT",
+                other,
+                "-m",
+                "statistic",
+                "--mode",
+                "random",
+                "--probability",
+                share,
+            )
+    time.sleep(chance.uniform(5, 10))
+
+
+def slow(job: Job, chance: random.Random, fault: Fault) -> None:
+    """A node's cable carries little."""
+    node = chance.choice(job.nodes())
+    host = job.cluster[node]
+    fault.whom = node
+    hosts.slow(host, chance.choice(["128kbit", "512kbit", "2mbit"]))
+    fault.undo.append(lambda: hosts.quick(host))
+    time.sleep(chance.uniform(5, 10))
+
+
+def flapping(job: Job, chance: random.Random, fault: Fault) -> None:
+    """A node's line to the coordinators breaks and comes back, time and again."""
+    node = chance.choice(job.nodes())
+    fault.whom = node
+    for _ in range(4):
+        flap(job, node, chance.uniform(0.2, 1))
+
+
+def flap(job: Job, node: str, away_s: float) -> None:
+    """Have a node's stream break, and come back no sooner than after so long. Returns when it is back."""
+    turn, before = Fault(""), job.joined(node)
+    cut(job, turn, node, COORDINATORS)
+    hosts.reset(job.cluster[node], 7070)
+    time.sleep(away_s)
+    turn.heal()
+    until(lambda: job.joined(node) > before, lambda: f"the agent of {node} joins again", OBEY_S)
