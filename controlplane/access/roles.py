@@ -60,6 +60,8 @@ RULES: dict[str, Rule] = {
     f"/{ADMIN}/Events": _rule(*_SEES, job=_named),
     f"/{ADMIN}/Submit": _rule(_OPERATOR, job=_of_spec),
     f"/{ADMIN}/Stop": _rule(_OPERATOR, job=_named),
+    f"/{ADMIN}/Pause": _rule(_OPERATOR, job=_named),
+    f"/{ADMIN}/Checkpoint": _rule(_OPERATOR, job=_named),
     f"/{ADMIN}/Adopt": _rule(_OPERATOR, job=_named),
     f"/{ADMIN}/Release": _rule(_OPERATOR),
     f"/{ADMIN}/Drain": _rule(_OPERATOR),

@@ -81,6 +81,19 @@ class Admin:
         reply: pb.MarkReply = await self._ask("Cordon", pb.CordonRequest(node=node, on=on, reason=reason))
         return reply
 
+    async def pause(self, job: str, reason: str, *, on: bool) -> pb.MarkReply:
+        """Have a job stop at a step boundary, or go on. Raises UnreachableError, CliError with its reason to
+        refuse."""
+        reply: pb.MarkReply = await self._ask("Pause", pb.PauseRequest(job=job, on=on, reason=reason))
+        return reply
+
+    async def checkpoint(self, job: str, reason: str) -> pb.MarkReply:
+        """Have a job's newest state made durable. Raises UnreachableError, CliError with its reason to
+        refuse."""
+        request = pb.CheckpointRequest(job=job, reason=reason)
+        reply: pb.MarkReply = await self._ask("Checkpoint", request)
+        return reply
+
     async def adopt(self, job: str, records: Sequence[CheckpointRecord]) -> pb.AdoptReply:
         """Have it know these checkpoints. Raises UnreachableError, CliError."""
         rows = [row_message(record) for record in records]

@@ -48,7 +48,9 @@ compdef _holdfast holdfast
 WORDS = {
     "get": "jobs nodes ranks checkpoints",
     "describe": "job node checkpoint",
+    "checkpoint": "now list show verify diff gc adopt export",
     "completion": "bash zsh",
+    "kubernetes": "render",
 }
 """What may follow a command besides flags."""
 

@@ -27,6 +27,8 @@ COMMANDS = {
     "run": Command("run", "run a training script on this machine, with torchrun's flags"),
     "submit": Command("submit", "give a job to a running coordinator"),
     "stop": Command("queries", "end a job"),
+    "pause": Command("pause", "have a job stop at a step boundary and hold its state"),
+    "resume": Command("pause", "have a paused job go on"),
     "status": Command("queries", "what a coordinator sees: jobs, nodes, ranks, checkpoints"),
     "get": Command("queries", "one table: jobs, nodes, ranks or checkpoints; -o table, wide, json or yaml"),
     "why": Command("why", "one incident: what happened, on what evidence, what was done, what it cost"),
@@ -34,7 +36,7 @@ COMMANDS = {
     "describe": Command("describe", "everything known of one job, node or checkpoint"),
     "events": Command("events", "what happened and why, line by line"),
     "checkpoint": Command(
-        "checkpoint.command", "checkpoints on a storage: list, show, verify, diff, gc, adopt, export"
+        "checkpoint.command", "now: save one; on a storage: list, show, verify, diff, gc, adopt, export"
     ),
     "drain": Command("drain", "free a node of ranks, at a step boundary"),
     "cordon": Command("drain", "have a node take no new ranks"),

@@ -11,10 +11,12 @@ import grpc
 from controlplane.core import view
 from controlplane.core.events import (
     CheckpointsFound,
+    CheckpointWanted,
     CordonRequested,
     DrainRequested,
     JobStopRequested,
     JobSubmitted,
+    PauseRequested,
 )
 from controlplane.core.model import CheckpointRecord
 from controlplane.settings import SettingsError, check_name
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from controlplane.core.model import JobSpec
-    from controlplane.daemon.reign import Reign
+    from controlplane.daemon.reign import Reign, Wish
     from controlplane.daemon.rpc import Front
 
 LEADER_KEY = "holdfast-leader"
@@ -127,7 +129,17 @@ class Admin(AdminServicer):
         why = request.reason[:_REASON_MAX] or "by hand"
         return await self._mark(CordonRequested(request.node, request.on, why), context)
 
-    async def _mark(self, event: DrainRequested | CordonRequested, context: Any) -> pb.MarkReply:
+    async def Pause(self, request: pb.PauseRequest, context: Any) -> pb.MarkReply:
+        """Have a job stop at a step boundary, or go on; answered once etcd knows that it is wanted."""
+        why = request.reason[:_REASON_MAX] or "by hand"
+        return await self._mark(PauseRequested(request.job, request.on, why), context)
+
+    async def Checkpoint(self, request: pb.CheckpointRequest, context: Any) -> pb.MarkReply:
+        """Make the newest whole snapshot of a job durable; answered once that has begun, or waits."""
+        why = request.reason[:_REASON_MAX] or "by hand"
+        return await self._mark(CheckpointWanted(request.job, why), context)
+
+    async def _mark(self, event: Wish, context: Any) -> pb.MarkReply:
         reign = await self._leading(context)
         outcome, why, trouble = await reign.mark(event)
         if trouble:
@@ -135,7 +147,7 @@ class Admin(AdminServicer):
                 grpc.StatusCode.UNAVAILABLE, f"etcd does not hold it yet, it may still come: {trouble}"
             )
         if outcome == "refused":
-            await context.abort(grpc.StatusCode.ABORTED, f"node {event.node!r:.80}: {why}")
+            await context.abort(grpc.StatusCode.ABORTED, f"{_whom(event)}: {why}")
         return pb.MarkReply(outcome=outcome, reason=why)
 
     async def Adopt(self, request: pb.AdoptRequest, context: Any) -> pb.AdoptReply:
@@ -184,6 +196,13 @@ class Admin(AdminServicer):
             await context.abort(
                 grpc.StatusCode.UNAVAILABLE, f"etcd does not hold it yet, it may still come: {reason}"
             )
+
+
+def _whom(event: Wish) -> str:
+    """Whom a wish is about, in words."""
+    if isinstance(event, DrainRequested | CordonRequested):
+        return f"node {event.node!r:.80}"
+    return f"job {event.job!r:.80}"
 
 
 def check_spec(spec: JobSpec) -> None:

@@ -11,10 +11,12 @@ from controlplane.core.cluster import Cluster
 from controlplane.core.effects import Alert, CheckpointChanged, Note, Probe, ReplaceNode, StacksKept, Store
 from controlplane.core.events import (
     CheckpointsFound,
+    CheckpointWanted,
     CordonRequested,
     DcsChanged,
     DrainRequested,
     JobSubmitted,
+    PauseRequested,
     QuarantineReleased,
 )
 from controlplane.daemon.changes import Changes
@@ -50,8 +52,17 @@ MARKED = {
     "cordon_refused": "refused",
     "cordoned": "cordoned",
     "uncordoned": "uncordoned",
+    "pausing": "pausing",
+    "resumed": "resumed",
+    "pause_refused": "refused",
+    "checkpoint_begun": "begun",
+    "checkpoint_waits": "waits",
+    "checkpoint_refused": "refused",
 }
-"""Notes that say what became of a mark on a node, and the words for people."""
+"""Notes that say what became of what a person wants of a node or a job, and the words for people."""
+
+Wish = DrainRequested | CordonRequested | PauseRequested | CheckpointWanted
+"""What a person wants of a node or a job, answered by such a note."""
 
 BEATS_PER_S = 1000
 """What one leader should hear in all; with more nodes each beats less often."""
@@ -185,16 +196,18 @@ class Reign:
             return str(over)
         return await self._stored(tuple(each.ticket for each in effects if isinstance(each, Store)))
 
-    async def mark(self, event: DrainRequested | CordonRequested) -> tuple[str, str, str]:
-        """Post what a person wants of a node: what became of it (see MARKED), why, and "" once etcd holds it,
-        else why it does not."""
+    async def mark(self, event: Wish) -> tuple[str, str, str]:
+        """Post what a person wants: what became of it (see MARKED), why, and "" once etcd holds it, else why
+        it does not."""
         try:
             effects = await self.loop.ask(event)
         except ReignOver as over:
             return "", "", str(over)
         notes = [each for each in effects if isinstance(each, Note) and each.kind in MARKED]
-        tickets = tuple(each.ticket for each in effects if isinstance(each, Store) and each.node)
-        told = notes[-1] if notes else Note("", event.node, "")
+        of_job = isinstance(event, PauseRequested)
+        stores = [each for each in effects if isinstance(each, Store)]
+        tickets = tuple(each.ticket for each in stores if (each.state if of_job else each.node))
+        told = notes[-1] if notes else Note("", "", "")
         return MARKED.get(told.kind, ""), told.reason, await self._stored(tickets)
 
     async def _stored(self, tickets: tuple[int, ...]) -> str:

@@ -38,6 +38,7 @@ STRATEGIES = {
     "shrink": "the job went on with fewer nodes",
     "grow": "nodes that stood ready joined",
     "move": "ranks changed their places",
+    "pause": "all ranks stopped at the end of a step, until people let them go on",
     "rollback": "the same ranks went back to an older state",
     "stop": "the job was stopped",
 }

@@ -136,6 +136,16 @@ class AdminStub(object):
                 request_serializer=controlplane_dot_wire_dot_control__pb2.StopRequest.SerializeToString,
                 response_deserializer=controlplane_dot_wire_dot_control__pb2.StopReply.FromString,
                 _registered_method=True)
+        self.Pause = channel.unary_unary(
+                '/holdfast.control.v1.Admin/Pause',
+                request_serializer=controlplane_dot_wire_dot_control__pb2.PauseRequest.SerializeToString,
+                response_deserializer=controlplane_dot_wire_dot_control__pb2.MarkReply.FromString,
+                _registered_method=True)
+        self.Checkpoint = channel.unary_unary(
+                '/holdfast.control.v1.Admin/Checkpoint',
+                request_serializer=controlplane_dot_wire_dot_control__pb2.CheckpointRequest.SerializeToString,
+                response_deserializer=controlplane_dot_wire_dot_control__pb2.MarkReply.FromString,
+                _registered_method=True)
         self.Status = channel.unary_unary(
                 '/holdfast.control.v1.Admin/Status',
                 request_serializer=controlplane_dot_wire_dot_control__pb2.StatusRequest.SerializeToString,
@@ -187,6 +197,18 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Pause(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Checkpoint(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Status(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -231,6 +253,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Stop,
                     request_deserializer=controlplane_dot_wire_dot_control__pb2.StopRequest.FromString,
                     response_serializer=controlplane_dot_wire_dot_control__pb2.StopReply.SerializeToString,
+            ),
+            'Pause': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pause,
+                    request_deserializer=controlplane_dot_wire_dot_control__pb2.PauseRequest.FromString,
+                    response_serializer=controlplane_dot_wire_dot_control__pb2.MarkReply.SerializeToString,
+            ),
+            'Checkpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.Checkpoint,
+                    request_deserializer=controlplane_dot_wire_dot_control__pb2.CheckpointRequest.FromString,
+                    response_serializer=controlplane_dot_wire_dot_control__pb2.MarkReply.SerializeToString,
             ),
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
@@ -405,6 +437,60 @@ class Admin(object):
             '/holdfast.control.v1.Admin/Stop',
             controlplane_dot_wire_dot_control__pb2.StopRequest.SerializeToString,
             controlplane_dot_wire_dot_control__pb2.StopReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pause(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/holdfast.control.v1.Admin/Pause',
+            controlplane_dot_wire_dot_control__pb2.PauseRequest.SerializeToString,
+            controlplane_dot_wire_dot_control__pb2.MarkReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Checkpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/holdfast.control.v1.Admin/Checkpoint',
+            controlplane_dot_wire_dot_control__pb2.CheckpointRequest.SerializeToString,
+            controlplane_dot_wire_dot_control__pb2.MarkReply.FromString,
             options,
             channel_credentials,
             insecure,

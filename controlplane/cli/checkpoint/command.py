@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERBS = {
+    "now": ("saving", "have a running job save its newest state; takes a job, not a URL"),
     "list": ("listing", "the checkpoints on a storage"),
     "show": ("showing", "one checkpoint: its shards, tensors, chunks"),
     "verify": ("verifying", "read every chunk of every checkpoint"),
@@ -40,7 +41,8 @@ def overview() -> str:
     width = max(map(len, VERBS))
     verbs = "\n".join(f"  {verb.ljust(width)}  {about}" for verb, (_, about) in VERBS.items())
     return (
-        f"usage: holdfast checkpoint VERB URL [flags]\n\n{verbs}\n\n"
+        "usage: holdfast checkpoint VERB URL [flags]\n       holdfast checkpoint now JOB [flags]\n\n"
+        f"{verbs}\n\n"
         "URL is the --storage of a job: a folder or any fsspec URL. "
         "`holdfast checkpoint VERB --help` says more."
     )

@@ -1,0 +1,67 @@
+"""`holdfast checkpoint now`: a running job makes its newest state durable."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from controlplane.cli.client import Admin
+from controlplane.cli.credentials import access_of
+from controlplane.cli.errors import OK, CliError
+from controlplane.cli.parser import Parser, whole
+from controlplane.cli.queries import add_coordinator
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from controlplane.wire import control_pb2 as pb
+
+_POLL_S = 0.2
+
+
+def run(argv: Sequence[str]) -> int:
+    """Ask for a checkpoint. Exit code 1 when there can be none, or with --wait when it was not committed."""
+    parser = Parser(
+        "checkpoint now",
+        "Have a running job make its newest whole snapshot durable now; when that is durable already, the "
+        "next one. Training goes on.",
+    )
+    parser.add_argument("job", help="name of the job")
+    parser.add_argument("--reason", default="by hand", help="what the journal shall say")
+    parser.add_argument("--wait", action="store_true", help="stay until it is committed")
+    parser.add_argument(
+        "--timeout-s", type=whole(1, "seconds"), default=600, metavar="S",
+        help="with --wait: give up after so long (default: 600)",
+    )  # fmt: skip
+    add_coordinator(parser)
+    return asyncio.run(_ask(parser.read(argv)))
+
+
+async def _ask(values: argparse.Namespace) -> int:
+    async with Admin(values.coordinator, access=access_of(values)) as admin:
+        before = {row.id for row in _rows(await admin.status(), values.job)}
+        reply = await admin.checkpoint(values.job, values.reason)
+        print(f"job {values.job}: {reply.outcome}; {reply.reason}", flush=True)
+        if values.wait:
+            print(f"job {values.job}: {await _committed(admin, values, before)} is committed")
+    return OK
+
+
+async def _committed(admin: Admin, values: argparse.Namespace, before: set[str]) -> str:
+    """The id of the next checkpoint that is on the storage. Raises CliError when none is in time."""
+    ends = time.monotonic() + values.timeout_s
+    while time.monotonic() < ends:
+        rows = _rows(await admin.status(), values.job)
+        done = [row.id for row in rows if row.published and not row.bad and row.id not in before]
+        if done:
+            return done[-1]
+        await asyncio.sleep(_POLL_S)
+    raise CliError(
+        f"job {values.job} has committed no checkpoint within {values.timeout_s} s: see `holdfast events`"
+    )
+
+
+def _rows(reply: pb.StatusReply, job: str) -> list[pb.CheckpointRecord]:
+    return [row for row in reply.checkpoints if row.job == job]
