@@ -107,6 +107,12 @@ class Watch:
         due += [self._due(device) for device in self._devices.values()]
         return min(*due, self._now + self.look_every_s) if due else math.inf
 
+    @property
+    def ailing(self) -> list[DeviceChanged]:
+        """The devices that are bad now: what a leader that has just been found has to know."""
+        bad = {name: device for name, device in self._devices.items() if not device.healthy}
+        return [DeviceChanged(name, False, device.reason or "no reading") for name, device in bad.items()]
+
     def check(self) -> None:
         """Raise AssertionError when an invariant is broken."""
         for member, at in self._heard.items():

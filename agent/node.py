@@ -100,8 +100,15 @@ class Node:
             port=lambda: self.port.number,
             order=self.orders.carry_out,
             drop=self.drop,
-            open=self.members.asks,
+            open=self._open,
         )
+
+    def _open(self) -> list[events.Event]:
+        """What every leader has to hear anew: askings that none has answered, devices that are bad."""
+        return [*self.members.asks(), *map(self._device_event, self._watch.ailing)]
+
+    def _device_event(self, told: core.DeviceChanged) -> events.DeviceReport:
+        return events.DeviceReport(self.name, self.incarnation, told.device, told.healthy, told.reason)
 
     def joined_event(self) -> events.NodeJoined:
         """What a new stream is told first."""
@@ -252,11 +259,7 @@ class Node:
             if isinstance(effect, core.Silent):
                 self.silences.begin(effect)
             else:
-                self.tell(
-                    events.DeviceReport(
-                        self.name, self.incarnation, effect.device, effect.healthy, effect.reason
-                    )
-                )
+                self.tell(self._device_event(effect))
         if self._timer is not None:
             self._timer.cancel()
         due = self._watch.next_deadline()

@@ -76,6 +76,7 @@ class Ranks:
             "store": text(message, "store", member.status.store),
             "step": integer(message, "step"),
             "held_step": integer(message, "held_step"),
+            "held_generation": _held_in(message),
         }
         if member.status.phase != MemberPhase.RAISED:
             changes["phase"] = phase
@@ -112,6 +113,7 @@ class Ranks:
             member,
             phase=MemberPhase.READY,
             held_step=integer(message, "held_step"),
+            held_generation=_held_in(message),
             step=integer(message, "step"),
             generation=max(member.status.generation, integer(message, "generation")),
         )
@@ -197,6 +199,7 @@ class Ranks:
             generation=integer(message, "generation"),
             step=step,
             held_step=step,
+            held_generation=integer(message, "generation"),
         )
 
     def _raised(self, member: Member, message: Message) -> None:
@@ -253,6 +256,11 @@ def interrupt_message(member: Member) -> Message:
         "reason": member.interrupt_reason,
         "incident": member.incident,
     }
+
+
+def _held_in(message: Message) -> int:
+    """The generation of its state; 0 when an older SDK does not tell. Raises BadMessage."""
+    return integer(message, "held_generation") if "held_generation" in message else 0
 
 
 def _phase(message: Message) -> MemberPhase:

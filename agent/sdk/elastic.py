@@ -136,6 +136,7 @@ class _Loop:
             "op": "ready",
             "generation": session._generation,
             "held_step": session._held,
+            "held_generation": session._held_in,
             "step": session._completed,
         }
 
@@ -262,7 +263,7 @@ class _Loop:
             lines.tell(self._gate, logging.ERROR, "state could not be put in place: %s", error)
             self._gate.wait(lambda orders: orders.complete or orders.interrupted >= formation.number)
             raise Interrupted from error
-        session._held = resume.step
+        session._held, session._held_in = resume.step, formation.number
         if not session._late:
             session._groups.narrow(port, ports)
 

@@ -69,6 +69,7 @@ class Session:
         self._rank, self._world_size = max(environment.rank, 0), environment.world_size
         self._generation, self._completed, self._phase = 0, 0, "starting"
         self._held = -1
+        self._held_in = 0  # the newest generation in which the state was put in place
         self._asking = Asking(self)
         self._made = (-1, 0)  # step and generation of the newest snapshot
         self._inside = False  # in the elastic function
@@ -358,6 +359,7 @@ class Session:
             "generation": self._generation,
             "step": self._completed,
             "held_step": held,
+            "held_generation": self._held_in,
         }
 
     def _beat(self) -> Message:

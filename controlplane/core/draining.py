@@ -136,7 +136,8 @@ def _waits(m: Machine, job: Job, node: Node) -> str:
     """Why a job is not made to leave a node although the time is over; "" when it is."""
     if placing.lacking_without(m, job, node.name):
         return "has nowhere to go: --force would park it"
-    if reach.sharded(job) and not reach.repeats(job):
+    elsewhere = [mb.rank for mb in job.seated() if mb.node != node.name and not mb.dead]
+    if job.elastic and job.known_step > 0 and not reach.whole(m, job, elsewhere):
         return "has a part of its state there and nowhere else: --force would cost it steps"
     return ""
 

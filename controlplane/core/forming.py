@@ -147,7 +147,9 @@ def _running_plain(m: Machine, job: Job) -> None:
     if job.elastic:
         m.set_phase(job, JobPhase.LAUNCHING, "the script uses the SDK: its ranks come to the barrier")
         return
-    m.wake(job, job.launched_at + m.settings.plain_after_s)
+    plain_at = job.launched_at + m.settings.plain_after_s
+    if m.now < plain_at:
+        m.wake(job, plain_at)
     if job.incident is not None:
         spent = m.now - job.clock.stored
         _recovered(m, job, {"fence": job.clock.stored - job.clock.judged, "reform": spent})
@@ -206,8 +208,8 @@ def _watch_form(m: Machine, job: Job, generation: Generation) -> None:
     network.look(m, job)
     if network.cut_off(m, job):
         return
-    m.wake(job, job.form_by)
     if m.now < job.form_by:
+        m.wake(job, job.form_by)
         return
     message = f"did not form within {m.settings.form_timeout_s:.0f} s"
     late = [mb for mb in job.seated() if not (mb.done or runs(mb, generation)) and m.up(mb.node)]
@@ -249,7 +251,9 @@ def hint(m: Machine, job: Job, member: Member, generation: Generation) -> None:
     if status is not None and runs(member, generation) and status.step > generation.resume.step:
         if member.hint[0] != generation.number:
             member.hint = (generation.number, m.now)
-        m.wake(job, member.hint[1] + m.settings.retry_s)
+        believed_at = member.hint[1] + m.settings.retry_s
+        if m.now < believed_at:
+            m.wake(job, believed_at)
 
 
 def _recovered(m: Machine, job: Job, phases: dict[str, float]) -> None:

@@ -237,6 +237,7 @@ class Job:
     short_since: float | None = None  # since when (s) dead seats wait for a node
     cut_at: int = 0  # the generation in which the number of ranks changed last
     cut_words: tuple[str, ...] = ()  # the shards of one replica, by rank, once they were seen to repeat
+    cut_words_told: tuple[str, ...] = ()  # as etcd was asked to keep them
 
     @property
     def name(self) -> str:
@@ -292,6 +293,7 @@ class Job:
             self.faults,
             self.skips,
             self.pause,
+            self.cut_words,
         )
 
     def sat_in(self, generation: Generation, member: str) -> bool:

@@ -58,8 +58,11 @@ def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
         if member.dead or (job.incident is not None and not stillness.still(m, job, member, old)):
             m.touch(job)
         return
+    plain = not job.elastic
     _learn(job, member, status)
     job.changed(member)
+    if plain and job.elastic:
+        _left_before(m, job)
     _judge_end(m, job, member, status)
     _judge_ghost(m, job, member, status)
     if not stillness.still(m, job, member, old):
@@ -184,6 +187,7 @@ def _same(old: MemberStatus, new: MemberStatus) -> bool:
         old.phase is new.phase
         and old.generation == new.generation
         and old.held_step == new.held_step
+        and old.held_generation == new.held_generation
         and old.elastic == new.elastic
         and old.snapshot_step == new.snapshot_step
         and old.snapshot_generation == new.snapshot_generation
@@ -244,6 +248,14 @@ def _judge_end(m: Machine, job: Job, member: Member, status: MemberStatus) -> No
         job.changed(member)
         return
     bury(m, job, member, failure)
+
+
+def _left_before(m: Machine, job: Job) -> None:
+    """The script uses the SDK after all: who exited before a word of it has not done its work."""
+    for member in job.seated():
+        if member.status is not None and member.phase is MemberPhase.EXITED and not member.dead:
+            member.done = False
+            _judge_end(m, job, member, member.status)
 
 
 def _judge_ghost(m: Machine, job: Job, member: Member, status: MemberStatus) -> None:

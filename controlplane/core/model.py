@@ -114,6 +114,7 @@ class MemberStatus:
     former_generation: int = 0
     stalled_s: float = 0.0  # RUNNING: so long without progress, past its deadline; 0: it gets on
     activity: str = ""  # what it is in meanwhile: forward, optimizer, or a phase that the script declared
+    held_generation: int = 0  # the newest generation in which its state was put in place; 0: none, not told
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,3 +370,4 @@ class JobState:
     faults: tuple[Fault, ...] = ()  # states that are not trusted
     skips: tuple[Window, ...] = ()  # data that is left out by policy, ascending
     pause: str = ""  # why people want it paused; "": they do not
+    cut_words: tuple[str, ...] = ()  # shards of one replica, by rank, where each was seen to hold the same

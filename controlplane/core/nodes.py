@@ -35,6 +35,7 @@ def joined(m: Machine, event: ev.NodeJoined) -> None:
     node.slots, node.port, node.heard_at = event.slots, event.port, m.now
     node.domain, node.peer, node.copies = event.domain or event.node, event.peer, event.copies
     node.version = event.holdfast_version
+    node.bad_devices = {}  # its agent tells of those after its hello
     if was != "up" or new_launcher:
         node.up_since = m.now
     if new_launcher:
@@ -205,6 +206,7 @@ def _heard(m: Machine, name: str, incarnation: int, what: str) -> Node | None:
         was, node.state, node.reason, node.up_since = node.state, "up", "", m.now
         _back(m, node, was)
         m.note("node_heard_again", name, "its agent speaks")
+        _listen(m, node)
         _forget_orders(m, node)
         _touch_all(m)
     return node

@@ -123,11 +123,20 @@ def tend(m: Machine, job: Job) -> None:
         return
     job.replan = False
     need = reach.shards(m, job)
+    _keep_words(m, job)
     owners = {word: job.members[job.seats[rank].member] for word, rank in need.readers.items()}
     shards = _shards(m, job, need.words, owners)
     job.partners = plan(shards, _keepers(m, job), job.spec.replicas)
     _tell_alone(m, job, shards)
     _order(m, job, owners)
+
+
+def _keep_words(m: Machine, job: Job) -> None:
+    """Where replicas were seen to hold the same shards, a later leader has to know: it may not see it."""
+    words = reach.repeats(job)
+    if words != job.cut_words_told:
+        job.cut_words_told = words
+        m.store(f"job/{job.name}", fx.Store(0, 0, job=job.name, state=job.state()))
 
 
 def _shards(m: Machine, job: Job, words: Sequence[str], owners: Mapping[str, Member]) -> list[Shard]:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core import adopting, devices, ending, formation, incidents, launches, replicas, standing
+from controlplane.core import (
+    adopting,
+    devices,
+    ending,
+    formation,
+    incidents,
+    launches,
+    reach,
+    replicas,
+    standing,
+)
 from controlplane.core import effects as fx
 from controlplane.core.failures import Evidence
 from controlplane.core.job import Job, Member
@@ -47,6 +57,7 @@ def _again(m: Machine, old: Job, spec: JobSpec) -> Job:
         job.turn(old.generation)
     job.incidents, job.known_step = old.incidents, old.known_step
     job.faults, job.skips = old.faults, old.skips
+    job.shards, job.lines, job.cut_at, job.cut_words = old.shards, old.lines, old.cut_at, old.cut_words
     for member in old.members.values():
         job.enlist(member)
     job.checkpoints, job.savings = old.checkpoints, old.savings
@@ -202,8 +213,6 @@ def launch_generation(m: Machine, job: Job, nodes: list[str], reason: str, resta
     nodes = replicas.arrange(nodes, job.spec.replica_nodes, domains(m, nodes))
     names = _names(m, job, nodes)
     seats = formation.layout(job.spec, nodes, names, rooms(m, job))
-    if len(seats) != len(job.seats):
-        job.shards = {}
     job.number += 1
     first = m.nodes[nodes[0]]
     generation = Generation(
@@ -216,6 +225,7 @@ def launch_generation(m: Machine, job: Job, nodes: list[str], reason: str, resta
         resume=Resume(Tier.FRESH, 0, 0, reason="every rank is launched; none has spoken yet"),
         reason=reason,
         restarts=restarts,
+        cut_at=reach.cut_at(job, len(seats), job.number),
     )
     for seat in seats:
         member = job.enlist(Member(seat.member, job.name, seat.node, Role.RANK))
@@ -267,6 +277,8 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
     job.known[generation.number] = None
     if job.storing is not generation:
         return
+    if job.generation is not None and job.generation.world_size != generation.world_size:
+        reach.relabel(job, generation)
     job.turn(generation)
     job.storing, job.relaunch = None, False
     job.clock.stored = job.launched_at = m.now

@@ -10,7 +10,7 @@ from controlplane.core.model import NO_STEP, WHOLE_STATE, Tier
 from controlplane.core.resume import EVERY, OTHER, Copy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from controlplane.core.job import Job, Member
     from controlplane.core.machine import Machine, Node
@@ -49,6 +49,12 @@ def shards(m: Machine, job: Job) -> Shards:
     return _arranged(job, known)
 
 
+def whole(m: Machine, job: Job, ranks: Sequence[int]) -> bool:
+    """Whether these ranks of the present seats hold every shard of the state."""
+    words = shards(m, job).words
+    return {words[rank] for rank in ranks} == set(words)
+
+
 def _silent(word: str) -> bool:
     """Whether it does not tell which part of the state a rank holds."""
     return word in WHOLE_OR_SILENT or word.startswith("?")
@@ -81,6 +87,20 @@ def recall(m: Machine, job: Job) -> None:
     for rank, word in _left(m, job).items():
         if _silent(job.shards.get(rank, "")) and not _silent(word) and rank < job.generation.world_size:
             job.shards[rank] = word
+    _as_elsewhere(job)
+
+
+def _as_elsewhere(job: Job) -> None:
+    """Replicas that were once seen to hold the same shards tell what their unknown ranks held."""
+    words, former = job.cut_words, _former(job)
+    if not words or len(former) % len(words):
+        return
+    if any(not _silent(word) and word != words[rank % len(words)] for rank, word in enumerate(former)):
+        job.cut_words = ()  # the script has changed its ways
+        return
+    for rank, word in enumerate(former):
+        if _silent(word):
+            job.shards[rank] = words[rank % len(words)]
 
 
 def sharded(job: Job) -> bool:
@@ -187,7 +207,7 @@ def _living(job: Job, need: Shards) -> Iterator[Copy]:
         if _of_another_cut(job, member, need, word):
             continue
         if status is not None and status.held_step > NO_STEP:
-            born = birth(job, status.held_step, member.generation)
+            born = birth(job, status.held_step, _held_in(member))
             yield Copy(Tier.DONOR, status.held_step, member.rank, word, born=born)
         elif status is not None and (member.generation == 0 or not generation_met(job)):
             yield Copy(Tier.FRESH, 0, member.rank, word)
@@ -198,7 +218,13 @@ def _of_another_cut(job: Job, member: Member, need: Shards, word: str) -> bool:
     status = member.status
     if status is None or status.held_step <= NO_STEP or member.generation == 0:
         return False
-    return member.generation < job.cut_at or (need.recut and status.shard != word)
+    return _held_in(member) < job.cut_at or (need.recut and status.shard != word)
+
+
+def _held_in(member: Member) -> int:
+    """The generation that the state of a member belongs to: one that it was told of may never have met."""
+    told = member.status.held_generation if member.status is not None else 0
+    return told or member.generation
 
 
 def _arenas(m: Machine, job: Job, need: Shards) -> Iterator[Copy]:

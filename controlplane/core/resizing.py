@@ -121,7 +121,9 @@ def _go(m: Machine, job: Job, resize: Resize) -> None:
     """Everything stands ready: stop at a step boundary. From here on it is an incident like any other."""
     resize.stage, resize.hard_at = HALT, m.now + m.settings.stop_timeout_s
     reach.recall(m, job)
-    resize.keep = reach.sharded(job) and not reach.repeats(job)
+    staying = {(spot.node, spot.local_rank) for spot in resize.spots}
+    held = [seat.rank for seat in job.seats if (seat.node, seat.local_rank) in staying]
+    resize.keep = (reach.sharded(job) and not reach.repeats(job)) or not reach.whole(m, job, held)
     failure = Failure(Cause.RESIZED, resize.reason, step=job.known_step)
     job.incidents_before += 1  # nothing has failed: it says nothing about the time between failures
     job.fresh.append(Evidence(m.now, failure))
@@ -248,9 +250,9 @@ def _saving(m: Machine, job: Job, resize: Resize) -> bool:
 
 
 def _in_reach(m: Machine, job: Job, resize: Resize, step: int) -> bool:
-    """Whether all shards of this step, released, are in the memory of nodes that stay: with as many ranks as
-    before, nothing has to be durable then."""
-    if len(resize.spots) != len(job.seats) or job.released < step:
+    """Whether all shards of this step, released, are in the memory of nodes that stay: where state is not cut
+    anew, nothing has to be durable then."""
+    if reach.torn(job, len({spot.node for spot in resize.spots})) or job.released < step:
         return False
     staying = {spot.node for spot in resize.spots}
     kept = {
@@ -260,7 +262,7 @@ def _in_reach(m: Machine, job: Job, resize: Resize, step: int) -> bool:
         for copy in node.copies_of(job.name)
         if copy.step == step
     }
-    return all(seat.node in staying or seat.member in kept for seat in job.seats)
+    return reach.whole(m, job, [s.rank for s in job.seats if s.node in staying or s.member in kept])
 
 
 def reseat(m: Machine, job: Job, seats: list[Placement]) -> None:

@@ -34,9 +34,10 @@ def elected(m: Machine, event: ev.Elected) -> None:
             m.jobs[record.job].checkpoints[record.id] = record
         else:
             m.unclaimed.setdefault(record.job, {})[record.id] = record
+    again = [state.job for state in event.states if state.phase is JobPhase.PENDING]
     for generation in sorted(event.generations, key=lambda g: g.number):
         if generation.job in m.jobs:
-            _generation(m, m.jobs[generation.job], generation)
+            _generation(m, m.jobs[generation.job], generation, generation.job in again)
     for name in sorted(event.nodes):
         nodes.expect(m, name)
     marks.take(m, event.marks)
@@ -54,11 +55,13 @@ def _state(job: Job, state: JobState) -> None:
     job.incidents, job.failures_seen = state.incidents, dict(state.failures_seen)
     numbers.recall(job, state)
     job.pause = state.pause
+    job.cut_words = job.cut_words_told = state.cut_words
     if state.phase in (*ENDED, JobPhase.PAUSED):
         job.phase, job.reason = state.phase, state.reason
 
 
-def _generation(m: Machine, job: Job, generation: Generation) -> None:
+def _generation(m: Machine, job: Job, generation: Generation, former: bool) -> None:
+    """The newest generation; `former`: of a job that is to begin again, none of its ranks is to go on."""
     job.turn(generation)
     job.number = max(job.number, generation.number)
     job.known[generation.number] = None
@@ -67,8 +70,15 @@ def _generation(m: Machine, job: Job, generation: Generation) -> None:
         job.shards = {seat.rank: f"?{seat.rank}" for seat in generation.seats}
     if generation.store:
         job.lines[generation.number] = (generation.resume.step, generation.resume.born)
-        job.formed, job.elastic, job.barrier = generation.number, True, True
+        job.formed = generation.number
         job.known_step = max(job.known_step, generation.resume.step)
+    if not former:
+        _adopt(m, job, generation)
+
+
+def _adopt(m: Machine, job: Job, generation: Generation) -> None:
+    """Its ranks live, and go on, for all that is known."""
+    job.elastic = job.barrier = bool(generation.store)
     if job.ended:
         return
     paused = job.phase is JobPhase.PAUSED

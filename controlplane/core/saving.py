@@ -149,8 +149,7 @@ def _drive_parts(m: Machine, job: Job, saving: Saving) -> None:
 
 def _drive_errand(m: Machine, job: Job, saving: Saving) -> None:
     """One agent does this for all; any may, since it works on storage alone."""
-    node = m.nodes.get(saving.node)
-    if node is None or node.state == "lost":
+    if not m.up(saving.node):  # it may not be lost, but what is nearly there does not wait for that
         other = sharing.errand_node(m, job)
         if not other:
             return

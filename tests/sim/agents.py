@@ -12,11 +12,13 @@ from controlplane.core.model import (
     Failure,
     MemberPhase,
 )
+from tests.sim import numbers
 from tests.sim.hanging import collect
 from tests.sim.parting import look
 from tests.sim.ranks import IN_GROUP, Rank
 from tests.sim.restores import RESTORE_ORDERS, Kept, push
 from tests.sim.saves import SAVE_ORDERS
+from tests.sim.streams import Valve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,12 +42,14 @@ class Agent:
         self.up = True
         self.muted_until = 0.0  # the leader hears nothing of it, but its door opens
         self.cut_until = 0.0  # no packet passes to or from the leader
+        self.inbound, self.outbound = Valve(), Valve()
         self.linked = 0  # the term of the leader that it has a stream to, 0: none
         self.ranks: dict[str, Rank] = {}
         self.answers: dict[tuple[Any, ...], ev.Event] = {}  # to orders that are done
         self.partners: tuple[Partner, ...] = ()
         self.copies: list[Kept] = []  # of other nodes' snapshots
         self.leaving = self.marked = False
+        self.gone = False  # its node is down, and nobody mends it
         self.bad: list[str] = []  # devices
         world.clock.after(world.rng.uniform(0.0, 0.5), self._beat)
 
@@ -54,6 +58,8 @@ class Agent:
     def connect(self) -> None:
         """Say hello to the leader there is."""
         if not self.up or self.world.clock.now < self.cut_until or self.world.cluster is None:
+            return
+        if self.inbound.shut or self.outbound.shut:
             return
         self.linked = self.world.term
         hello = ev.NodeJoined(
@@ -68,17 +74,20 @@ class Agent:
             copies=tuple(kept.told for kept in self.copies),
         )
         self.world.feed(hello)
+        for device in self.bad:
+            self.send(ev.DeviceReport(self.name, self.incarnation, device, False, "a test"))
 
     def send(self, event: Any) -> None:
         """A message on the stream, if there is one; the network does what it does."""
         term = self.linked
         heard = term == self.world.term or term in self.world.frozen
         if self.up and heard and self.world.clock.now >= self.cut_until:
-            self.world.network(lambda: self.world.feed_if(term, event))
+            deliver = self.world.feed_if
+            self.world.network(lambda: self.outbound.through(lambda: deliver(term, event)))
 
     def _beat(self) -> None:
         self.world.clock.after(1.0, self._beat)
-        if not self.up:
+        if not self.up or (self.inbound.shut and self.outbound.shut):
             return
         self.port += 1
         if self.linked != self.world.term or self.world.cluster is None:
@@ -91,6 +100,7 @@ class Agent:
         for rank in self.ranks.values():
             for request in rank.asks if rank.alive else ():
                 self.ask(rank, request)
+            numbers.tell(rank)
 
     def report(self, rank: Rank) -> None:
         """Something about a member changed."""
@@ -271,6 +281,12 @@ class Agent:
             self.world.feed(ev.CordonRequested(self.name, False, ""))
         self.world.clock.after(5.0, self.well)
 
+    def mend(self) -> None:
+        """Somebody brings the machine back after all."""
+        if self.gone:
+            self.gone = False
+            self.reboot()
+
     def restart(self) -> None:
         """The agent process is killed and comes back; its ranks do not notice."""
         self.incarnation += 1
@@ -279,6 +295,8 @@ class Agent:
 
     def reboot(self) -> None:
         """The whole node goes down and comes back empty."""
+        if self.gone:
+            return
         self.up = True
         self.boots += 1
         self.restart()

@@ -8,7 +8,10 @@ from controlplane.core import events as ev
 from controlplane.core.model import Cause, Failure, MemberPhase
 from tests.sim.frozen import freeze
 from tests.sim.hanging import hang
+from tests.sim.meddling import drain_midway, operator, stop_job
+from tests.sim.numbers import nan
 from tests.sim.parting import mute, part
+from tests.sim.streams import agent_pause, one_way
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +68,7 @@ def wedge(world: World) -> None:
 
 
 def agent_restart(world: World) -> None:
-    """kill -9 of an agent; it is back soon."""
+    """kill -9 of an agent: it is back soon, or after its node has been given up. Its ranks train on."""
     agent = _agent(world)
     if not agent.up:
         return
@@ -77,7 +80,7 @@ def agent_restart(world: World) -> None:
         agent.up = True
         agent.restart()
 
-    world.clock.after(world.rng.uniform(0.2, 4.0), back)
+    world.clock.after(world.rng.choice((world.rng.uniform(0.2, 4.0), world.rng.uniform(4.0, 25.0))), back)
 
 
 def node_restart(world: World) -> None:
@@ -141,6 +144,16 @@ def node_away(world: World) -> None:
         world.clock.after(for_s, agent.reboot)
 
 
+def node_gone(world: World) -> None:
+    """A machine goes down, and nobody brings it back until the job lacks it."""
+    agent = _agent(world)
+    if agent.up and not agent.leaving:
+        world.say("node_gone", agent.name)
+        agent.gone = True
+        agent.down()
+        world.broken(agent)
+
+
 def drain(world: World) -> None:
     """A person drains a node, perhaps by force; sometimes changes his mind."""
     agent, rng = _agent(world), world.rng
@@ -195,6 +208,11 @@ FAULTS: dict[str, Callable[[World], None]] = {
     "part": part,
     "mute": mute,
     "freeze": freeze,
+    "one_way": one_way,
+    "agent_pause": agent_pause,
+    "nan": nan,
+    "operator": operator,
+    "stop_job": stop_job,
 }
 """What befalls every job, by name."""
 
@@ -204,6 +222,8 @@ RESIZES: dict[str, Callable[[World], None]] = {
     "cordon": cordon,
     "sigterm": sigterm,
     "device": device,
+    "drain_midway": drain_midway,
+    "node_gone": node_gone,
 }
 """What changes the places that a job may have."""
 

@@ -45,6 +45,9 @@ class Rank:
     slots: dict[int, str] = field(default_factory=dict)  # step -> lineage; the arena outlives the process
     labels: dict[int, int] = field(default_factory=dict)  # step -> the generation its slot is labelled with
     built: bool = False  # it has been in a group, and so knows what it holds
+    held_in: int = 0  # the generation in which its state was put in place last
+    holds: str = ""  # the shard that it held in its newest group
+    wrong: tuple[int, int] = (0, 0)  # the generation and step in which it found its numbers wrong
     partial: tuple[str, int, int] = ("", 0, 0)  # checkpoint, share, shares: read for others too
     ready: set[int] = field(default_factory=set)  # steps of this line of its life that it ever kept
     asks: dict[str, tuple[int, int]] = field(default_factory=dict)  # request -> (step, generation)
@@ -107,6 +110,7 @@ class Rank:
             rank=self.rank,
             step=self.held if self.phase is MemberPhase.RUNNING else NO_STEP,
             held_step=self.held if waits else NO_STEP,
+            held_generation=self.held_in if waits else 0,
             pid=1,
             store=f"{self.agent.name}:{self.name}" if spoken else "",
             snapshot_step=newest,
@@ -185,14 +189,14 @@ class Group:
     def _form(self) -> None:
         if not self.whole or self.formed:
             return
-        self.world.safety.formed(self)
-        self.formed = True
         resume = self.generation.resume
         line = source_line(self)
+        self.world.safety.formed(self, line)
+        self.formed = True
         self.line = f"{line.split(' of ')[0]} of generation {self.generation.number}"
         for rank in self.members.values():
             rank.held, rank.line, rank.phase = resume.step, line, MemberPhase.RUNNING
-            rank.built = True
+            rank.built, rank.holds, rank.held_in = True, rank.word, self.generation.number
             rank.slots = {s: ln for s, ln in rank.slots.items() if s <= resume.step}
             rank.ready = {s for s in rank.ready if s <= resume.step}
             rank.agent.report(rank)

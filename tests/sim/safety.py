@@ -8,7 +8,8 @@ from controlplane.core import braking
 from controlplane.core import effects as fx
 from controlplane.core import events as ev
 from controlplane.core.commit import RETIRED
-from controlplane.core.model import NO_STEP, MemberPhase, Tier
+from controlplane.core.model import NO_STEP, Fault, JobPhase, MemberPhase, Tier
+from tests.sim import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +35,7 @@ class Safety:
         self.memory_lost = False  # a node's memory is gone, or out of reach for good
         self.kept = NO_STEP  # newest step that was READY on all ranks: its slots are not overwritten
         self.tiers: dict[str, int] = {}  # how often state came from where
+        self.faults: dict[Fault, int] = {}  # that a leader has heard of, and the term of that
 
     def effect(self, effect: fx.Effect) -> None:
         """An effect leaves the leader."""
@@ -47,6 +49,18 @@ class Safety:
             node = self.world.cluster.machine.nodes.get(event.node)
             if node is not None and node.incarnation == event.incarnation and node.state != "expected":
                 self.heard[event.member, event.request] = None
+        if isinstance(event, ev.UserFault):
+            self._fault(event)
+
+    def _fault(self, event: ev.UserFault) -> None:
+        """Numbers went wrong: what this leader takes note of must never be gone on from."""
+        job = self.world.cluster.machine.jobs.get(event.job) if self.world.cluster else None
+        node = self.world.cluster.machine.nodes.get(event.node) if self.world.cluster else None
+        known = node is not None and node.incarnation == event.incarnation and node.state != "expected"
+        runs = job is not None and job.phase in (JobPhase.RUNNING, JobPhase.FORMING) and job.ending is None
+        if known and runs and job and job.generation and job.generation.number == event.generation:
+            self.memory_lost = True
+            self.faults.setdefault(Fault(max(event.step, 1), event.generation), self.world.term)
 
     def store(self, effect: fx.Store) -> None:
         """Records that etcd is to forget, or to hold as let go: never the newest good one."""
@@ -145,7 +159,7 @@ class Safety:
             assert effect.checkpoint in storage.mirrored, f"{effect.checkpoint} is not on both storages"
         self.committed[effect.checkpoint] = effect.record.step
 
-    def formed(self, group: Group) -> None:
+    def formed(self, group: Group, line: str) -> None:
         """All members met: is it the newest, and does it start where the newest clean state is?"""
         generation = group.generation
         newest = self.newest.get(generation.job, 0)
@@ -155,9 +169,9 @@ class Safety:
         resume = generation.resume
         self.tiers[resume.tier] = self.tiers.get(resume.tier, 0) + 1
         self.memory_lost = self.memory_lost or resume.reshard
-        best = max(rank.held for rank in group.members.values())
-        if len({rank.word for rank in group.members.values()}) == 1:
-            assert resume.step >= best, f"resumes at {resume.step}, a living replica holds {best}"
+        self._trusted(generation, line)
+        best = self._living(group)
+        assert resume.step >= best, f"resumes at {resume.step}, a living replica holds {best}"
         if not self.memory_lost:
             assert resume.step >= self.kept, f"resumes at {resume.step}, {self.kept} was whole in memory"
         if resume.tier is not Tier.FRESH:
@@ -167,6 +181,25 @@ class Safety:
         if self.world.line_count:
             left = [n for n in self.committed if n not in self.bad and n not in self.collected]
             assert not left, f"begins again although checkpoints {left} are good"
+
+    def _trusted(self, generation: Generation, line: str) -> None:
+        """No state that a fault speaks against is gone on from, once etcd or this leader knows of it."""
+        told = [fault for fault, term in self.faults.items() if term == generation.term]
+        for fault in (*self.world.etcd.states[generation.job].faults, *told):
+            bad = numbers.hit(fault, generation.resume.step, line)
+            assert not bad, (
+                f"goes on from step {generation.resume.step} of {line}, which {fault} speaks against"
+            )
+
+    def _living(self, group: Group) -> int:
+        """The newest step that the members themselves hold whole: every shard of it, of one lineage."""
+        needed = {rank.word for rank in group.members.values()}
+        whole: dict[tuple[int, str], set[str]] = {}
+        faults = (*self.faults, *self.world.etcd.states[group.generation.job].faults)
+        for rank in group.members.values():
+            if rank.held > NO_STEP and not any(numbers.hit(f, rank.held, rank.line) for f in faults):
+                whole.setdefault((rank.held, rank.line), set()).add(rank.holds)
+        return max((step for (step, _), words in whole.items() if words >= needed), default=NO_STEP)
 
     def stepped(self, group: Group) -> None:
         """A collective went through: only the newest formed generation may do that."""
@@ -188,7 +221,9 @@ class Safety:
         etcd = self.world.etcd
         left = {name for agent in self.world.agents for name in agent.ranks}
         unanswered = [request for member, request in self.heard if member in left]
-        assert not unanswered, f"never answered, although the node of the asker stood: {unanswered}"
+        assert not unanswered or self.world.stops, (
+            f"never answered, although the node of the asker stood: {unanswered}"
+        )
         self.stored()
         for name in [name for name in self.committed if name not in self.collected]:
             if (self.world.spec.job, name) not in etcd.checkpoints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import random
 from dataclasses import dataclass
@@ -9,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.core import effects as fx
 from controlplane.core import events as ev
-from controlplane.core.job import ENDED
-from controlplane.core.model import WHOLE_STATE, JobPhase, JobSpec
+from controlplane.core.model import WHOLE_STATE, JobSpec
 from controlplane.core.timing import CoreSettings
 from controlplane.simulation.clock import Clock
-from tests.sim import parting, plants
+from tests.sim import converge, parting, plants
 from tests.sim.agents import ORDERS, Agent
 from tests.sim.etcd import Etcd
 from tests.sim.faults import EVERY, FAULTS, WEIGHTS
@@ -36,9 +36,21 @@ SETTINGS = CoreSettings(
 )  # fmt: skip
 """As in life, but the long waits shorter: schedules are short."""
 
+SPINS_MAX = 20
+"""More Ticks in a row that are due at once than any decision takes."""
 
-class Stuck(AssertionError):
-    """Faults have stopped, and the job does not come to its end."""
+
+def mood(settings: CoreSettings, rng: random.Random) -> CoreSettings:
+    """Settings that a schedule may have instead."""
+    return dataclasses.replace(
+        settings,
+        pause_when_critical=rng.random() < 0.2,
+        lemon_score=rng.choice((3.0, 1.2)),
+        quarantine_s=rng.choice((86400.0, 20.0)),
+        device_deaths=rng.choice((3, 2)),
+        shrink_after_s=rng.choice((2.0, 0.0)),
+        flaps_free=rng.choice((3, 1)),
+    )
 
 
 @dataclass(frozen=True)
@@ -51,6 +63,8 @@ class Options:
     gap_s: float = 3.0
     steps: int = 30
     faults: tuple[str, ...] = tuple(FAULTS)
+    weights: tuple[int, ...] = ()  # how often each is drawn; (): as in the table
+    moods: bool = False  # settings differ, too
     elastic: bool = False  # the job may shrink and grow
     verbose: bool = False
     plant: str = ""  # a bug put in on purpose, see plants.py
@@ -70,7 +84,7 @@ class World:
         self.safety = Safety(self)
         self.cluster: Cluster | None = None
         self.term = 0
-        self.settings = SETTINGS
+        self.settings = mood(SETTINGS, rng) if options.moods else SETTINGS
         self.steps, self.step_s = options.steps, 0.3
         self.elastic = options.elastic or rng.random() < 0.85
         replica = rng.choice((1, 1, 2)) if options.elastic and options.nodes % 2 == 0 else 1
@@ -83,7 +97,11 @@ class World:
             keep_last=rng.choice((0, 1, 2)), keep_every=rng.choice((0, 12)), scrub_every_s=rng.choice((0, 4)),
             checkpoint_every_s=rng.choice((0, 0, 1.0)), checkpoint_auto=rng.random() < 0.1,
             mirror=rng.choice(("", "", "file:///d")), commit_when=rng.choice(("both", "first")),
+            nan_skip_window=rng.choice((0, 0, 2)),
         )  # fmt: skip
+        self.wrong: set[int] = set()  # steps in which numbers were found wrong
+        self.stops = False  # a person has stopped the job
+        self.parked = 0  # times that it was found to wait for a node that nobody brought back
         self.state_bytes = rng.choice((100, 100 << 20))
         self.ask_steps = {rng.randrange(1, options.steps) for _ in range(rng.choice((0, 1, 3)))}
         self.shards = rng.choice((1, 1, 2, 1000))  # different ones, ranks permitting
@@ -101,6 +119,8 @@ class World:
         self.faults_on = True
         self.etcd_away_until = 0.0
         self.line_count = 0
+        self.struck: dict[str, int] = {}  # faults so far
+        self.spun = 0  # Ticks in a row that were due at once
         self.quiet_failures = 0
         self.events = 0
         self.log: list[str] = []
@@ -116,25 +136,9 @@ class World:
         self._next_fault()
         self.clock.run(self.options.fault_s, lambda: False)
         self._calm()
-        self.clock.run(self.clock.now + 600.0, self._over)
-        if not self._over():
-            raise Stuck(self._where())
-        phase = self.etcd.states["j"].phase
-        assert phase is JobPhase.FINISHED, f"the job ended {phase}: {self.etcd.states['j'].reason}"
+        converge.see_to_the_end(self)
         self.safety.finished()
         return self.digest.hexdigest()
-
-    def _over(self) -> bool:
-        state = self.etcd.states.get("j")
-        quiet = all(not rank.alive for agent in self.agents for rank in agent.ranks.values())
-        return not self.faults_on and state is not None and state.phase in ENDED and quiet
-
-    def _where(self) -> str:
-        job = self.cluster.machine.jobs.get("j") if self.cluster else None
-        if job is None:
-            return "no leader knows the job"
-        seats = [f"{m.rank}:{m.name}@{m.node} {m.phase}" for m in job.seated()]
-        return f"{job.phase} ({job.reason}) with {seats}"
 
     def _calm(self) -> None:
         self.faults_on, self.loss, self.etcd_away_until = False, 0.0, 0.0
@@ -153,7 +157,9 @@ class World:
             if not self.faults_on:
                 return
             names = self.options.faults
-            name = self.rng.choices(names, [WEIGHTS.get(n, 1) for n in names])[0]
+            weights = self.options.weights or [WEIGHTS.get(n, 1) for n in names]
+            name = self.rng.choices(names, weights)[0]
+            self.struck[name] = self.struck.get(name, 0) + 1
             EVERY[name](self)
             self._next_fault()
 
@@ -171,7 +177,7 @@ class World:
         """A coordinator wins the election."""
         self.cluster = plants.cluster(self.options.plant, self.settings)
         event = self.etcd.elect()
-        self.term = event.term
+        self.term, self._tick_at, self.spun = event.term, -1.0, 0
         self.feed(event)
 
     def crash(self) -> None:
@@ -217,9 +223,11 @@ class World:
         self._arm()
 
     def _arm(self) -> None:
-        at = self.cluster.next_deadline() if self.cluster else -1.0
-        if self.clock.now < at < 1e9 and at != self._tick_at:
+        at = self.cluster.next_deadline() if self.cluster else 1e9
+        if at < 1e9 and at != self._tick_at:
             self._tick_at, term = at, self.term
+            self.spun = self.spun + 1 if at <= self.clock.now else 0
+            assert self.spun < SPINS_MAX, "the leader is woken again and again, and time does not pass"
 
             def tick() -> None:
                 self._tick_at = -1.0
@@ -235,9 +243,8 @@ class World:
             parting.probe(self, term, effect)
         elif type(effect) in ORDERS:
             agent = next(agent for agent in self.agents if agent.name == effect.node)
-            term = self.term
             if agent.linked == term and self.clock.now >= agent.cut_until:
-                self.network(lambda: agent.take(term, effect))
+                self.network(lambda: agent.inbound.through(lambda: agent.take(term, effect)))
         elif isinstance(effect, fx.CheckpointChanged) and effect.outcome == "failed":
             self.quiet_failures += 1
         elif isinstance(effect, fx.Refuse):
@@ -279,7 +286,8 @@ class World:
         """Which shard of the state a rank holds."""
         if self.shards == 1:
             return WHOLE_STATE
-        if self.options.elastic and self.shards > 2:  # cut over all ranks: another number, other shards
+        anew = self.shards > 2 or world_size % self.shards > 0
+        if self.options.elastic and anew:  # cut over all ranks: another number, other shards
             return f"shard {rank} of {world_size}" if rank >= 0 else ""
         return f"shard {rank % self.shards}" if rank >= 0 else ""
 

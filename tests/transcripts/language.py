@@ -72,6 +72,7 @@ STATUS_FIELDS = {
     "formergen": "former_generation",
     "bytes": "state_bytes",
     "stalled": "stalled_s",
+    "heldgen": "held_generation",
 }
 FAILURE_FIELDS = ("cause", "exception", "traceback", "code", "signal", "age", "message")
 

@@ -1,0 +1,185 @@
+"""What random schedules found, each at its smallest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controlplane.core.model import JobPhase, Tier
+from tests.core.test_cluster import play, running
+
+if TYPE_CHECKING:
+    from tests.transcripts.language import Play
+
+
+def sleeps(stage: Play) -> bool:
+    """Whether the leader waits for something that is still to come."""
+    return stage.cluster.next_deadline() > stage.now
+
+
+def resume(stage: Play) -> tuple[str, int]:
+    found = stage.etcd.generations["j"].resume
+    return found.tier, found.step
+
+
+def kept(stage: Play) -> Play:
+    """A job of one node that holds a snapshot of step 7, and a spare node beside it that keeps a copy."""
+    stage.do("all running gen=1 step=7 snap=7 snapgen=1")
+    stage.do("live 12")
+    return stage
+
+
+def test_a_plain_script_that_runs_on_does_not_keep_its_leader_awake() -> None:
+    stage = play("elect", "hello a", "submit nodes=1 nproc=1", "stored", "all starting")
+    stage.do("live 21")
+    assert sleeps(stage)
+
+
+def test_a_first_step_that_was_believed_does_not_keep_the_leader_awake() -> None:
+    stage = running("submit nodes=2 nproc=1", "ab")
+    stage.do("report j.1000000 exited cause=signaled signal=9")
+    stage.do("report j.1000001 ready held=4 gen=1 heldgen=1")
+    stage.do("report j.1000002 starting")
+    stage.do("report j.1000002 ready held=-1")
+    stage.do("stored")
+    stage.do("all running gen=2 step=4")
+    stage.do("report j.1000001 running gen=2 step=5")
+    stage.do("live 3")
+    assert sleeps(stage)
+
+
+def test_a_node_that_was_given_up_and_spoke_again_is_watched_again() -> None:
+    stage = running("submit nodes=2 nproc=1", "ab")
+    stage.do("live 40 b")
+    assert stage.cluster.machine.nodes["b"].state == "lost"
+    stage.do("beat b")
+    assert stage.cluster.machine.nodes["b"].state == "up"
+    stage.do("live 40 b")
+    assert stage.cluster.machine.nodes["b"].state == "lost"
+
+
+def test_a_rank_that_exits_before_others_speak_through_the_sdk_has_left_early() -> None:
+    stage = play("elect", "hello a", "submit nodes=1 nproc=2", "stored", "all starting")
+    assert not [line for line in stage.do("report j.1000000 exited code=0") if "Judged" in line]
+    lines = stage.do("report j.1000001 ready held=-1")
+    assert [line for line in lines if line.startswith("Judged rank/exited ranks=(0,)")]
+
+
+def test_a_sealed_checkpoint_does_not_wait_for_a_silent_node() -> None:
+    stage = running("submit nodes=2 nproc=1 storage=file:///c", "ab")
+    stage.do("all running gen=1 step=100 snap=100 snapgen=1")
+    stage.do("persisted")
+    stage.do("break a")
+    lines = [*stage.do("stored"), *stage.do("beat b")]
+    assert "Publish b 100-1" in lines
+
+
+def test_a_device_is_as_the_newest_hello_tells() -> None:
+    stage = running("submit nodes=2 nproc=1", "ab")
+    stage.do("device a gpu7 bad")
+    assert stage.cluster.machine.nodes["a"].bad_devices
+    stage.do("hello a incarnation=2")
+    assert not stage.cluster.machine.nodes["a"].bad_devices
+
+
+def replicated_shards() -> Play:
+    """Two replicas of two ranks each, which were seen to hold the same shards."""
+    stage = running("submit nodes=2 nproc=2", "ab")
+    for rank, word in enumerate(("left", "right", "left", "right")):
+        stage.do(f"report j.100000{rank} running gen=1 step=3 shard={word}")
+    stage.do("stored")
+    return stage
+
+
+@pytest.mark.parametrize(("first", "newest"), [("left", (Tier.DONOR, 5)), ("another", (Tier.FRESH, 0))])
+def test_what_replicas_hold_outlives_the_leader_unless_a_rank_says_otherwise(
+    first: str, newest: tuple[str, int]
+) -> None:
+    stage = replicated_shards()
+    stage.hosts["b"].members.clear()
+    for command in ("crash", "elect", "hello b launcher=b-2 incarnation=2", "hello a", "stored"):
+        stage.do(command)
+    stage.do(f"report j.1000000 ready held=5 gen=1 heldgen=1 shard={first}")
+    stage.do("report j.1000001 ready held=5 gen=1 heldgen=1 shard=right")
+    for member in ("j.2000000", "j.2000001"):
+        stage.do(f"report {member} starting")
+        stage.do(f"report {member} ready held=-1")
+    if newest[0] is Tier.FRESH:
+        for member in ("j.2000002", "j.2000003"):
+            stage.do(f"report {member} starting")
+            stage.do(f"report {member} ready held=-1")
+    stage.do("stored")
+    assert resume(stage) == newest
+
+
+def test_a_drain_of_all_that_holds_the_state_waits_for_a_copy_elsewhere() -> None:
+    stage = kept(running("submit nodes=1 nproc=1", "ab"))
+    stage.do("hello a peer=a:1")
+    stage.do("hello b peer=b:1")
+    lines = [*stage.do("drain a deadline=600"), *stage.do("live 3")]
+    name = next(line.split()[2] for line in lines if line.startswith("Launch b"))
+    stage.do(f"report {name} starting")
+    lines = stage.do(f"report {name} ready held=-1")
+    assert "Interrupt a generation=1 gently keep" in " ".join(lines)
+    stage.do("report j.1000000 ready held=9 gen=1 heldgen=1 snap=9 snapgen=1")
+    assert not [line for line in stage.do("live 5") if "begins again" in line]
+    lines = stage.do("keep b j.1000000 step=9 gen=1")
+    assert [line for line in lines if line.startswith("Fetch b") and "step=9" in line]
+
+
+def test_a_drain_does_not_take_the_only_state_when_its_time_is_over() -> None:
+    stage = kept(running("submit nodes=1 nproc=1", "a"))
+    stage.do("hello b slots=0")
+    assert not [line for line in stage.do("drain a deadline=5") if "forced" in line]
+    lines = stage.do("live 30")
+    assert not [line for line in lines if "drain_forced" in line]
+
+
+def test_numbers_gone_wrong_are_not_trusted_after_a_generation_that_never_met() -> None:
+    stage = running("submit nodes=2 nproc=1", "ab")
+    stage.do("all running gen=1 step=12 snap=10 snapgen=1")
+    stage.do("fault 12 nan on=j.1000000 kind=nan")
+    stage.do("all ready held=12 gen=1 heldgen=1")
+    stage.do("stored")
+    assert resume(stage) == (Tier.MEMORY, 10)
+    stage.do("all ready held=12 gen=2 heldgen=1")
+    stage.do("live 20")
+    stage.do("stored")
+    assert resume(stage) == (Tier.MEMORY, 10)
+
+
+def test_a_job_that_is_submitted_again_is_not_taken_for_its_former_life() -> None:
+    stage = running("submit nodes=1 nproc=1", "a")
+    for command in ("stop enough", "stored", "all exited code=0", "submit nodes=1 nproc=1", "crash", "elect"):
+        stage.do(command)
+    job = stage.cluster.machine.jobs["j"]
+    assert job.phase is JobPhase.FAILED, "etcd had not heard of the submission"
+    stage.do("submit nodes=1 nproc=1")
+    stage.do("stored")
+    stage.do("crash")
+    stage.do("elect")
+    job = stage.cluster.machine.jobs["j"]
+    assert (job.phase, job.seats) == (JobPhase.PENDING, ())
+    stage.do("hello a")
+    stage.do("stored")
+    assert stage.etcd.generations["j"].number == 2
+
+
+def test_a_job_that_is_submitted_again_for_fewer_nodes_is_cut_anew() -> None:
+    stage = running("submit nodes=1 most=2 nproc=1 storage=file:///c", "ab")
+    stage.do("report j.1000000 running gen=1 step=7 shard=left snap=7 snapgen=1")
+    stage.do("report j.1000001 running gen=1 step=7 shard=right snap=7 snapgen=1")
+    for command in (
+        "stop enough",
+        "stored",
+        "all exited code=0",
+        "cordon b",
+        "submit nodes=1 most=2 nproc=1",
+    ):
+        stage.do(command)
+    for command in ("stored", "live 12 b", "stored", "all starting", "all ready held=-1", "stored"):
+        stage.do(command)
+    generation = stage.etcd.generations["j"]
+    assert generation.world_size == 1 and generation.cut_at == generation.number
+    assert resume(stage) == (Tier.FRESH, 0), "no half of the old state is taken for the whole"

@@ -1,0 +1,115 @@
+"""What people do at the worst moment: twice, too late, to what is not there."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from controlplane.core import events as ev
+from controlplane.core.model import Cause, Failure, JobPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.sim.world import World
+
+STOPPED = "stopped: a person wants it so"
+
+
+def operator(world: World) -> None:
+    """A command that is stale, or given twice, or to no one."""
+    name = world.rng.choice(list(COMMANDS))
+    world.say("operator", name)
+    COMMANDS[name](world)
+
+
+def _node(world: World) -> str:
+    return world.rng.choice(world.agents).name
+
+
+def _twice(world: World, event: ev.Event) -> None:
+    world.feed(event)
+    world.clock.after(world.rng.choice((0.0, 0.3, 5.0)), lambda: world.feed(event))
+
+
+def _drain_twice(world: World) -> None:
+    agent = world.rng.choice(world.agents)
+    agent.marked = True
+    _twice(world, ev.DrainRequested(agent.name, "a test", 5.0, world.rng.random() < 0.3))
+
+
+def _uncordon_twice(world: World) -> None:
+    _twice(world, ev.CordonRequested(_node(world), False, ""))
+
+
+def _submit_again(world: World) -> None:
+    spec = dataclasses.replace(world.spec, snapshot_every=world.rng.choice((3, 5)))
+    if "j" in world.etcd.specs and world.cluster is not None and "j" in world.cluster.machine.jobs:
+        job = world.cluster.machine.jobs["j"]
+        if job.phase is not JobPhase.FAILED and job.ending is None:
+            _twice(world, ev.JobSubmitted(spec))
+
+
+def _to_nobody(world: World) -> None:
+    world.feed(ev.DrainRequested("n99", "a test", 5.0, True))
+    world.feed(ev.CordonRequested("n99", True, "a test"))
+    world.feed(ev.QuarantineReleased("n99", "a test"))
+    world.feed(ev.JobStopRequested("nobody", "a test"))
+
+
+def _release(world: World) -> None:
+    _twice(world, ev.QuarantineReleased(_node(world), "a test"))
+
+
+def _dcs(world: World) -> None:
+    for at, event in (
+        (0.0, ev.DcsChanged(False, "no answer")),
+        (world.rng.uniform(0.1, 6.0), ev.DcsChanged(True)),
+    ):
+        world.clock.after(at, lambda event=event: _twice_at_once(world, event))  # type: ignore[misc]
+
+
+def _twice_at_once(world: World, event: ev.Event) -> None:
+    world.feed(event)
+    world.feed(event)
+
+
+COMMANDS: dict[str, Callable[[World], None]] = {
+    "drain twice": _drain_twice,
+    "uncordon twice": _uncordon_twice,
+    "submit again": _submit_again,
+    "to nobody": _to_nobody,
+    "release twice": _release,
+    "etcd away and back": _dcs,
+}
+
+
+def drain_midway(world: World) -> None:
+    """A rank dies, and while that is mended a person drains a node."""
+    living = [r for agent in world.agents for r in agent.ranks.values() if r.alive and not r.stopped]
+    if not living:
+        return
+    victim = world.rng.choice(living)
+    agent = victim.agent if world.rng.random() < 0.5 else world.rng.choice(world.agents)
+    world.say("drain_midway", f"{victim.name} dies, then {agent.name} is drained")
+    victim.agent.exit(victim, Failure(Cause.SIGNALED, "killed by signal 9", signal=9))
+    agent.marked = True
+    event = ev.DrainRequested(agent.name, "a test", world.rng.choice((2.0, 20.0)), world.rng.random() < 0.3)
+    world.clock.after(world.rng.uniform(0.0, 1.5), lambda: world.feed(event))
+
+
+def stop_job(world: World) -> None:
+    """A person stops the job, perhaps twice, and submits it again once it has ended."""
+    world.say("stop_job", "")
+    world.stops = True
+    _twice(world, ev.JobStopRequested("j", STOPPED.removeprefix("stopped: ")))
+    world.clock.after(world.rng.uniform(0.5, 5.0), lambda: resubmit(world))
+
+
+def resubmit(world: World) -> None:
+    """As a patient person does: until it is not at its end any more."""
+    state = world.etcd.states.get("j")
+    if state is not None and state.phase is JobPhase.FAILED and state.reason == STOPPED:
+        world.safety.memory_lost = True
+        world.feed(ev.JobSubmitted(world.spec))
+    world.clock.after(2.0, lambda: resubmit(world))

@@ -1,0 +1,54 @@
+"""Numbers gone wrong: ranks that find a NaN, and the states that nobody may go on from after that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core import events as ev
+from controlplane.core.model import Fault, MemberPhase
+
+if TYPE_CHECKING:
+    from tests.sim.ranks import Rank
+    from tests.sim.world import World
+
+OF = " of generation "
+
+
+def nan(world: World) -> None:
+    """A rank finds its numbers wrong; each step does so once at the most, or the job would rightly end."""
+    ranks = [r for agent in world.agents for r in agent.ranks.values() if r.alive and not r.stopped]
+    running = [r for r in ranks if r.phase is MemberPhase.RUNNING and r.elastic and r.held not in world.wrong]
+    if running:
+        victim = world.rng.choice(running)
+        world.say("nan", f"{victim.name} in step {victim.held}")
+        world.wrong.add(victim.held)
+        victim.wrong = (victim.generation, victim.held)
+        tell(victim)
+
+
+def tell(rank: Rank) -> None:
+    """Said again with every beat, until the rank is in another generation."""
+    agent, (generation, step) = rank.agent, rank.wrong
+    if rank.alive and generation and rank.generation == generation:
+        agent.send(
+            ev.UserFault(
+                agent.name,
+                agent.incarnation,
+                rank.spec.job,
+                rank.name,
+                generation,
+                step,
+                "nan",
+                "loss is nan",
+            )
+        )
+
+
+def born(line: str) -> int:
+    """The generation that computed the states of a line."""
+    return int(line.rpartition(OF)[2]) if OF in line else 0
+
+
+def hit(fault: Fault, step: int, line: str) -> bool:
+    """Whether a fault speaks against this state."""
+    return step >= fault.step and born(line) <= fault.generation
