@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from agent.checkpoint import layout
-from agent.checkpoint.arena import HEADER_ALIGN_BYTES
-from agent.checkpoint.shm import align
+from agent.checkpoint.shm import HEADER_ALIGN_BYTES, align
 from controlplane.settings import NAME
 
 if TYPE_CHECKING:

@@ -142,8 +142,7 @@ class Fetches:
         snapshot is in it already."""
         arena = self._room(order.member, held.room)
         try:
-            found = arena.find(held.step)
-            if found is not None and found.generation == held.generation:
+            if arena.find(held.step, generation=held.generation, shard=held.shard) is not None:
                 arena.close()
                 return None
             writer = arena.begin(held.step, held.generation, released_step=_ANY_STEP)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from agent.checkpoint.arena import HEADER_ALIGN_BYTES
-from agent.checkpoint.shm import align
+from agent.checkpoint.shm import HEADER_ALIGN_BYTES, align
 from agent.peer_blocks import Held, PeerError, Place, digest, places
 
 if TYPE_CHECKING:

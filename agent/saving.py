@@ -52,10 +52,9 @@ class Saving:
     def _pinned(self, order: effects.Persist) -> _Slot:
         arena = Arena.open(self._site.paths.arena(order.member), touched=False)
         try:
-            wanted = (order.step, order.generation)
-            slot = next((s for s in arena.slots if (s.step, s.generation) == wanted), None)
+            slot = arena.find(order.step, generation=order.generation, shard=order.shard)
             if slot is None:
-                raise CheckpointError(f"snapshot {order.step} of {order.member} is no longer in its arena")
+                raise CheckpointError(_absent(order, arena))
             arena.pin(slot)
         except BaseException:
             arena.close()
@@ -165,6 +164,13 @@ class Saving:
     def _not_mirrored(self, order: effects.Mirror, error: Exception) -> events.Event:
         record = order.record
         return events.Mirrored(order.node, self._site.incarnation, record.job, record.id, said(error))
+
+
+def _absent(order: effects.Persist, arena: Arena) -> str:
+    other = arena.find(order.step, generation=order.generation)
+    if other is None:
+        return f"snapshot {order.step} of {order.member} is no longer in its arena"
+    return f"snapshot {order.step} of {order.member} holds shard {other.shard}, not {order.shard}"
 
 
 def _checker(manifest: Manifest) -> Callable[[str, bytes], object]:

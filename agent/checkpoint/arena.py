@@ -17,13 +17,21 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.checkpoint.shm import PAGE_BYTES, ArenaError, align, allocate, locked, touch
+from agent.checkpoint import layout
+from agent.checkpoint.shm import (
+    HEADER_ALIGN_BYTES,
+    PAGE_BYTES,
+    ArenaError,
+    align,
+    allocate,
+    locked,
+    touch,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SLOTS = 2
-HEADER_ALIGN_BYTES = 64
 _MAGIC = int.from_bytes(b"HOLDFAST", "little")
 _VERSION = 1
 _WORDS = PAGE_BYTES // 8
@@ -71,6 +79,14 @@ class SlotView:
     def memory(self) -> memoryview:
         """The data area itself, no copy. Pin the slot while you read it."""
         return self.arena.area(self.index)[: self.data_bytes]
+
+    @property
+    def shard(self) -> str:
+        """The word of the shard that it holds; "" when its header does not say."""
+        try:
+            return layout.shard(self.header)
+        except layout.LayoutError:
+            return ""
 
     def current(self) -> bool:
         """Whether the slot still holds what this view saw."""
@@ -191,15 +207,22 @@ class Arena:
         """The READY slot of the newest generation, in it the one of the highest step."""
         return max(self._ready(), key=_age, default=None)
 
-    def find(self, step: int) -> SlotView | None:
-        """The READY slot that holds the state of `step` completed steps; the newest generation's."""
-        return max((slot for slot in self._ready() if slot.step == step), key=_age, default=None)
+    def find(self, step: int, *, generation: int | None = None, shard: str = "") -> SlotView | None:
+        """The READY slot that holds the state of `step` completed steps: of this generation and this shard,
+        where they are named, else of the newest generation."""
+        return self._find(SlotState.READY, step, generation, shard)
 
-    def find_partial(self, step: int) -> SlotView | None:
-        """The PARTIAL slot of that step; the newest generation's."""
-        return max(
-            (s for s in self.slots if s.state == SlotState.PARTIAL and s.step == step), key=_age, default=None
-        )
+    def find_partial(self, step: int, *, shard: str = "") -> SlotView | None:
+        """The PARTIAL slot of that step and shard; the newest generation's."""
+        return self._find(SlotState.PARTIAL, step, None, shard)
+
+    def _find(self, state: SlotState, step: int, generation: int | None, shard: str) -> SlotView | None:
+        found = [slot for slot in self.slots if slot.state == state and slot.step == step]
+        if generation is not None:
+            found = [slot for slot in found if slot.generation == generation]
+        if shard:
+            found = [slot for slot in found if slot.shard == shard]
+        return max(found, key=_age, default=None)
 
     def begin(
         self, step: int, generation: int, *, released_step: int, void_step: int = -1

@@ -15,8 +15,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent.checkpoint.arena import HEADER_ALIGN_BYTES
-from agent.checkpoint.shm import PAGE_BYTES, align
+from agent.checkpoint.shm import HEADER_ALIGN_BYTES, PAGE_BYTES, align
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -114,8 +114,8 @@ def load(
     setting `stop` ends it at the next chunk, with a CheckpointError.
 
     With `shares` > 1 only the bytes of `layout.share_range` are brought, and the slot is PARTIAL.
-    The slot keeps the checkpoint's step and generation: find it with `arena.find(step)`. An empty slot is
-    taken first, then the older one. On failure the slot is empty and the error says what is wrong."""
+    The slot keeps the checkpoint's step and generation: find it with `arena.find(step, shard=...)`. An empty
+    slot is taken first, then the older one. On failure the slot is empty and the error says what is wrong."""
     manifest = read_manifest(store, job, checkpoint, digest)
     wanted = shard_of(manifest, shard)
     area = layout.share_range(wanted.data_bytes, share, shares)

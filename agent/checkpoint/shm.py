@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PAGE_BYTES = 4096
+HEADER_ALIGN_BYTES = 64
+"""Where the header of a slot begins, and each small tensor in it, is a multiple of this."""
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; the mmap module has no name for it
 _FAULT_AROUND_BYTES = 64 << 10  # the kernel's default
 _TOUCH_PIECE_BYTES = 64 << 20

@@ -38,6 +38,7 @@ class _Source:
     rank: int
     arena: str = ""
     living: bool = True  # it comes from a living rank (or the script), not from an arena
+    shard: str = ""  # its word; "" when no sources were named: there is one
 
     @property
     def key(self) -> tuple[int, int]:
@@ -91,7 +92,7 @@ def _own(session: Session, resume: Resume) -> bool:
     for source in mine:
         if source.rank == session._rank and source.arena and source.shares == 1:
             session._held = -1
-            snapshot.load(source.arena, resume.step, session._tracked, resume.born)
+            snapshot.load(source.arena, resume.step, session._tracked, resume.born, source.shard)
             session._held = resume.step
             return True
     return False
@@ -109,7 +110,7 @@ def _source(source: Source, resume: Resume) -> _Source:
     living = source.tier in _LIVING
     arena = source.arena or ("" if living else resume.arena)
     word = shards.number(source.shard)
-    return _Source(word, source.share, source.shares, source.rank, arena, living)
+    return _Source(word, source.share, source.shares, source.rank, arena, living, source.shard)
 
 
 def _check_alone(session: Session, resume: Resume, has: bool) -> None:
@@ -193,9 +194,9 @@ class _Exchange:
         if not source.arena or (source.shares == 1 and source.word == self._word):
             tensors, header = session._snapshots.look()
             return _Gift(header, tensors)
-        arena = Arena.open(source.arena)
-        slot = arena.find_partial(resume.step) if source.shares > 1 else None
-        slot = slot or snapshot.find(arena, resume.step, resume.born)
+        arena = Arena.open(source.arena, touched=False)
+        slot = arena.find_partial(resume.step, shard=source.shard) if source.shares > 1 else None
+        slot = slot or snapshot.find(arena, resume.step, resume.born, source.shard)
         if slot is None:
             path = arena.path
             arena.close()

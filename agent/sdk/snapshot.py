@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from agent.checkpoint import layout
-from agent.checkpoint.arena import HEADER_ALIGN_BYTES, Arena, SkipReason, SlotState, SlotView, SlotWriter
-from agent.checkpoint.shm import align
+from agent.checkpoint.arena import Arena, SkipReason, SlotView, SlotWriter
+from agent.checkpoint.shm import HEADER_ALIGN_BYTES, align
 from agent.sdk import copying, gpu, plan, shards
 from agent.sdk.errors import RestoreError, SessionError, StateError
 from agent.sdk.state import dtype_of
@@ -155,21 +155,22 @@ class Snapshots:
             self._lane.copy([target for target, _ in away], [source for _, source in away])
 
 
-def find(arena: Arena, step: int, born: int) -> SlotView | None:
-    """The READY slot of `step`: that of generation `born` if there is one, else the newest."""
-    slots = [slot for slot in arena.slots if slot.state == SlotState.READY and slot.step == step]
-    return next((slot for slot in slots if slot.generation == born), arena.find(step))
+def find(arena: Arena, step: int, born: int, shard: str = "") -> SlotView | None:
+    """The READY slot of `step` and of this shard, if it is named: that of generation `born` if there is one,
+    else the newest."""
+    return arena.find(step, generation=born, shard=shard) or arena.find(step, shard=shard)
 
 
-def load(path: str, step: int, tracked: Tracked, born: int = 0) -> None:
-    """Put the snapshot of `step` in this arena file in place. Raises RestoreError or ArenaError.
+def load(path: str, step: int, tracked: Tracked, born: int = 0, shard: str = "") -> None:
+    """Put the snapshot of `step`, of this shard if it is named, in this arena file in place. Raises
+    RestoreError or ArenaError.
 
     Whoever owns the arena waits at the barrier, so the slot is not pinned: the pin of a reader that is
     killed would be left behind. That it held still is checked afterwards."""
     with Arena.open(path, touched=False) as arena:
-        slot = find(arena, step, born)
+        slot = find(arena, step, born, shard)
         if slot is None:
-            raise RestoreError(f"{path} holds no snapshot of step {step}")
+            raise RestoreError(f"{path} holds no snapshot of step {step}{shard and ' of shard '}{shard}")
         _adopt(slot, tracked)
         if not slot.current():
             raise RestoreError(f"the snapshot of step {step} in {path} was overwritten while it was read")

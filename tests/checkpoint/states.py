@@ -56,13 +56,19 @@ def arena_for(path: Path, shapes: Shapes) -> Arena:
     return Arena.create(path, layout.room(data_bytes, 64 * 1024))
 
 
-def write(writer: SlotWriter, shapes: Shapes, values: dict[str, bytes], state: Any = None) -> SlotView:
+def write(
+    writer: SlotWriter,
+    shapes: Shapes,
+    values: dict[str, bytes],
+    state: Any = None,
+    shard: str = layout.WHOLE_STATE,
+) -> SlotView:
     tensors, data_bytes = layout.place(
         (name, dtype, shape, nbytes(dtype, shape)) for name, dtype, shape in shapes
     )
     for tensor in tensors:
         writer.memory[tensor.offset : tensor.offset + tensor.nbytes] = values[tensor.name]
-    writer.layout(layout.encode(tensors, typed.encode(state)), data_bytes)
+    writer.layout(layout.encode(tensors, typed.encode(state), shard), data_bytes)
     return writer.ready()
 
 

@@ -285,3 +285,17 @@ def test_ranks_load_the_standard_library_only() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "['agent']"
+
+
+def test_two_shards_of_one_step_are_told_apart(arena: Arena) -> None:
+    """A rank that changes its place has its old shard and the new one in one arena, of one step and birth."""
+    for seed, word in ((1, "s0"), (2, "s1")):
+        writer = arena.begin(10, 3, released_step=10)
+        assert not isinstance(writer, SkipReason)
+        write(writer, SMALL, content(SMALL, seed), shard=word)
+    for seed, word in ((1, "s0"), (2, "s1")):
+        slot = arena.find(10, generation=3, shard=word)
+        assert slot is not None and slot.shard == word
+        assert values_of(slot) == content(SMALL, seed)
+    assert arena.find(10, shard="s2") is arena.find(10, generation=2) is arena.find(11, shard="s0") is None
+    assert arena.find_partial(10, shard="s0") is None
