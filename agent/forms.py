@@ -66,7 +66,7 @@ def _restore(member: Member, seat: Placement, resume: Resume, paths: Paths) -> M
     elif resume.tier in _IN_ARENA and resume.rank == seat.rank:
         restore["arena"] = str(paths.arena(resume.member or member.name))
     if resume.reshard:
-        restore |= _reshard(member)
+        restore |= _reshard(member, resume)
     return restore
 
 
@@ -84,7 +84,8 @@ def _source(source: Source, member: Member, seat: Placement, paths: Paths) -> Me
     return frame
 
 
-def _reshard(member: Member) -> Message:
+def _reshard(member: Member, resume: Resume) -> Message:
     """Nobody's arena can hold what this rank needs: it reads its part of the checkpoint by itself."""
     spec = member.spec
-    return {"reshard": True, "storage": spec.storage if spec else "", "job": member.status.job}
+    storage = spec.storage if spec else ""
+    return {"reshard": True, "storage": storage, "job": member.status.job, "digest": resume.digest}

@@ -27,6 +27,7 @@ from agent.sdk.dcp_reader import HoldfastReader, newest
 from agent.sdk.dcp_stage import HoldfastStager
 from agent.sdk.dcp_writer import HoldfastWriter
 from agent.sdk.errors import RestoreError
+from agent.sdk.state import live
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,8 +80,8 @@ def load_into(
     state: Mapping[str, torch.Tensor], url: str, job: str, checkpoint: str = "", digest: str = ""
 ) -> bytes:
     """Fill these tensors (DTensors by their local part) from a checkpoint, by the names that its slots use,
-    in place. No collectives: every rank reads what it needs. The header of one of the checkpoint's shards is
-    returned, for the plain data in it.
+    in place. No collectives: every rank reads what it needs. Tensors that share their memory need one name
+    among them. The header of one of the checkpoint's shards is returned, for the plain data in it.
 
     Raises RestoreError when a name, shape or type is not there, CheckpointCorrupt, CheckpointRefused,
     StorageError. Tensors may be half filled then."""
@@ -88,8 +89,11 @@ def load_into(
     manifest = loading.read_manifest(store, job, checkpoint, digest) if checkpoint else newest(store, job)
     found = whole.by_slot(manifest)
     regions = []
+    filled = {_memory(tensor) for name, tensor in state.items() if name in found.tensors}
     for name, tensor in state.items():
         stored = found.tensors.get(name)
+        if stored is None and _memory(tensor) in filled:
+            continue
         if stored is None:
             raise RestoreError(f"checkpoint {manifest.id} of job {job} has no tensor {name!r:.200}")
         held = dcp_metadata.tensor_metadata(stored)
@@ -105,6 +109,11 @@ def load_into(
             regions.append(dcp_metadata.region(stored, item, local))
     fetch(store, manifest, regions)
     return manifest.shards[0].header
+
+
+def _memory(tensor: torch.Tensor) -> tuple[Any, ...]:
+    local = live(tensor)
+    return local.data_ptr(), local.shape, local.stride(), local.dtype
 
 
 def _candidates(url: str, job: str, checkpoint: str) -> list[str]:

@@ -52,6 +52,7 @@ class Resume:
     checkpoint: str = ""
     born: int = 0  # the generation that computed it, 0 when not known
     skip: tuple[tuple[int, int], ...] = ()  # batches [first, end) that are left out, ascending
+    digest: str = ""  # `reshard`: what the checkpoint's manifest must hash to; "" when not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,7 @@ def _resume(body: dict[str, Any], world_size: int) -> Resume:
         _text(body, "checkpoint", ""),
         _integer(body, "born") if "born" in body else 0,
         tuple(_window(entry) for entry in body.get("skip") or ()),
+        _text(body, "digest", ""),
     )
 
 

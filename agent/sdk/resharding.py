@@ -26,7 +26,7 @@ def load(tracked: Tracked, resume: Resume) -> None:
     # It needs fsspec, which a rank that does not reshard never loads.
     dcp = importlib.import_module("agent.sdk.dcp")
     try:
-        header: bytes = dcp.load_into(tensors, resume.storage, resume.job, resume.checkpoint)
+        header: bytes = dcp.load_into(tensors, resume.storage, resume.job, resume.checkpoint, resume.digest)
     except (OSError, LookupError, ValueError, RuntimeError) as error:
         raise RestoreError(f"checkpoint {resume.checkpoint} in {resume.storage}: {error}") from error
     entries, plain = transfer.read(header, f"checkpoint {resume.checkpoint}")

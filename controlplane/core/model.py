@@ -196,6 +196,7 @@ class Resume:
     born: int = 0  # the generation that computed it: shards of equal step and birth are one state
     reshard: bool = False  # CHECKPOINT of another layout: each rank reads its own part from the storage
     skip: tuple[Window, ...] = ()  # data that is left out by policy, ascending
+    digest: str = ""  # `reshard`: blake3 of the checkpoint's manifest, hex
 
 
 @dataclass(frozen=True, slots=True)

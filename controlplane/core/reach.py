@@ -300,4 +300,5 @@ def _checkpoints(job: Job, need: Shards) -> Iterator[Copy]:
 
 def _checkpoint(job: Job, record: CheckpointRecord, shard: str) -> Copy:
     born = birth(job, record.step, record.generation)
-    return Copy(Tier.CHECKPOINT, record.step, 0, shard, checkpoint=record.id, born=born)
+    digest = record.manifest_digest
+    return Copy(Tier.CHECKPOINT, record.step, 0, shard, checkpoint=record.id, born=born, digest=digest)

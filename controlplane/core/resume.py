@@ -44,6 +44,7 @@ class Copy:
     node: str = ""  # PEER: who keeps it
     generation: int = 0  # PEER: what it is labelled with there
     arena: str = ""  # PEER, CHECKPOINT: the member in whose arena it is already
+    digest: str = ""  # CHECKPOINT: of its manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ def _choice(found: list[Copy], shards: Sequence[str], known_step: int) -> Choice
         return Choice(
             Resume(
                 Tier.CHECKPOINT, worst.step, 0, checkpoint=worst.checkpoint, reason=reason,
-                born=worst.born, reshard=True,
+                born=worst.born, reshard=True, digest=worst.digest,
             ),
             (),
         )  # fmt: skip

@@ -98,7 +98,7 @@ class Failure(_message.Message):
     def __init__(self, cause: _Optional[str] = ..., message: _Optional[str] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., step: _Optional[int] = ..., exception: _Optional[str] = ..., traceback: _Optional[str] = ..., age_s: _Optional[float] = ...) -> None: ...
 
 class MemberStatus(_message.Message):
-    __slots__ = ("member", "job", "phase", "elastic", "role", "generation", "rank", "step", "held_step", "pid", "store", "state_bytes", "snapshot_step", "snapshot_generation", "failure", "no_room", "shard", "snapshot_before", "former_step", "former_generation", "stalled_s", "activity")
+    __slots__ = ("member", "job", "phase", "elastic", "role", "generation", "rank", "step", "held_step", "pid", "store", "state_bytes", "snapshot_step", "snapshot_generation", "failure", "no_room", "shard", "snapshot_before", "former_step", "former_generation", "stalled_s", "activity", "held_generation")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -121,6 +121,7 @@ class MemberStatus(_message.Message):
     FORMER_GENERATION_FIELD_NUMBER: _ClassVar[int]
     STALLED_S_FIELD_NUMBER: _ClassVar[int]
     ACTIVITY_FIELD_NUMBER: _ClassVar[int]
+    HELD_GENERATION_FIELD_NUMBER: _ClassVar[int]
     member: str
     job: str
     phase: str
@@ -143,7 +144,8 @@ class MemberStatus(_message.Message):
     former_generation: int
     stalled_s: float
     activity: str
-    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., phase: _Optional[str] = ..., elastic: bool = ..., role: _Optional[str] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., held_step: _Optional[int] = ..., pid: _Optional[int] = ..., store: _Optional[str] = ..., state_bytes: _Optional[int] = ..., snapshot_step: _Optional[int] = ..., snapshot_generation: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., no_room: _Optional[str] = ..., shard: _Optional[str] = ..., snapshot_before: _Optional[int] = ..., former_step: _Optional[int] = ..., former_generation: _Optional[int] = ..., stalled_s: _Optional[float] = ..., activity: _Optional[str] = ...) -> None: ...
+    held_generation: int
+    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., phase: _Optional[str] = ..., elastic: bool = ..., role: _Optional[str] = ..., generation: _Optional[int] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., held_step: _Optional[int] = ..., pid: _Optional[int] = ..., store: _Optional[str] = ..., state_bytes: _Optional[int] = ..., snapshot_step: _Optional[int] = ..., snapshot_generation: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., no_room: _Optional[str] = ..., shard: _Optional[str] = ..., snapshot_before: _Optional[int] = ..., former_step: _Optional[int] = ..., former_generation: _Optional[int] = ..., stalled_s: _Optional[float] = ..., activity: _Optional[str] = ..., held_generation: _Optional[int] = ...) -> None: ...
 
 class Placement(_message.Message):
     __slots__ = ("rank", "member", "node", "local_rank")
@@ -220,7 +222,7 @@ class Standing(_message.Message):
     def __init__(self, member: _Optional[str] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., activity: _Optional[str] = ..., since_s: _Optional[float] = ..., stalled: bool = ..., collectives: _Optional[_Iterable[_Union[Collective, _Mapping]]] = ..., frames: _Optional[_Iterable[str]] = ..., stacks: _Optional[str] = ..., silent_s: _Optional[float] = ...) -> None: ...
 
 class Resume(_message.Message):
-    __slots__ = ("tier", "step", "rank", "member", "checkpoint", "reason", "sources", "reshard", "born", "skip")
+    __slots__ = ("tier", "step", "rank", "member", "checkpoint", "reason", "sources", "reshard", "born", "digest", "skip")
     TIER_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -230,6 +232,7 @@ class Resume(_message.Message):
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     RESHARD_FIELD_NUMBER: _ClassVar[int]
     BORN_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     SKIP_FIELD_NUMBER: _ClassVar[int]
     tier: str
     step: int
@@ -240,8 +243,9 @@ class Resume(_message.Message):
     sources: _containers.RepeatedCompositeFieldContainer[Source]
     reshard: bool
     born: int
+    digest: str
     skip: _containers.RepeatedCompositeFieldContainer[Window]
-    def __init__(self, tier: _Optional[str] = ..., step: _Optional[int] = ..., rank: _Optional[int] = ..., member: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., reshard: bool = ..., born: _Optional[int] = ..., skip: _Optional[_Iterable[_Union[Window, _Mapping]]] = ...) -> None: ...
+    def __init__(self, tier: _Optional[str] = ..., step: _Optional[int] = ..., rank: _Optional[int] = ..., member: _Optional[str] = ..., checkpoint: _Optional[str] = ..., reason: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., reshard: bool = ..., born: _Optional[int] = ..., digest: _Optional[str] = ..., skip: _Optional[_Iterable[_Union[Window, _Mapping]]] = ...) -> None: ...
 
 class Generation(_message.Message):
     __slots__ = ("job", "number", "term", "seats", "store", "master", "resume", "reason", "restarts", "cut_at")

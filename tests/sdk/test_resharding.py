@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+import pytest
 import torch
 
 from agent.checkpoint import save
+from agent.checkpoint.arena import Arena
 from agent.checkpoint.store import Store
 from agent.sdk import resharding
+from agent.sdk.errors import RestoreError
+from agent.sdk.formation import Resume
+from agent.sdk.snapshot import Snapshots
+from agent.sdk.state import Tracked
 from tests.sdk.node import Node
 
 if TYPE_CHECKING:
@@ -71,3 +77,83 @@ def test_an_optimizers_state_is_made_without_a_trace() -> None:
     for parameter, (value, gradient) in zip(model.parameters(), before, strict=True):
         assert torch.equal(parameter, value) and parameter.grad is gradient
         assert not optimizer.state[parameter]["exp_avg"].any()
+
+
+class Tied(torch.nn.Module):
+    """One tensor under two names."""
+
+    def __init__(self, seed: int, *, tied: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.table, self.head = torch.nn.Embedding(7, 4), torch.nn.Linear(4, 7, bias=False)
+        if tied:
+            self.head.weight = self.table.weight
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return cast("torch.Tensor", self.head(self.table(words)))
+
+
+def trained(seed: int, *, tied: bool = True) -> tuple[Tied, Tracked]:
+    """A model and its optimizer after one step of its own, tracked."""
+    model, tracked = Tied(seed, tied=tied), Tracked()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    tracked.add("model", model)
+    tracked.add("optimizer", optimizer)
+    model(torch.tensor([1, 2])).sum().backward()
+    optimizer.step()
+    return model, tracked
+
+
+def saved(tracked: Tracked, url: str, arena: Path) -> str:
+    """A checkpoint of it; the manifest's digest."""
+    snapshots, store = Snapshots(tracked), Store.open(url)
+    with Arena.create(arena, snapshots.needs()) as place:
+        snapshots.attach(str(arena))
+        snapshots.write(5, 1, 0)
+        snapshots.detach()
+        slot = place.find(5)
+        assert slot is not None
+        what: dict[str, Any] = {"job": "job", "checkpoint": "5-1", "step": 5, "generation": 1}
+        what |= {"kind": "full", "base": "5-1", "versions": ((0, 5),)}
+        part = save.persist_part(slot, store=store, **what)
+        done = save.seal(store, parts=(part,), **what)
+    save.publish(store, "job", "5-1", done.digest)
+    return done.digest
+
+
+def resume(url: str, digest: str = "") -> Resume:
+    where: dict[str, Any] = {"storage": url, "job": "job", "checkpoint": "5-1"}
+    return Resume("checkpoint", 5, 0, reshard=True, digest=digest, **where)
+
+
+def test_tied_weights_stay_tied_and_are_filled_once(tmp_path: Path) -> None:
+    first, tracked = trained(1)
+    digest = saved(tracked, f"file://{tmp_path}/s", tmp_path / "a")
+    second, other = trained(2)
+    kept = second.table.weight
+    resharding.load(other, resume(f"file://{tmp_path}/s", digest))
+    assert second.head.weight is second.table.weight is kept
+    assert torch.equal(kept, first.table.weight)
+    mine, theirs = tracked.flatten(), other.flatten()
+    assert mine.names == theirs.names
+    assert all(map(torch.equal, mine.tensors, theirs.tensors))
+
+
+def test_a_model_whose_weights_are_not_tied_is_another_one(tmp_path: Path) -> None:
+    _, tracked = trained(1)
+    digest = saved(tracked, f"file://{tmp_path}/s", tmp_path / "a")
+    _, other = trained(2, tied=False)
+    with pytest.raises(RestoreError, match=r"has no tensor 'model\.state\.head\.weight'"):
+        resharding.load(other, resume(f"file://{tmp_path}/s", digest))
+
+
+def test_another_state_under_the_id_is_noticed(tmp_path: Path) -> None:
+    """The name on the storage is the same, what etcd committed was another's."""
+    first, tracked = trained(1)
+    digest = saved(tracked, f"file://{tmp_path}/s", tmp_path / "a")
+    saved(trained(2)[1], f"file://{tmp_path}/t", tmp_path / "b")
+    with pytest.raises(RestoreError, match=f"the commit record says {digest}"):
+        resharding.load(tracked, resume(f"file://{tmp_path}/t", digest))
+    before = first.table.weight.detach().clone()
+    resharding.load(tracked, resume(f"file://{tmp_path}/s", digest))
+    assert torch.equal(first.table.weight, before)
