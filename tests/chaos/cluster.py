@@ -24,11 +24,11 @@ ETCDS, COORDINATORS, NODES = ("e0", "e1", "e2"), ("c0", "c1"), ("n0", "n1", "n2"
 SLOTS = 2
 HOLDFAST = (sys.executable, "-P", "-m", "controlplane")
 DRIVER = Path(__file__).with_name("driver")
-READY_S = 60.0
+READY_S = 100.0
 LEADING: dict[str, Any] = {
     "lease_ttl_s": 4.0, "node_timeout_s": 8.0, "stop_timeout_s": 6.0, "form_timeout_s": 20.0, "retry_s": 0.5,
     "broken_grace_s": 4.0, "join_grace_s": 2.0, "shrink_after_s": 3.0, "grow_after_s": 3.0,
-    "resize_every_s": 3.0, "launch_timeout_s": 40.0, "brake_max_s": 12.0,
+    "resize_every_s": 3.0, "launch_timeout_s": 120.0, "brake_max_s": 12.0,
 }  # fmt: skip
 """Of the coordinators: a tenth of what clusters use, and no less than two busy cores can keep."""
 WATCHING: dict[str, Any] = {

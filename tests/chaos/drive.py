@@ -18,6 +18,8 @@ AHEAD = 40
 """Steps from the order to end until the end."""
 STEADY_STEPS = 10
 """A job counts as settled once it has made so many steps: then its pace is known, and hangs show soon."""
+START_S = 100.0
+"""For launchers to import torch, on a machine that does much else."""
 PROGRESS_S = 100.0
 """Once nothing is wrong any more, all ranks must train again within this; else the job is wedged."""
 
@@ -131,7 +133,7 @@ class Job:
         completed until now, with no incident open. Returns how long that took, in s. Raises Wedged."""
         self.look()
         goal, began = self.steps.highest if beyond is None else beyond, time.monotonic()
-        while time.monotonic() - began < PROGRESS_S:
+        while time.monotonic() - began < PROGRESS_S + (beyond is not None) * START_S:
             self.look()
             step, ranks = self.steps.reached()
             if step >= goal + STEADY_STEPS and self.least <= ranks <= self.most and not self.open_incident():
