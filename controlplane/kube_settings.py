@@ -24,6 +24,7 @@ class KubeSettings:
         False, "drain nodes whose host is cordoned, or tainted so that pods must leave it"
     )
     kube_events: bool = setting(False, "tell incidents as Kubernetes Events, beside their pods")
+    label_leader: bool = setting(False, "label the pod that leads holdfast.dev/leads=yes, for a Service")
     kube_account: str = setting(
         "/var/run/secrets/kubernetes.io/serviceaccount",
         "folder of our service account: token, ca.crt, namespace",

@@ -88,6 +88,8 @@ async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
         alerts = front.alerts = Alerts(settings.alert_webhook, settings.cluster, metrics.saw_alert)
         front.spans = _start_traces(settings, stack)
         front.platform = Platform.of(settings, metrics.saw_kubernetes)
+        if front.platform is not None:
+            stack.push_async_callback(front.platform.close)
         front.address = settings.advertise or f"{_reachable(host)}:{server.port}"
         front.page = await _start_page(settings, front, tls, tokens, stack)
         await server.start()

@@ -28,6 +28,17 @@ KUBERNETES: dict[str, Any] = {
     "watchHosts": True,
     "events": True,
 }
+PAGE: dict[str, Any] = {
+    "enabled": True,
+    "port": 8443,
+    "ingress": {
+        "enabled": True,
+        "className": "nginx",
+        "host": "holdfast.example",
+        "tlsSecretName": "page-tls",
+        "annotations": {"nginx.ingress.kubernetes.io/backend-protocol": "HTTPS"},
+    },
+}
 FULL_JOB: dict[str, Any] = {
     **JOB,
     **_SELECT,
@@ -141,6 +152,11 @@ GOOD: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         (JOBSET,),
     ),
     "all that is asked of kubernetes": ({**ETCD, "kubernetes": KUBERNETES}, ()),
+    "the page": ({**ETCD, "page": PAGE, "coordinator": {"tokens": {"secretName": "people"}}}, ()),
+    "a page for everybody": (
+        {**ETCD, "page": {"enabled": True, "public": True}, "networkPolicy": {"pageNamespaces": {"a": "b"}}},
+        (),
+    ),
     "events only": ({**ETCD, "kubernetes": {"events": True}, "serviceAccount": {"name": "mine"}}, ()),
     "jobs alone": ({"coordinator": {"enabled": False}, "jobs": {"program": PROGRAM_JOB}, **TLS}, ()),
 }
@@ -178,7 +194,12 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "nobody to ask kubernetes as": (
         {**ETCD, "kubernetes": {"events": True}, "serviceAccount": {"create": False}},
-        "serviceAccount.create=true, or name one",
+        "kubernetes, or page.enabled, is on and there is no service account of ours",
+    ),
+    "a page for nobody": ({**ETCD, "page": {"enabled": True}}, "page.enabled is on and nobody could look"),
+    "a page at no host": (
+        {**ETCD, "page": {"enabled": True, "public": True, "ingress": {"enabled": True}}},
+        "page.ingress.host is empty",
     ),
     "hosts cordoned for nothing": (
         {**ETCD, "kubernetes": {"replaceNodes": {"cordonHosts": True}}},

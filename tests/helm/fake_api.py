@@ -153,6 +153,13 @@ class FakeApi:
             raise Refused(404, f'pods "{words[-1]}" not found')
         return self.pods[words[-1]]
 
+    def label_pod(self, words: list[str], body: Any) -> Object:
+        pod = self.get_pod(words, None)
+        labels = {**pod["metadata"]["labels"], **body["metadata"]["labels"]}
+        pod["metadata"]["labels"] = {key: value for key, value in labels.items() if value is not None}
+        check(pod, NEWEST)
+        return pod
+
     def delete_pod(self, words: list[str], body: Any) -> Object:
         check_options(body, NEWEST)
         pod = self.get_pod(words, None)
@@ -200,6 +207,7 @@ _POD = ("api", "v1", "namespaces", "*", "pods", "*")
 _ROUTES: dict[tuple[str, ...], Callable[[FakeApi, list[str], Any], Object]] = {
     ("GET", *_POD): FakeApi.get_pod,
     ("DELETE", *_POD): FakeApi.delete_pod,
+    ("PATCH", *_POD): FakeApi.label_pod,
     ("GET", "api", "v1", "nodes"): FakeApi.list_hosts,
     ("PATCH", "api", "v1", "nodes", "*"): FakeApi.patch_host,
     ("POST", "apis", "events.k8s.io", "v1", "namespaces", "*", "events"): FakeApi.create_event,

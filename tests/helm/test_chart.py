@@ -14,6 +14,7 @@ import yaml
 
 from controlplane.access.callers import from_certificate
 from controlplane.cli.flags import add_settings
+from controlplane.daemon.kube.leading import LABEL
 from controlplane.settings import AgentSettings, CoordinatorSettings
 from tests.helm.cases import BAD, DIGEST, GOOD, KUBERNETES
 from tests.helm.chart import (
@@ -159,6 +160,22 @@ def test_roles_are_there_for_what_is_asked_and_nothing_more() -> None:
     assert roles({"watchHosts": True}) == (set(), {("nodes", "list"), ("nodes", "watch")})
     cordons = {"enabled": True, "cordonHosts": True}
     assert roles({"replaceNodes": cordons})[1] == {("nodes", "patch")}
+
+
+def test_the_page_is_the_leaders() -> None:
+    values, apis = GOOD["the page"]
+    objects = rendered(values, apis)
+    service = one(objects, "Service", "r-holdfast-page")["spec"]
+    assert service["selector"][LABEL] == "yes"
+    (rule,) = one(objects, "Role")["rules"]
+    assert rule["resourceNames"] == [f"r-holdfast-coordinator-{index}" for index in range(3)]
+    (container,) = one(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"]
+    assert {"--page=0.0.0.0:8443", "--label-leader", "--tokens=/etc/holdfast/tokens/tokens"} <= set(
+        container["args"]
+    )
+    assert "--page-public" not in container["args"]
+    (other,) = one(rendered(ETCD), "StatefulSet")["spec"]["template"]["spec"]["containers"]
+    assert "--page=" in other["args"]
 
 
 def test_the_token_is_mounted_where_the_api_is_asked() -> None:

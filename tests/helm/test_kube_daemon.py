@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controlplane.daemon.kube.leading import LABEL
 from controlplane.wire import control_pb2 as pb
 from tests.daemon.etcd_fixtures import etcd_server
 from tests.daemon.rig import Agent, Coordinator, until
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from controlplane.daemon.etcd.server import PrivateEtcd
 
 __all__ = ["etcd_server"]
-SOON = {"node_timeout_s": 7.0, "lease_ttl_s": 5.0, "replace_after_s": 0.0, "retry_s": 0.5}
+SOON: dict[str, Any] = {"node_timeout_s": 7.0, "lease_ttl_s": 5.0, "replace_after_s": 0.0, "retry_s": 0.5}
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def kube(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
 @pytest.fixture
 def coordinator(folder: Path, kube: FakeApi, etcd_server: PrivateEtcd) -> Iterator[Coordinator]:
     asks: dict[str, Any] = dict.fromkeys(
-        ("replace_nodes", "cordon_hosts", "watch_hosts", "kube_events"), True
+        ("replace_nodes", "cordon_hosts", "watch_hosts", "kube_events", "label_leader"), True
     )
     made = Coordinator(
         folder, etcd_server.endpoint, folder.name, kube_account=str(kube.account), **asks, **SOON
@@ -94,3 +95,17 @@ async def test_a_taint_drains_the_nodes_of_its_host(coordinator: Coordinator, ku
         assert not [note for note in noted(coordinator) if note == "draining n2"]
         kube.mark("host-1", taints=[])
         await until(lambda: "uncordoned n1" in noted(coordinator))
+
+
+async def test_the_pod_that_leads_is_labelled(coordinator: Coordinator, kube: FakeApi) -> None:
+    labels = kube.add_pod("holdfast-coordinator-0")["metadata"]
+    labels["labels"][LABEL] = "yes"  # left by a life that was killed
+    etcd, coordinator.settings["etcd"] = coordinator.settings["etcd"], "127.0.0.1:1"
+    await coordinator.start()
+    await until(lambda: LABEL not in labels["labels"])
+    coordinator.end()
+    coordinator.settings["etcd"] = etcd
+    await coordinator.start()
+    await until(lambda: labels["labels"].get(LABEL) == "yes")
+    coordinator.end()
+    assert LABEL not in labels["labels"]

@@ -97,6 +97,8 @@ class Api:
         except KubeError as error:
             self._count(what, str(error.status or "unanswered"))
             raise
+        except RuntimeError as error:  # it was closed meanwhile
+            raise KubeError(0, str(error)) from error
         self._count(what, "ok")
         return answer
 

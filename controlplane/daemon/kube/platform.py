@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.daemon.kube.account import Account
 from controlplane.daemon.kube.api import Api
+from controlplane.daemon.kube.leading import Leading
 from controlplane.daemon.kube.replacer import Replacer
 from controlplane.daemon.kube.taints import Taints
 from controlplane.daemon.kube.telling import Telling
@@ -29,11 +30,14 @@ class Platform:
         self.settings, self.api = settings, api
         pod = os.environ.get("POD_NAME", "") or socket.gethostname()
         self._telling = Telling(api, pod) if settings.kube_events else None
+        self._leading = Leading(api, pod) if settings.label_leader else None
 
     @classmethod
     def of(cls, settings: CoordinatorSettings, count: Callable[[str, str], None]) -> Platform | None:
         """None when Kubernetes is not to be asked. Raises SettingsError when it is, and cannot be."""
-        wanted = (settings.replace_nodes, settings.watch_hosts, settings.kube_events)
+        wanted = (
+            settings.replace_nodes, settings.watch_hosts, settings.kube_events, settings.label_leader,
+        )  # fmt: skip
         if not any(wanted):
             return None
         return cls(settings, Api(Account.here(settings.kube_account), count=count))
@@ -50,10 +54,12 @@ class Platform:
         )
 
     async def watch(self, post: Callable[[Event], None], core: Cluster) -> None:
-        """For one reign: hosts that are to be left."""
-        if not self.settings.watch_hosts:
-            return
+        """For one reign: our pod is labelled, and hosts are watched that are to be left."""
+        works = [self._leading.run()] if self._leading is not None else []
+        works += [self._watch_hosts(post, core)] if self.settings.watch_hosts else []
+        await asyncio.gather(*works)
 
+    async def _watch_hosts(self, post: Callable[[Event], None], core: Cluster) -> None:
         def nodes(host: str) -> list[tuple[str, str]]:
             known = core.machine.nodes.values()
             return [(node.name, node.cordoned) for node in known if node.domain == host and node.up]
@@ -62,9 +68,12 @@ class Platform:
 
     async def run(self) -> None:
         """For as long as the coordinator lives."""
-        try:
-            if self._telling is not None:
-                await self._telling.run()
-            await asyncio.get_running_loop().create_future()
-        finally:
-            await self.api.close()
+        if self._leading is not None:
+            await self._leading.put(None)
+        if self._telling is not None:
+            await self._telling.run()
+        await asyncio.get_running_loop().create_future()
+
+    async def close(self) -> None:
+        """Ask no more; when the last reign is over."""
+        await self.api.close()
