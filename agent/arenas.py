@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING
 
 from agent.checkpoint.arena import SLOTS, Arena
 from agent.checkpoint.shm import PAGE_BYTES, ArenaError
+from controlplane.core.model import MemberPhase
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agent.members import Member
     from agent.node import Node
     from agent.paths import Paths
 
+_GONE_ON = (MemberPhase.FORMING, MemberPhase.RUNNING, MemberPhase.FINISHED)
 log = logging.getLogger("holdfast.agent.arenas")
 
 
@@ -24,7 +28,7 @@ class Arenas:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self.rooms = Rooms(node.paths)
+        self.rooms = Rooms(node.paths, self._gone_on)
         self._making: dict[str, asyncio.Task[None]] = {}
 
     def ask(self, member: Member, slot_bytes: int) -> None:
@@ -41,6 +45,10 @@ class Arenas:
         used the old one is told."""
         if member.arena is not None and self._size(member.name) != _file_bytes(member.arena):
             self.ask(member, member.arena.slot_bytes + 1)
+
+    def _gone_on(self, name: str) -> bool:
+        member = self._node.members.get(name)
+        return member is not None and member.status.phase in _GONE_ON
 
     def _size(self, member: str) -> int:
         try:
@@ -82,11 +90,19 @@ def _file_bytes(arena: Arena) -> int:
 
 
 class Rooms:
-    """Makes arenas, for ranks and for what is loaded or fetched; safe to use from threads."""
+    """Makes arenas, for ranks and for what is loaded or fetched; safe to use from threads. `gone_on`: whether
+    a member's rank does not wait for a state any more."""
 
-    def __init__(self, paths: Paths) -> None:
-        self._paths = paths
+    def __init__(self, paths: Paths, gone_on: Callable[[str], bool]) -> None:
+        self._paths, self._gone_on = paths, gone_on
         self._locks: collections.defaultdict[str, threading.Lock] = collections.defaultdict(threading.Lock)
+
+    def to_fill(self, member: str, slot_bytes: int) -> Arena:
+        """The same, for an order to bring a state into it. Raises ArenaError also when the rank has gone on
+        without it: its slots are its own again."""
+        if self._gone_on(member):
+            raise ArenaError(f"{member} does not wait for a state any more: the order came too late")
+        return self.room(member, slot_bytes)
 
     def room(self, member: str, slot_bytes: int) -> Arena:
         """The arena that is there (a checkpoint may be loaded in it) if it is large enough, or a new one in

@@ -75,7 +75,7 @@ class Node:
             incarnation=self.incarnation,
             tell=self.tell,
             status=self._status,
-            room=self.arenas.rooms.room,
+            room=self.arenas.rooms.to_fill,
             loaded=self._loaded,
         )
         self.looks = Looks(name, self.incarnation, self.tell)

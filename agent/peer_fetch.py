@@ -32,7 +32,8 @@ log = logging.getLogger("holdfast.agent.peers")
 
 class Fetches:
     """Carries out Fetch orders, each once while it runs. `room(member, slot_bytes)` opens the member's arena,
-    or makes it; `loaded` hears whose arena has changed, `tell` what became of an order."""
+    or makes it, unless its rank has gone on; `loaded` hears whose arena has changed, `tell` what became of an
+    order."""
 
     def __init__(
         self,
@@ -145,7 +146,7 @@ class Fetches:
             if arena.find(held.step, generation=held.generation, shard=held.shard) is not None:
                 arena.close()
                 return None
-            writer = arena.begin(held.step, held.generation, released_step=_ANY_STEP)
+            writer = arena.begin(held.step, held.generation, released_step=_ANY_STEP, held=True)
         except BaseException:
             arena.close()
             raise

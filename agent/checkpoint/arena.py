@@ -97,9 +97,9 @@ class SlotView:
 class SlotWriter:
     """A slot taken for writing. Copy into `memory`, call `layout`, then `ready`; in this order or not."""
 
-    def __init__(self, arena: Arena, index: int, step: int, generation: int) -> None:
+    def __init__(self, arena: Arena, index: int, step: int, generation: int, *, held: bool = False) -> None:
         self.index = index
-        self._arena = arena
+        self._arena, self._held = arena, held
         self._step = step
         self._generation = generation
         self._sizes: tuple[int, int] | None = None
@@ -135,11 +135,19 @@ class SlotWriter:
             raise ArenaError(
                 f"slot {self.index} of {self._arena.path} has no layout yet: call layout() first"
             )
-        return self._arena._finish(self.index, state, (self._step, self._generation, *self._sizes))
+        view = self._arena._finish(self.index, state, (self._step, self._generation, *self._sizes))
+        self._let_go()
+        return view
 
     def abandon(self) -> None:
         """Give the slot back empty."""
         self._arena._empty(self.index)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._held:
+            self._held = False
+            self._arena._let_go(self.index)
 
 
 class Arena:
@@ -225,9 +233,10 @@ class Arena:
         return max(found, key=_age, default=None)
 
     def begin(
-        self, step: int, generation: int, *, released_step: int, void_step: int = -1
+        self, step: int, generation: int, *, released_step: int, void_step: int = -1, held: bool = False
     ) -> SlotWriter | SkipReason:
-        """Take the slot that may be overwritten, or say why there is none.
+        """Take the slot that may be overwritten, or say why there is none. `held`: by an agent, for a rank
+        that waits: should that go on meanwhile, it must not take the slot for one that a dead writer left.
 
         `released_step`: the newest snapshot known to be READY on all ranks; after a roll back it starts
         again at the step rolled back to. `void_step`: unreleased snapshots up to it never will be released.
@@ -238,11 +247,13 @@ class Arena:
         with locked(self._descriptor, self.path):
             slot = self._overwritable(generation, released_step, void_step)
             if isinstance(slot, SlotView):
-                self._set(slot.index, state=SlotState.WRITING)
-                return SlotWriter(self, slot.index, step, generation)
+                self._set(slot.index, state=SlotState.WRITING, pins=1 if held else None)
+                return SlotWriter(self, slot.index, step, generation, held=held)
             return slot
 
     def _overwritable(self, generation: int, released_step: int, void_step: int) -> SlotView | SkipReason:
+        if any(slot.state == SlotState.WRITING and slot.pins for slot in self.slots):
+            return SkipReason("the agent is bringing a snapshot into this arena")
         for slot in self.slots:
             if slot.state != SlotState.READY and not slot.pins:
                 return slot
@@ -332,6 +343,10 @@ class Arena:
     def _empty(self, index: int) -> None:
         with locked(self._descriptor, self.path):
             self._set(index, state=SlotState.FREE)
+
+    def _let_go(self, index: int) -> None:
+        with locked(self._descriptor, self.path):
+            self._set(index, pins=max(self._look(index).pins - 1, 0))
 
     def _clear_pins(self) -> None:
         with locked(self._descriptor, self.path):

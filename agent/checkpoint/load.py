@@ -119,7 +119,7 @@ def load(
     manifest = read_manifest(store, job, checkpoint, digest)
     wanted = shard_of(manifest, shard)
     area = layout.share_range(wanted.data_bytes, share, shares)
-    writer = arena.begin(manifest.step, manifest.generation, released_step=_ANY_STEP)
+    writer = arena.begin(manifest.step, manifest.generation, released_step=_ANY_STEP, held=True)
     if isinstance(writer, SkipReason):
         raise CheckpointError(f"checkpoint {checkpoint} cannot be loaded now: {writer}")
     try:

@@ -91,7 +91,7 @@ class Side:
             incarnation=1,
             tell=self.told.append,
             status=self.members.get,
-            room=Rooms(self.paths).room,
+            room=Rooms(self.paths, lambda _: False).to_fill,
             loaded=self.loaded.append,
         )
 

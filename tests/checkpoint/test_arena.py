@@ -299,3 +299,28 @@ def test_two_shards_of_one_step_are_told_apart(arena: Arena) -> None:
         assert values_of(slot) == content(SMALL, seed)
     assert arena.find(10, shard="s2") is arena.find(10, generation=2) is arena.find(11, shard="s0") is None
     assert arena.find_partial(10, shard="s0") is None
+
+
+def test_a_rank_that_goes_on_leaves_the_slot_alone_that_its_agent_is_filling(arena: Arena) -> None:
+    """The agent's answer comes too late: neither writes over the other, and a whole snapshot stays."""
+    fill(arena, 10, released=10)
+    late = arena.begin(5, 1, released_step=10, held=True)
+    assert not isinstance(late, SkipReason)
+    skipped = arena.begin(20, 2, released_step=10)
+    assert isinstance(skipped, SkipReason) and "is bringing a snapshot" in skipped
+    assert isinstance(arena.begin(6, 1, released_step=10, held=True), SkipReason)
+    write(late, SMALL, content(SMALL, 5))
+    assert sorted((slot.step, slot.pins) for slot in arena.slots) == [(5, 0), (10, 0)]
+    fill(arena, 20, released=10)
+    assert sorted(slot.step for slot in arena.slots) == [10, 20]
+
+
+def test_the_slot_that_a_killed_agent_was_filling_is_free_for_the_next(arena: Arena) -> None:
+    late = arena.begin(5, 1, released_step=10, held=True)
+    assert not isinstance(late, SkipReason)
+    with Arena.open(arena.path, owner=True):
+        fill(arena, 10, released=10)
+    again = arena.begin(6, 1, released_step=10, held=True)
+    assert not isinstance(again, SkipReason)
+    again.abandon()
+    assert sorted(slot.pins for slot in arena.slots) == [0, 0]
