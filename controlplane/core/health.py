@@ -172,7 +172,8 @@ def facts_of(m: Machine) -> Facts:
             quarantined.append((name, node.lemon.reason))
         if node.cut or node.held_until > m.now:
             held.append((name, standing.barred(m, node)))
-        devices += [(f"{name}/{device}", why) for device, why in node.bad_devices.items()]
+        if node.bad_devices:
+            devices += [(f"{name}/{device}", why) for device, why in node.bad_devices.items()]
     jobs = [job for job in m.jobs.values() if job.phase not in ENDED]
     return Facts(
         nodes=len(m.nodes),

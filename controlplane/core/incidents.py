@@ -148,18 +148,31 @@ def interrupt(m: Machine, job: Job, reason: str, only: list[Member] | None = Non
     """Tell every node of the generation at once that it is broken; again, only where someone is behind."""
     if job.generation is None or not job.generation.store:
         return
-    number = job.generation.number
+    number, name = job.generation.number, job.name
     if number > job.interrupted[0] and not resizing.gentle(m, job):
         job.interrupted = (number, m.now)
     gentle = resizing.gentle(m, job)
     keep = gentle and job.resize is not None and job.resize.keep
     nodes = _everywhere(job, job.generation) if only is None else [member.node for member in only]
-    m.order_each(
+    told = m.order_each(
         job,
         ("halt" if gentle else "interrupt", str(number)),
         dict.fromkeys(nodes),
-        lambda node: fx.Interrupt(node, job.name, number, reason, gentle, keep),
+        lambda node: fx.Interrupt(node, name, number, reason, gentle, keep),
     )
+    everybody = told and only is None and not gentle
+    job.halted = (m.now, number, m.streams) if everybody else None
+
+
+def _halted_until(m: Machine, job: Job) -> float:
+    """Until when (s) nobody has to be told again to stop, and somebody has to stop; 0 when that is not so."""
+    if job.halted is None or job.generation is None or resizing.gentle(m, job):
+        return 0.0
+    at, rolls = job.halted[0], job.seating.rolls
+    until = at + m.settings.retry_s
+    if m.now >= min(until, job.stop_by) or job.halted[1:] != (job.generation.number, m.streams):
+        return 0.0
+    return until if any(rank not in rolls.dead for rank in rolls.inside) else 0.0
 
 
 def _everywhere(job: Job, generation: Generation) -> tuple[str, ...]:
@@ -207,6 +220,9 @@ def stopping(m: Machine, job: Job) -> None:
     _fill_seats(m, job)
     shrinking.tend(m, job)
     placing.order_launches(m, job)
+    if until := _halted_until(m, job):
+        m.wake(job, min(until, job.stop_by))
+        return
     rolls = job.seating.rolls
     behind = job.seating.at(rank for rank in rolls.inside if rank not in rolls.dead)
     unsure = _unsure(m, job)

@@ -171,6 +171,8 @@ class Job:
     relaunch: bool = False  # the open incident starts every rank again
     stop_by: float = 0.0
     interrupted: tuple[int, float] = (0, 0.0)  # (generation, since when) that was told to stop
+    halted: tuple[float, int, int] | None = None  # when (s) all were told to leave which generation, on how
+    # many streams since the leader began
     form_by: float = 0.0
     broken_since: float | None = None
     looks: Looks | None = None  # which nodes reach each other, while that is asked

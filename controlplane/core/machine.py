@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -175,22 +174,16 @@ class Machine:
 
     def order_each(
         self, job: Job, what: tuple[str, str], nodes: Iterable[str], make: Callable[[str], Effect]
-    ) -> None:
-        """One order for each of many nodes, repeated as `order` does."""
-        kind, word = what
-        every, due = self.settings.retry_s, math.inf
-        stale = self.now - max(every, self.settings.long_retry_s)
-        for node in nodes:
-            if not self.up(node):
-                continue
-            at = job.sent.at((kind, node, word))
-            if self.now >= at + every:
-                at = self.now
-                job.sent.put((kind, node, word), at, stale)
-                self.emit(make(node))
-            due = min(due, at + every)
-        if due < math.inf:
-            self.wake(job, due)
+    ) -> bool:
+        """One order for each of many nodes, repeated as `order` does. Whether all of them were told now."""
+        every, now = self.settings.retry_s, self.now
+        stale = now - max(every, self.settings.long_retry_s)
+        up = [name for name in nodes if (node := self.nodes.get(name)) is not None and node.state == "up"]
+        told, first = job.sent.renew(what, up, now, every, stale)
+        self._out += map(make, told)
+        if up:
+            self.wake(job, first + every)
+        return len(told) == len(up)
 
     def new_member(self, job: str) -> str:
         """A name never given before: the counter starts at the term's own range."""

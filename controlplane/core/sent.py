@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Key = tuple[str, ...]
 """(kind, node, whatever else tells one order from another)."""
@@ -32,11 +36,34 @@ class Sent:
 
     def put(self, key: Key, now: float, stale: float = -math.inf) -> None:
         """It leaves now. What left before `stale` (s) would be sent again anyhow: it may be forgotten."""
-        here = self._by_node.setdefault(key[1], {})
+        self._put(self._by_node.setdefault(key[1], {}), key, now, stale)
+
+    @staticmethod
+    def _put(here: dict[Key, float], key: Key, now: float, stale: float) -> None:
         if len(here) >= ROOM:
             for old in [each for each, at in here.items() if at < stale]:
                 del here[old]
         here[key] = now
+
+    def renew(
+        self, what: tuple[str, str], nodes: Iterable[str], now: float, every_s: float, stale: float
+    ) -> tuple[list[str], float]:
+        """Of many nodes that are told the same (kind, word): those to be told it now, again or for the first
+        time; and when (s) the one was told whose turn is next."""
+        (kind, word), told, first = what, [], math.inf
+        for node in nodes:
+            here = self._by_node.get(node)
+            if here is None:
+                here = self._by_node[node] = {}
+            key = (kind, node, word)
+            at = here.get(key, -math.inf)
+            if now >= at + every_s:
+                at = now
+                self._put(here, key, now, stale)
+                told.append(node)
+            if at < first:  # noqa: PLR1730 - ten thousand times in a decision
+                first = at
+        return told, first
 
     def drop(self, key: Key) -> None:
         """As if it had not been sent."""
