@@ -171,21 +171,33 @@ class Browser:
 
 
 @contextlib.asynccontextmanager
-async def tab(path: str) -> AsyncIterator[Tab]:
-    """A fresh browser's only tab; ended afterwards."""
-    browser = Browser(path)
-    try:
-        address = await browser.address()
-        async with aiohttp.ClientSession() as session:
-            async with session.get(f"http://{address}/json/list") as reply:
-                targets = await reply.json()
-            page = next(each for each in targets if each["type"] == "page")
-            socket = await session.ws_connect(page["webSocketDebuggerUrl"], max_msg_size=64 << 20)
-            found = Tab(socket)
+async def tab(browser: Browser) -> AsyncIterator[Tab]:
+    """A fresh tab with cookies of its own; closed afterwards."""
+    address = await browser.address()
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"http://{address}/json/version") as reply:
+            whole = (await reply.json())["webSocketDebuggerUrl"]
+        async with session.ws_connect(whole) as socket:
+            apart = (await _once(socket, "Target.createBrowserContext"))["browserContextId"]
+            params = {"url": "about:blank", "browserContextId": apart}
+            target = (await _once(socket, "Target.createTarget", params))["targetId"]
+            page = await session.ws_connect(f"ws://{address}/devtools/page/{target}", max_msg_size=64 << 20)
+            found = Tab(page)
             try:
                 await found.begin()
                 yield found
             finally:
                 await found.close()
-    finally:
-        browser.end()
+                await _once(socket, "Target.disposeBrowserContext", {"browserContextId": apart})
+
+
+async def _once(
+    socket: aiohttp.ClientWebSocketResponse, method: str, params: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    await socket.send_json({"id": 1, "method": method, "params": params or {}})
+    while True:
+        document = await socket.receive_json(timeout=30)
+        if document.get("id") == 1:
+            assert "result" in document, document
+            result: dict[str, Any] = document["result"]
+            return result

@@ -126,6 +126,8 @@ async def test_operators_act_and_viewers_do_not(tokens: Tokens, known: dict[str,
         assert (await found.visitor.post("/api/act/cordon", body)).status == 403
         await found.visitor.log_in(known["restricted"])  # an operator of one job: nodes are everybody's
         assert (await found.visitor.post("/api/act/cordon", body)).status == 403
+        other = await found.visitor.post("/api/act/pause", {"job": "other", "on": True})
+        assert other.status == 403 and "for j only" in other.json()["error"]
         await found.visitor.log_in(known["operator"])
         reply = await found.visitor.post("/api/act/cordon", body)
         assert reply.status == 200 and reply.json()["outcome"] == "cordoned"
@@ -135,6 +137,10 @@ async def test_operators_act_and_viewers_do_not(tokens: Tokens, known: dict[str,
         unknown = await found.visitor.post("/api/act/cordon", {"node": "n9", "on": True})
         assert unknown.status == 409 and "n9" in unknown.json()["error"]
         assert (await found.visitor.post("/api/act/submit", {})).status == 404
+        paused = await found.visitor.post("/api/act/pause", {"job": "j", "on": True, "reason": "for a test"})
+        assert paused.status == 200 and found.reign.core.machine.jobs["j"].pause == "for a test"
+        none = await found.visitor.post("/api/act/checkpoint", {"job": "j"})
+        assert none.status == 409 and "storage" in none.json()["error"]
 
 
 async def test_no_other_site_can_act_for_an_operator(tokens: Tokens, known: dict[str, str]) -> None:

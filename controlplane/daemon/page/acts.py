@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from controlplane.access.callers import Caller
     from controlplane.daemon.rpc import Front
 
-ACTS: dict[str, Any] = {"drain": pb.DrainRequest, "cordon": pb.CordonRequest}
+ACTS: dict[str, Any] = {
+    "drain": pb.DrainRequest,
+    "cordon": pb.CordonRequest,
+    "pause": pb.PauseRequest,
+    "checkpoint": pb.CheckpointRequest,
+}
 """What the page can ask for, and as which message."""
 
 _STATUS = {

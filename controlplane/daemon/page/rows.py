@@ -117,7 +117,7 @@ def job(cluster: Cluster, found: Job, account: Account | None) -> Row:
     row = asdict(view.job_row(found))
     del row["argv"]
     row["reason"] = row["reason"][:REASON_MAX]
-    row["storage"] = bool(found.spec.storage)
+    row["storage"], row["pause"] = bool(found.spec.storage), found.pause
     row["tiers"] = tiers(cluster, found)
     row["spares"] = sum(each.rank < 0 and not each.dead and each.phase not in GONE for each in _living(found))
     row["account"] = account.row() if account is not None else None

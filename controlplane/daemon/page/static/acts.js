@@ -11,9 +11,20 @@ const ACTS = {
       body: (node, reason) => ({ node, reason, on: true }) },
     { act: "cordon", name: "Uncordon", ask: (node) => `Have ${node} take ranks again?`, body: (node, reason) => ({ node, reason, on: false }) },
   ],
-  job: [],
-  checkpoint: [],
+  job: [
+    { act: "pause", name: "Pause", when: (row) => lives(row) && !row.pause, body: (job, reason) => ({ job, reason, on: true }),
+      ask: (job) => `Stop ${job} at the end of a step? Its ranks keep their state until it is resumed.` },
+    { act: "pause", name: "Resume", when: (row) => lives(row) && row.pause, body: (job, reason) => ({ job, reason, on: false }),
+      ask: (job) => `Have ${job} go on from where it stands?` },
+    { act: "checkpoint", name: "Checkpoint now", when: (row) => lives(row) && row.storage, body: (job, reason) => ({ job, reason }),
+      ask: (job) => `Make the newest state of ${job} durable now?` },
+  ],
 };
+ACTS.checkpoint = [ACTS.job[2]];
+
+function lives(row) {
+  return row.phase !== "finished" && row.phase !== "failed";
+}
 
 /** The buttons for one thing; `draw()` shows them to whoever may press them. */
 export function acts(kind, name) {

@@ -1,7 +1,7 @@
 // The frame: which view an address shows, what the head of the page says, and drawing once per picture.
 
 import { el, say } from "./dom.js";
-import { follow, listen, session, state, tables } from "./feed.js";
+import { entry, follow, listen, mayLook, state, tables } from "./feed.js";
 import * as jobs from "./jobs.js";
 import * as nodes from "./nodes.js";
 import * as incidents from "./incidents.js";
@@ -68,7 +68,7 @@ function head() {
     health.title = cluster.reasons.join("\n");
   }
   const link = document.getElementById("link");
-  const shut = state.session && !state.session.open && !state.session.role;
+  const shut = state.session && !mayLook();
   const [words, colour] = LINKS[shut ? "closed" : state.link];
   say(link, words);
   link.className = `badge ${colour}`;
@@ -129,8 +129,8 @@ listen(announce);
 listen(draw);
 addEventListener("go", (event) => go(event.detail));
 route(false);
-session().then((found) => {
-  if (found.open || found.role) follow();
+entry.then((found) => {
+  if (!found || mayLook()) follow();
   else if (location.pathname !== "/login") go("/login");
   draw(null);
-}, () => { state.link = "broken"; draw(null); follow(); });
+});

@@ -56,9 +56,17 @@ function took(event, changes) {
 
 /** Who is logged in, asked anew. */
 export async function session() {
-  state.session = await ask("/api/session");
+  state.session = await answered(await fetch("/api/session", { credentials: "same-origin" }));
   return state.session;
 }
+
+/** Whether the coordinator shows the cluster to whoever this is. */
+export function mayLook() {
+  return Boolean(state.session?.open || state.session?.role);
+}
+
+/** Settles when it is known who this is, or that nobody can be asked. */
+export const entry = session().catch(() => null);
 
 /** Begin to follow, or begin anew. */
 export function follow() {
@@ -86,7 +94,10 @@ async function again() {
   const mine = source;
   await new Promise((resolve) => { setTimeout(resolve, pause); });
   pause = Math.min(pause * 2, 8000);
-  if (mine === source && mine !== null) follow();
+  await session().catch(() => null);
+  if (mine !== source || mine === null) return;
+  if (mayLook()) follow();
+  else forget();
 }
 
 setInterval(() => {
@@ -96,8 +107,10 @@ setInterval(() => {
   }
 }, 2000);
 
-/** The document at an address of ours. Throws an Error that says why not. */
+/** The document at an address of ours, for those who may look. Throws an Error that says why not. */
 export async function ask(path) {
+  await entry;
+  if (!mayLook()) throw new Error("Log in to see this.");
   return answered(await fetch(path, { credentials: "same-origin" }));
 }
 

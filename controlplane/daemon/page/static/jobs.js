@@ -90,7 +90,7 @@ function one(name) {
       told.show([
         ["Phase", row.phase], ["Step", count(row.step)], ["Ranks", `${row.world_size}, and ${row.spares} spares`],
         ["Generation", `${row.generation}, ${row.restarts} failures survived`], ["Incidents", row.incidents],
-        ["Goodput", account(row).goodput], ["State kept", tierText(row)], ["Reason", row.reason || "–"],
+        ["Goodput", account(row).goodput], ["State kept", tierText(row)], ...(row.pause ? [["Paused", row.pause]] : []), ["Reason", row.reason || "–"],
       ]);
     },
     close() {

@@ -1,0 +1,270 @@
+"""The status page and /metrics of a coordinator with thousands of nodes.
+
+`python -m benchmarks.page --json`: {"first_paint_s", "whole_s", "update_ms", "update_worst_ms",
+"watched_cpu", "unwatched_cpu", "state_bytes", "scrape_ms", "scrape_bytes", ...}. The coordinator is a process
+of its own, its nodes are there by their beats; the browser is a real Chromium, without one what needs it is
+null."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import uvloop
+
+from benchmarks.load import LoadMeter
+from controlplane.access.tls import TlsFiles
+from controlplane.core.events import JobSubmitted, MemberReport, NodeBeat, NodeJoined
+from controlplane.core.model import Cause, Failure, JobPhase, JobSpec, MemberPhase, MemberStatus
+from controlplane.daemon.metrics_server import MetricsServer
+from controlplane.daemon.page.server import Page
+from tests.page.browser import DESK, Browser, Tab, chromium, tab
+from tests.security.serving import serving
+
+if TYPE_CHECKING:
+    from controlplane.daemon.reign import Reign
+
+RANKS = 8
+BEAT_S = 10.0
+UPDATES, SCRAPES = 20, 20
+WATCHED_S = 10.0
+START_TIMEOUT_S = 300.0
+HEARD = """import("/static/feed.js").then(({ listen }) => {
+  window.drawn = {};
+  listen((changes) => {
+    const nodes = [...(changes?.get("nodes") ?? [])];
+    requestAnimationFrame(() => {
+      for (const name of nodes) window.drawn[name] ??= (performance.timeOrigin + performance.now()) / 1000;
+    });
+  });
+})"""
+"""Notes when each node was drawn anew for the first time."""
+BEGUN = """new MutationObserver((_, self) => {
+  if (!document.documentElement.dataset.moment) return;
+  self.disconnect();
+  window.whole = performance.now() / 1000;
+}).observe(document, { attributes: true, subtree: true });"""
+PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime / 1000"
+
+
+class Swarm:
+    """Nodes that do what they are told, all in this process: they speak to a reign by its events."""
+
+    def __init__(self, reign: Reign, nodes: int) -> None:
+        self._reign, self._nodes, self._seq = reign, nodes, 0
+        self._members: dict[str, list[MemberStatus]] = {}
+
+    async def begin(self) -> None:
+        """Join, and train."""
+        for number in range(self._nodes):
+            await self._say(NodeJoined(f"n{number:05}", 1, "l", "127.0.0.1", RANKS, 29500, ()))
+        spec = JobSpec("train", ("t.py",), "/", (), self._nodes, self._nodes, RANKS)
+        await self._reign.loop.ask(JobSubmitted(spec))
+        job = self._reign.core.machine.jobs["train"]
+        while job.phase is not JobPhase.RUNNING:
+            await asyncio.sleep(0.2)
+            for member in list(job.members.values()):
+                known = self._members.setdefault(member.node, [])
+                if len(known) < RANKS and member.name not in [each.member for each in known]:
+                    known.append(MemberStatus(member.name, "train", MemberPhase.READY, elastic=True))
+            self._follow(job.storing or job.generation)
+            await self._beat_all()
+
+    def _follow(self, generation: Any) -> None:
+        """Whoever is told to form runs."""
+        seats = {seat.member: seat.rank for seat in generation.seats} if generation else {}
+        for node, known in self._members.items():
+            self._members[node] = [
+                _running(each, generation.number, seats[each.member])
+                if each.member in seats
+                else dataclasses.replace(each, store=f"127.0.0.1:{40000 + hash(each.member) % 20000}")
+                for each in known
+            ]
+
+    async def beat(self) -> None:
+        """Beat for ever."""
+        while True:
+            await self._beat_all(BEAT_S)
+
+    async def _beat_all(self, within_s: float = 0.0) -> None:
+        self._seq += 1
+        begun = time.monotonic()
+        for number in range(self._nodes):
+            name = f"n{number:05}"
+            await self._say(NodeBeat(name, 1, self._seq, 29500, tuple(self._members.get(name, ()))))
+            await asyncio.sleep(max(0.0, begun + within_s * number / self._nodes - time.monotonic()))
+
+    async def die(self, number: int) -> str:
+        """The first rank of a node is killed; the node."""
+        name = f"n{number:05}"
+        first, *others = self._members[name]
+        dead = dataclasses.replace(
+            first, phase=MemberPhase.EXITED, failure=Failure(Cause.SIGNALED, "killed by SIGKILL", signal=9)
+        )
+        self._members[name] = [dead, *others]
+        self._seq += 1
+        self._reign.post(MemberReport(name, 1, self._seq, dead))
+        return name
+
+    async def _say(self, event: Any) -> None:
+        self._reign.post(event)
+        await self._reign.loop.room()
+
+
+def _running(status: MemberStatus, generation: int, rank: int) -> MemberStatus:
+    phase = MemberPhase.EXITED if status.failure else MemberPhase.RUNNING
+    return dataclasses.replace(status, phase=phase, generation=generation, rank=rank, step=7)
+
+
+async def serve(nodes: int) -> None:
+    """Be a coordinator until standard input ends. A line is a number: that node's first rank dies."""
+    async with serving(reigns=True) as served:
+        page = Page(served.front, ("127.0.0.1", 0), TlsFiles(), None)
+        page.start()
+        metrics = MetricsServer(served.front.metrics, "127.0.0.1", 0)
+        assert served.front.reign is not None
+        swarm = Swarm(served.front.reign, nodes)
+        await swarm.begin()
+        beating = asyncio.create_task(swarm.beat())
+        print(json.dumps({"page": page.port, "metrics": metrics.port}), flush=True)
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            if line.strip() == "cpu":
+                print(json.dumps({"cpu_s": time.process_time()}), flush=True)
+            else:
+                said_s = time.time()
+                print(json.dumps({"node": await swarm.die(int(line)), "said_s": said_s}), flush=True)
+        beating.cancel()
+        await page.close()
+        metrics.close()
+
+
+class Coordinator:
+    """The process under measurement."""
+
+    def __init__(self, nodes: int) -> None:
+        argv = [sys.executable, "-m", "benchmarks.page", "--serve", str(nodes)]
+        self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.ports = self._read()
+
+    def ask(self, line: str) -> dict[str, Any]:
+        """Say a line to it, and hear its answer."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        return self._read()
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        text = self._process.stdout.readline()
+        if not text:
+            raise SystemExit(f"the coordinator ended with code {self._process.wait()}")
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    def end(self) -> None:
+        """End it."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
+
+
+def scraped(port: int) -> dict[str, float]:
+    """Median time and size of /metrics."""
+    spans_s, size = [], 0
+    for _ in range(SCRAPES):
+        begun = time.perf_counter()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as reply:
+            size = len(reply.read())
+        spans_s.append(time.perf_counter() - begun)
+    return {
+        "scrape_ms": round(1000 * statistics.median(spans_s), 1),
+        "scrape_worst_ms": round(1000 * max(spans_s), 1),
+        "scrape_bytes": size,
+    }
+
+
+async def looked(path: str, coordinator: Coordinator) -> dict[str, float]:
+    """What the page costs those who look, and the coordinator."""
+    browser = Browser(path)
+    try:
+        async with tab(browser) as page:
+            return await _looked(page, coordinator)
+    finally:
+        browser.end()
+
+
+async def _looked(page: Tab, coordinator: Coordinator) -> dict[str, float]:
+    await page.sized(DESK)
+    await page.call("Page.addScriptToEvaluateOnNewDocument", source=BEGUN)
+    await page.open(f"http://localhost:{coordinator.ports['page']}/nodes")
+    await page.until("window.whole", timeout_s=60)
+    found = {
+        "first_paint_s": round(float(await page.run(PAINTED)), 3),
+        "whole_s": round(float(await page.run("window.whole")), 3),
+    }
+    begun_s = coordinator.ask("cpu")["cpu_s"]
+    await asyncio.sleep(WATCHED_S)
+    found["watched_cpu"] = round((coordinator.ask("cpu")["cpu_s"] - begun_s) / WATCHED_S, 3)
+    await page.run(f"{HEARD}.then(() => 0)")
+    spans_s = []
+    for number in range(UPDATES):
+        told = coordinator.ask(str(number * 7))
+        await page.until(f"window.drawn[{json.dumps(told['node'])}]")
+        drawn_s = float(await page.run(f"window.drawn[{json.dumps(told['node'])}]"))
+        spans_s.append(drawn_s - told["said_s"])
+    found["update_ms"] = round(1000 * statistics.median(spans_s), 1)
+    found["update_worst_ms"] = round(1000 * max(spans_s), 1)
+    return found
+
+
+def measure(nodes: int) -> dict[str, Any]:
+    """One coordinator of so many nodes."""
+    coordinator, load = Coordinator(nodes), LoadMeter()
+    try:
+        begun_s = coordinator.ask("cpu")["cpu_s"]
+        time.sleep(WATCHED_S)
+        unwatched = (coordinator.ask("cpu")["cpu_s"] - begun_s) / WATCHED_S
+        found: dict[str, Any] = {"nodes": nodes, "ranks": nodes * RANKS}
+        found |= dict.fromkeys(("first_paint_s", "whole_s", "update_ms", "update_worst_ms"))
+        found |= scraped(coordinator.ports["metrics"]) | {"unwatched_cpu": round(unwatched, 3)}
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{coordinator.ports['page']}/api/state", timeout=60
+        ) as reply:
+            found["state_bytes"] = len(reply.read())
+        if path := chromium():
+            found |= asyncio.run(looked(path, coordinator))
+    finally:
+        coordinator.end()
+    load.sample()
+    return found | {"load": load.result()}
+
+
+def main() -> None:
+    """Measure, and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.page", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one object on the last line")
+    parser.add_argument("--nodes", type=int, default=1000, help="of 8 ranks each (default: 1000)")
+    parser.add_argument("--serve", type=int, default=0, help=argparse.SUPPRESS)
+    values = parser.parse_args()
+    if values.serve:
+        uvloop.run(serve(values.serve))
+        return
+    found = measure(values.nodes)
+    if values.json:
+        print(json.dumps(found))
+        return
+    for name, value in found.items():
+        print(f"{name:>16}  {value}")
+
+
+if __name__ == "__main__":
+    main()
