@@ -355,33 +355,6 @@ async def test_who_was_away_hears_of_the_interrupt(agent: AgentProcess, leader: 
     assert "form" not in heard(agent), "nobody is sent into a generation that is broken"
 
 
-SAVES = """
-import os, socket, sys, time
-from agent.frames import Decoder, encode
-link, decoder = socket.socket(socket.AF_UNIX), Decoder()
-link.connect(os.environ["HOLDFAST_GATE"])
-link.sendall(encode(dict(op="hello", version=1, member=os.environ["HOLDFAST_MEMBER"], pid=os.getpid(),
-    store="127.0.0.1:5", phase="finished", generation=2, step=3, held_step=3)))
-while not any(message["op"] == "complete" for message in decoder.feed(link.recv(65536))):
-    pass
-link.close()
-time.sleep(4)
-print("saved", flush=True)
-"""
-
-
-async def test_what_a_rank_does_after_the_end_of_its_job_is_its_own_matter(
-    agent: AgentProcess, leader: Leader
-) -> None:
-    """It has closed its session, and is silent for longer than a rank may be: it saves the model."""
-    await leader.order(launch("job.0", spec(script(agent, SAVES))))
-    await leader.phase("job.0", MemberPhase.FINISHED)
-    await leader.order(effects.Complete("n0", "job", True, "every rank finished"))
-    status = await leader.phase("job.0", MemberPhase.EXITED)
-    assert status.failure is None or status.failure.exit_code == 0, status.failure
-    assert "job.0 ended: well" in agent.err()
-
-
 async def test_a_second_agent_is_refused(agent: AgentProcess, leader: Leader) -> None:
     await leader.hello(1)
     second = AgentProcess(agent.base, f"127.0.0.1:{leader.port}")

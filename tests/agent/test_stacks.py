@@ -75,7 +75,7 @@ def test_a_process_tells_where_it_stands_whatever_it_does(folder: Path, script: 
 def test_threads_that_run_meanwhile_do_no_harm(folder: Path) -> None:
     process = started(folder, REGISTER + BUSY)
     try:
-        for _ in range(400):
+        for _ in range(200):
             assert traces.ask(process.pid) == "", f"it ended with {process.poll()}"
             time.sleep(0.002)
         assert process.poll() is None

@@ -1,0 +1,35 @@
+"""The end of a job, as an agent sees to it."""
+
+from __future__ import annotations
+
+from controlplane.core import effects
+from controlplane.core.model import MemberPhase
+from tests.agent.support import AgentProcess, Leader, folder, launch, spec
+
+SAVES = """
+import os, socket, sys, time
+from agent.frames import Decoder, encode
+link, decoder = socket.socket(socket.AF_UNIX), Decoder()
+link.connect(os.environ["HOLDFAST_GATE"])
+link.sendall(encode(dict(op="hello", version=1, member=os.environ["HOLDFAST_MEMBER"], pid=os.getpid(),
+    store="127.0.0.1:5", phase="finished", generation=2, step=3, held_step=3)))
+while not any(message["op"] == "complete" for message in decoder.feed(link.recv(65536))):
+    pass
+link.close()
+time.sleep(4)
+print("saved", flush=True)
+"""
+
+
+async def test_what_a_rank_does_after_the_end_of_its_job_is_its_own_matter(leader: Leader) -> None:
+    """It has closed its session, and is silent for longer than a rank may be: it saves the model."""
+    with folder() as base:
+        agent = AgentProcess(base, f"127.0.0.1:{leader.port}")
+        (base / "script.py").write_text(SAVES)
+        await leader.order(launch("job.0", spec(base / "script.py")))
+        await leader.phase("job.0", MemberPhase.FINISHED)
+        await leader.order(effects.Complete("n0", "job", True, "every rank finished"))
+        status = await leader.phase("job.0", MemberPhase.EXITED)
+        await agent.end()
+        assert status.failure is None or status.failure.exit_code == 0, status.failure
+        assert "job.0 ended: well" in agent.err()
