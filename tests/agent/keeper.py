@@ -1,6 +1,8 @@
 """A rank that only keeps snapshots: it speaks the gate's protocol and fills its arena with known bytes.
 
-    python keeper.py <shard> <MiB> <step>...
+    python keeper.py <shard> <MiB> <step>... [waits]
+
+`waits`: then it comes to the barrier.
 
 Numbers come from a generator seeded with the shard's word and the step: a test can make them again."""
 
@@ -53,8 +55,8 @@ def fill(arena: Arena, shard: str, mib: int, step: int, generation: int = 1) -> 
 class Keeper:
     """The process."""
 
-    def __init__(self, shard: str, mib: int, steps: list[int]) -> None:
-        self.shard, self.mib, self.steps = shard, mib, steps
+    def __init__(self, shard: str, mib: int, steps: list[int], *, waits: bool = False) -> None:
+        self.shard, self.mib, self.steps, self.waits = shard, mib, steps, waits
         self.connect()
 
     def connect(self) -> None:
@@ -104,8 +106,11 @@ class Keeper:
             for step in self.steps:
                 slot = fill(arena, self.shard, self.mib, step)
                 self.say(op="snapshot", generation=1, step=step, slot=slot, stall_s=0.01)
+        if self.steps and self.waits:
+            self.say(op="ready", generation=1, held_step=-1, step=99)
         self.steps = []
 
 
 if __name__ == "__main__":
-    Keeper(sys.argv[1], int(sys.argv[2]), [int(step) for step in sys.argv[3:]]).run()
+    words = [word for word in sys.argv[3:] if word != "waits"]
+    Keeper(sys.argv[1], int(sys.argv[2]), list(map(int, words)), waits="waits" in sys.argv).run()

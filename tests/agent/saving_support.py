@@ -31,9 +31,11 @@ class Site:
             more["mirror"] = f"file://{self.second}"
         self.job = spec(SCRIPT, storage=f"file://{self.storage}", **more)
 
-    async def keep(self, member: str, mib: int, *steps: int, shard: str = "all", rank: int = 0) -> None:
-        """Have a member with these snapshots."""
-        job = spec(SCRIPT, shard, str(mib), *map(str, steps))
+    async def keep(
+        self, member: str, mib: int, *steps: int, shard: str = "all", rank: int = 0, waits: bool = False
+    ) -> None:
+        """Have a member with these snapshots, which trains, or waits at the barrier."""
+        job = spec(SCRIPT, shard, str(mib), *map(str, steps), *(["waits"] if waits else []))
         await self.leader.order(launch(member, job, rank))
 
         def ready() -> bool:
@@ -41,6 +43,8 @@ class Site:
             return told == list(steps)
 
         await until(ready, f"the snapshots of {member}")
+        if waits:
+            await self.leader.phase(member, model.MemberPhase.READY)
 
     def persist(
         self, member: str, step: int, *, share: int = 0, shares: int = 1, base: str = "", **more: Any

@@ -104,7 +104,7 @@ async def test_an_arena_that_is_too_small_is_made_anew_for_a_load(
 ) -> None:
     site = Site(agent, leader)
     await site.keep("job.0", 24, 10)
-    await site.keep("job.1", 2, 10, rank=1)
+    await site.keep("job.1", 2, 10, rank=1, waits=True)
     record = await site.saved("job.0", 10)
     log = agent.run_dir / "logs" / "job.1.log"
     assert log.exists()
@@ -252,3 +252,22 @@ async def test_a_storage_that_cannot_be_is_named(agent: AgentProcess, leader: Le
     again = await site.answer(site.persist("job.0", 10), events.PartPersisted)
     assert again.part.step == 10
     await asyncio.sleep(0)
+
+
+async def test_a_load_that_comes_too_late_is_refused_and_touches_nothing(
+    agent: AgentProcess, leader: Leader
+) -> None:
+    """The rank trains: both slots are its own, whatever was ordered for it before."""
+    site = Site(agent, leader)
+    await site.keep("job.0", 2, 10)
+    record = await site.saved("job.0", 10)
+    before = site.held("job.0", 10)
+    late = await site.answer(effects.Load("n0", "job.0", site.job, record), events.Loaded)
+    assert "does not wait for a state any more" in late.reason and not late.corrupt
+    fetch = effects.Fetch("n0", "job.0", "job", "job.0", 10, 1, "127.0.0.1:1")
+    await leader.order(fetch)
+    await until(lambda: leader.of(events.Fetched), "the answer to the late Fetch")
+    assert leader.of(events.Fetched)[0].reason
+    assert site.held("job.0", 10) == before
+    with Arena.open(agent.memory / "job.0.arena") as arena:
+        assert [slot.state for slot in arena.slots] == [SlotState.READY, SlotState.FREE]
