@@ -19,6 +19,9 @@ JOB, DEVICE, STORAGE = "training_job", "device", "storage"
 TALLIES = {
     "uploaded_bytes": Family("counter", "Chunks written to a job's storage", (JOB,)),
     "mirrored_bytes": Family("counter", "Chunks copied to a job's second storage", (JOB,)),
+    "mirror_caught_up": Family(
+        "counter", "Checkpoints that the second storage lacked and a scrub brought there", (JOB,)
+    ),
     "mirror_behind": Family("counter", "Manifests that are not published at the second storage", (JOB,)),
     "stage_seconds": Family("counter", "Time spent in the stages of saving and loading", ("stage",)),
     "chunks": Family("counter", "Chunks of saved parts by how they are encoded", ("codec",)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent.checkpoint import chunks, codec, load, mirroring, names, save
+from agent.checkpoint import load, mirroring, names, save
 from agent.checkpoint.arena import Arena
 from agent.checkpoint.errors import CheckpointCorrupt, CheckpointError, StorageError
 from agent.checkpoint.manifest import MANIFEST_BYTES_MAX
@@ -13,11 +13,7 @@ from controlplane.core import effects, events
 from controlplane.core.model import CheckpointRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from agent.checkpoint.arena import SlotView
-    from agent.checkpoint.chunks import Chunk
-    from agent.checkpoint.manifest import Manifest
     from agent.checkpoint.store import Store
 
 
@@ -150,14 +146,8 @@ class Saving:
         with self._site.timed("mirror"):
             source, target = site.storages.open(spec.storage), site.storages.writable(spec.mirror)
             manifest = load.read_manifest(source, record.job, record.id, record.manifest_digest)
-            copied = mirroring.mirror(
-                source,
-                target,
-                [(manifest.file(chunk), chunk.stored) for chunk in manifest.chunks],
-                check=_checker(manifest),
-                last=[_last(source, record)],
-                stop=site.stop,
-            )
+            last = _last(source, record)
+            copied = mirroring.mirror_manifest(source, target, manifest, last=last, stop=site.stop)
         site.tally.add("mirrored_bytes", spec.job, copied.bytes)
         return events.Mirrored(order.node, site.incarnation, record.job, record.id)
 
@@ -171,22 +161,6 @@ def _absent(order: effects.Persist, arena: Arena) -> str:
     if other is None:
         return f"snapshot {order.step} of {order.member} is no longer in its arena"
     return f"snapshot {order.step} of {order.member} holds shard {other.shard}, not {order.shard}"
-
-
-def _checker(manifest: Manifest) -> Callable[[str, bytes], object]:
-    """Raises CheckpointCorrupt when stored bytes are not those of the chunk of that name."""
-    by_file: dict[str, Chunk] = {manifest.file(chunk): chunk for chunk in manifest.chunks}
-
-    def check(name: str, stored: bytes) -> None:
-        chunk = by_file[name]
-        try:
-            content = codec.decode(stored, chunk.codec, chunk.nbytes)
-        except codec.CodecError as error:
-            raise CheckpointCorrupt(manifest.id, f"chunk {chunk.blake3}", str(error)) from error
-        if len(stored) != chunk.stored or chunks.name(content) != chunk.blake3:
-            raise CheckpointCorrupt(manifest.id, f"chunk {chunk.blake3}", "is not what was written")
-
-    return check
 
 
 def _last(source: Store, record: CheckpointRecord) -> tuple[str, bytes]:

@@ -6,8 +6,8 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from agent.checkpoint import collect, load, names, pacing, scrub
-from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
+from agent.checkpoint import collect, load, mirroring, names, pacing, scrub
+from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused, StorageError
 from agent.checkpoint.manifest import MANIFEST_BYTES_MAX, unseal
 from agent.recollect import Recollection
 from agent.site import Kind, Site, log, said
@@ -60,6 +60,8 @@ class Upkeep:
         with contextlib.closing(Recollection(site.paths, manifest)) as memory:
             done = scrub.scrub(store, manifest, mirror, memory, site.stop)
         self._count(spec.job, done, repaired)
+        if mirror is not None and not done.failed:
+            repaired += self._scrub_mirror(order, store, mirror, manifest)
         return events.Scrubbed(
             order.node,
             site.incarnation,
@@ -69,6 +71,22 @@ class Upkeep:
             "; ".join(done.failed[:3]),
             corrupt=bool(done.failed),
         )
+
+    def _scrub_mirror(self, order: effects.Scrub, store: Store, mirror: Store, manifest: Manifest) -> int:
+        """The second storage gets what it lacks, and its copy of this checkpoint is read too; how many files
+        were mended. That it is away says nothing about the checkpoint: the next scrub comes back to it."""
+        site, job = self._site, order.record.job
+        try:
+            for name in mirroring.catch_up(store, mirror, job, site.stop):
+                site.tally.add("mirror_caught_up", job)
+                log.info("checkpoint %s was not at %s, and is now", name, mirror.url)
+            done = scrub.scrub(mirror.slowed(pacing.scrubs), manifest, store, stop=site.stop)
+        except StorageError as error:
+            site.tally.add("mirror_behind", job)
+            log.warning("the second storage is not scrubbed: %s", error)
+            return 0
+        self._count(job, done, 0)
+        return len(done.repaired)
 
     def _manifest(self, order: effects.Scrub, store: Store, mirror: Store | None) -> tuple[Manifest, int]:
         """The checkpoint's manifest, and how many files had to be mended for it."""

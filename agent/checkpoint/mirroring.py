@@ -8,12 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.checkpoint.errors import CheckpointError, StorageError
+from agent.checkpoint import chunks, codec, load, names
+from agent.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused, StorageError
+from agent.checkpoint.manifest import MANIFEST_BYTES_MAX, unseal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from concurrent.futures import Future
 
+    from agent.checkpoint.chunks import Chunk
+    from agent.checkpoint.manifest import Manifest
     from agent.checkpoint.store import Store
 
 WORKERS = 4
@@ -57,6 +61,61 @@ def mirror(
         _finish(target, name, content)
     copied = [size for size in sizes if size >= 0]
     return Copied(len(copied), sum(copied), len(sizes) - len(copied))
+
+
+def mirror_manifest(
+    source: Store,
+    target: Store,
+    manifest: Manifest,
+    *,
+    last: tuple[str, bytes],
+    stop: threading.Event | None = None,
+) -> Copied:
+    """Copy a checkpoint whole: its chunks, each verified, then `last`, the manifest's name and content."""
+    wanted = [(manifest.file(chunk), chunk.stored) for chunk in manifest.chunks]
+    return mirror(source, target, wanted, check=_checker(manifest), last=[last], stop=stop)
+
+
+def catch_up(source: Store, target: Store, job: str, stop: threading.Event | None = None) -> tuple[str, ...]:
+    """Copy every published checkpoint that `target` lacks, newest first: it was away when they were made.
+    Returns their ids. What retention takes off `source` meanwhile does not stay on `target` either.
+
+    Blocks; setting `stop` ends it with a CheckpointError. Raises StorageError when a storage fails; a
+    checkpoint that `source` has not whole is left to whoever reads it there."""
+    there = {found.id for found in load.listing(target, job)}
+    done = []
+    for found in load.listing(source, job):
+        if found.id in there:
+            continue
+        name = names.manifest(job, found.id)
+        try:
+            content = source.read(name, MANIFEST_BYTES_MAX)
+            manifest = unseal(content, job, found.id)
+            mirror_manifest(source, target, manifest, last=(name, content), stop=stop)
+        except (FileNotFoundError, CheckpointCorrupt, CheckpointRefused):
+            continue
+        if source.size(name) is None:
+            target.delete(name)
+        else:
+            done.append(found.id)
+    target.flush()
+    return tuple(done)
+
+
+def _checker(manifest: Manifest) -> Callable[[str, bytes], object]:
+    """Raises CheckpointCorrupt when stored bytes are not those of the chunk of that name."""
+    by_file: dict[str, Chunk] = {manifest.file(chunk): chunk for chunk in manifest.chunks}
+
+    def check(name: str, stored: bytes) -> None:
+        chunk = by_file[name]
+        try:
+            content = codec.decode(stored, chunk.codec, chunk.nbytes)
+        except codec.CodecError as error:
+            raise CheckpointCorrupt(manifest.id, f"chunk {chunk.blake3}", str(error)) from error
+        if len(stored) != chunk.stored or chunks.name(content) != chunk.blake3:
+            raise CheckpointCorrupt(manifest.id, f"chunk {chunk.blake3}", "is not what was written")
+
+    return check
 
 
 def _each(work: Callable[[str, int], int], wanted: Iterable[tuple[str, int]]) -> list[int]:

@@ -228,6 +228,29 @@ async def test_a_scrub_mends_from_memory_and_from_the_mirror(agent: AgentProcess
     assert await site.metric('holdfast_agent_scrub_failed_total{training_job="job"}') == 1
 
 
+async def test_a_mirror_that_was_away_is_completed_and_mended_by_scrubs(
+    agent: AgentProcess, leader: Leader
+) -> None:
+    site = Site(agent, leader, mirror=True)
+    await site.keep("job.0", 9, 10)
+    record = await site.saved("job.0", 10)
+    assert not site.second.exists(), "nobody has mirrored it"
+    scrub = effects.Scrub("n0", site.job, record)
+    first = await site.answer(scrub, events.Scrubbed)
+    assert (first.repaired, first.reason, first.corrupt) == (0, "", False)
+    load.verify(Store.open(site.job.mirror), "job", record.id, record.manifest_digest)
+    assert await site.metric('holdfast_agent_mirror_caught_up_total{training_job="job"}') == 1
+    for path in site.chunks(site.second):
+        path.write_bytes(b"rotten" + path.read_bytes()[6:])
+    second = await site.answer(scrub, events.Scrubbed)
+    assert (second.repaired, second.corrupt) == (len(site.chunks(site.second)), False)
+    load.verify(Store.open(site.job.mirror), "job", record.id, record.manifest_digest)
+    shutil.rmtree(site.second)
+    site.second.write_text("no folder: the second storage is away")
+    away = await site.answer(scrub, events.Scrubbed)
+    assert (away.repaired, away.corrupt) == (0, False), "what is wrong with the mirror is no rot"
+
+
 async def test_what_retention_gives_up_is_off_the_storage(agent: AgentProcess, leader: Leader) -> None:
     site = Site(agent, leader)
     await site.keep("job.0", 9, 10, 20)
