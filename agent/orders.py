@@ -175,7 +175,8 @@ class Orders:
     def _complete(self, order: effects.Complete) -> None:
         node = self._node
         node.peers.complete(order)
-        node.launcher.say(op="over", job=order.job, ok=order.ok, reason=order.reason)
+        if not order.left:  # a launcher that was started for this job would end, as if the job had
+            node.launcher.say(op="over", job=order.job, ok=order.ok, reason=order.reason)
         frame: Message = {"op": "complete", "ok": order.ok, "reason": order.reason}
         for member in node.members.of(order.job):
             if not member.alive:

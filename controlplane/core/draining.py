@@ -101,9 +101,20 @@ def deadline(m: Machine, name: str) -> None:
     if not jobs_on(m, name) and not living:
         _release(m, node, drain)
         return
+    if drain.own:
+        _save(m, node)
     if m.now >= drain.by:
         _take(m, node, drain)
     m.deadlines.sooner(("drain", name), min(m.now + m.settings.retry_s, max(drain.by, m.now + 0.1)))
+
+
+def _save(m: Machine, node: Node) -> None:
+    """The node itself goes away. What cannot go on without it is made durable, the newest state there is,
+    again and again while there is time."""
+    for job in jobs_on(m, node.name):
+        if job.spec.storage and not job.savings and placing.lacking_without(m, job, node.name):
+            job.wanted_now = True
+            m.touch(job)
 
 
 def _release(m: Machine, node: Node, drain: Drain) -> None:
@@ -154,7 +165,8 @@ def tidy(m: Machine, job: Job) -> None:
             continue
         left = node.drain is not None or node.cordoned or placing.taken(m, job, name) or full(job)
         if left and any(mb.alive for mb in here.values()):
-            m.order(job, ("leave", name), fx.Complete(name, job.name, True, "the job has left this node"))
+            order = fx.Complete(name, job.name, True, "the job has left this node", left=True)
+            m.order(job, ("leave", name), order)
 
 
 def full(job: Job) -> bool:

@@ -118,12 +118,14 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The job is over on this node: FINISHED members may exit, others are ended after a moment."""
+    """The job is over on this node: FINISHED members may exit, others are ended after a moment. `left`: it
+    goes on elsewhere."""
 
     node: str
     job: str
     ok: bool
     reason: str
+    left: bool = False
 
 
 @dataclass(frozen=True, slots=True)

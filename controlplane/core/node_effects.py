@@ -41,9 +41,9 @@ class ReplaceNode:
     """Have the platform take this node away and make a fresh one: no rank sits there. `gone`: nothing is
     heard of it, so that it cannot be asked to end. Answered by NodeReplaced."""
 
+    address: str  # at which it was reached: another machine of its name has another
     node: str
     incarnation: int
-    address: str  # at which it was reached: another machine of its name has another
     domain: str  # what it fails together with: its host, where it is a pod
     reason: str
     gone: bool

@@ -54,7 +54,7 @@ def _look(m: Machine, node: Node) -> None:
     node.replace_again_at = m.now + m.settings.replace_retry_s
     m.note("node_replacing", node.name, why)
     gone = node.state == "lost"
-    m.emit(fx.ReplaceNode(node.name, node.incarnation, node.address, node.domain, why, gone))
+    m.emit(fx.ReplaceNode(node.address, node.name, node.incarnation, node.domain, why, gone))
 
 
 def _why(m: Machine, node: Node) -> str:

@@ -768,14 +768,16 @@ class Kill(_message.Message):
     def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Complete(_message.Message):
-    __slots__ = ("job", "ok", "reason")
+    __slots__ = ("job", "ok", "reason", "left")
     JOB_FIELD_NUMBER: _ClassVar[int]
     OK_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
     job: str
     ok: bool
     reason: str
-    def __init__(self, job: _Optional[str] = ..., ok: bool = ..., reason: _Optional[str] = ...) -> None: ...
+    left: bool
+    def __init__(self, job: _Optional[str] = ..., ok: bool = ..., reason: _Optional[str] = ..., left: bool = ...) -> None: ...
 
 class Release(_message.Message):
     __slots__ = ("job", "step", "void_step")

@@ -194,3 +194,25 @@ def test_an_answer_about_another_life_is_dropped() -> None:
     stage.feed(ev.NodeReplaced("nobody", 1, True, ""))
     assert stage.cluster.counts["stale_replacement"] - before.get("stale_replacement", 0) == 2
     assert not stage.cluster.machine.nodes["a"].replaced
+
+
+def test_a_node_that_goes_away_and_cannot_be_done_without_is_saved_first() -> None:
+    """The pod is evicted, and there is no other: what its ranks have done since the last checkpoint stays."""
+    stage = running("submit nodes=1 nproc=2 storage=file:///c", "a")
+    stage.do("all running gen=1 step=24 bytes=40000000")
+    stage.do("snapshot 20")
+    stage.do("stored")
+    lines = stage.do("leaving a deadline=60")
+    lines += stage.do("beat a") + stage.do("wait 2")
+    assert [line for line in lines if line.startswith("Persist a") and "20-1" in line], lines
+    assert not [line for line in lines if line.startswith("Note drain_forced")]
+
+
+def test_a_node_that_others_can_replace_is_left_without_a_checkpoint() -> None:
+    stage = running("submit nodes=1 nproc=1 storage=file:///c", "a")
+    stage.do("hello b")
+    stage.do("all running gen=1 step=24 bytes=40000000")
+    stage.do("snapshot 20")
+    lines = stage.do("leaving a deadline=60") + stage.do("beat a") + stage.do("wait 2")
+    assert not [line for line in lines if line.startswith("Persist")]
+    assert [line for line in lines if line.startswith("Launch b")]

@@ -42,27 +42,31 @@ def copied(folder: Path) -> int:
 class Pod:
     """The processes of one node; each container has an environment of its own."""
 
-    def __init__(self, folder: Path, python: Path, coordinator: str) -> None:
-        self.folder, self.python, self.coordinator = folder, python, coordinator
-        self.run_dir, self.shm = folder / "run", folder / "shm"
+    def __init__(self, folder: Path, python: Path, coordinator: str, name: str = "n0") -> None:
+        self.folder, self.python, self.coordinator, self.name = folder, python, coordinator, name
+        self.run_dir, self.shm = folder / "run", folder / f"shm-{name}"
         self.shm.mkdir()
         self.agent: subprocess.Popen[bytes] | None = None
         self.trainer: subprocess.Popen[bytes] | None = None
 
-    def start_agent(self) -> None:
-        words = ["agent", "--cluster=c", "--node=n0", "--address=127.0.0.1", "--slots=2"]
+    def beside(self, name: str) -> Pod:
+        """Another pod of the same image."""
+        return Pod(self.folder, self.python, self.coordinator, name)
+
+    def start_agent(self, *flags: str) -> None:
+        words = ["agent", "--cluster=c", f"--node={self.name}", "--address=127.0.0.1", "--slots=2", *flags]
         words += [f"--coordinator={self.coordinator}", f"--run-dir={self.run_dir}", f"--shm-dir={self.shm}"]
-        words += ["--no-own-launcher", f"--address-file={self.folder / 'agent.json'}", "--metrics="]
+        words += ["--no-own-launcher", f"--address-file={self.folder / f'{self.name}.json'}", "--metrics="]
         env = {**os.environ, "OF_THE_AGENT": "yes"}
-        with (self.folder / "agent.log").open("ab") as log:
+        with (self.folder / f"agent-{self.name}.log").open("ab") as log:
             self.agent = subprocess.Popen([*HOLDFAST, *words], stdout=log, stderr=log, env=env)
 
     def start_trainer(self, *command: str, flags: tuple[str, ...] = ()) -> None:
         """`holdfast exec` with nothing of ours in its environment but what the pod gives it."""
         env = {"PATH": f"{self.python.parent}:/usr/bin:/bin", "OF_THE_IMAGE": "yes", "OMP_NUM_THREADS": "3"}
-        env |= {"HOLDFAST_RUN_DIR": str(self.run_dir), "HOLDFAST_CLUSTER": "c", "HOLDFAST_NODE": "n0"}
+        env |= {"HOLDFAST_RUN_DIR": str(self.run_dir), "HOLDFAST_CLUSTER": "c", "HOLDFAST_NODE": self.name}
         argv = [str(self.folder / "copy/bin/holdfast"), "exec", *flags, "--", *command]
-        with (self.folder / "trainer.log").open("ab") as log:
+        with (self.folder / f"trainer-{self.name}.log").open("ab") as log:
             self.trainer = subprocess.Popen(argv, cwd=self.folder, env=env, stdout=log, stderr=log)
 
     def submit(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -72,7 +76,7 @@ class Pod:
 
     def said(self) -> str:
         """The logs of both containers, for a test that fails."""
-        logs = [self.folder / f"{name}.log" for name in ("agent", "trainer", "coordinator")]
+        logs = sorted(self.folder.glob("*.log"))
         return "\n".join(f"--- {path.name}\n{path.read_text()}" for path in logs if path.exists())
 
     def trainer_code(self) -> int:

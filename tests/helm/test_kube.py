@@ -56,7 +56,7 @@ async def client(kube: FakeApi, **options: Any) -> AsyncIterator[Api]:
 def order(
     node: str = "train-nodes-1-abcde", address: str = "10.0.0.7", *, gone: bool = False
 ) -> fx.ReplaceNode:
-    return fx.ReplaceNode(node, 7, address, "host-1", "its devices will not do: gpu3: XID 79", gone)
+    return fx.ReplaceNode(address, node, 7, "host-1", "its devices will not do: gpu3: XID 79", gone)
 
 
 async def replaced(
@@ -372,7 +372,7 @@ async def test_what_is_said_again_is_a_series(kube: FakeApi) -> None:
         await until(lambda: kube.events and not told._waiting)
         clock.now += UPDATE_S + 1
         told.hear(judged("train-nodes-1-abcde"))
-        await until(lambda: kube.count("PATCH"))
+        await until(lambda: [each for each in kube.events.values() if "series" in each])
         (event,) = kube.events.values()
         assert event["series"]["count"] == 6
         clock.now += SERIES_S + 1
