@@ -47,7 +47,8 @@ def _ended(m: Machine, job: Job) -> None:
     asking.close(m, job)
     for node in dict.fromkeys(member.node for member in job.members.values()):
         order_complete(m, job, node, job.phase is JobPhase.FINISHED, job.reason)
-    m.touch(job)
+    for each in m.jobs.values():  # another one may have waited for its nodes
+        m.touch(each)
 
 
 def ended(m: Machine, job: Job) -> None:

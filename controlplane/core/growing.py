@@ -19,7 +19,7 @@ def plan(m: Machine, job: Job) -> Resize | None:
     """What is to change now; None when all is well as it is, or has to wait."""
     if m.paused:
         return None
-    return _leave(m, job) or _move(m, job) or _grow(m, job)
+    return _leave(m, job) or _move(m, job) or grow(m, job)
 
 
 def _now(job: Job) -> dict[str, list[Spot]]:
@@ -119,8 +119,10 @@ def _trouble(m: Machine, spot: Spot) -> str:
     return devices.trouble(node, spot.local_rank) if node is not None else ""
 
 
-def _grow(m: Machine, job: Job) -> Resize | None:
-    """Nodes that have stood for a while: as many as the job may have, whole replicas."""
+def grow(m: Machine, job: Job) -> Resize | None:
+    """Nodes that have stood for a while: as many as the job may have, whole replicas. None: not now."""
+    if m.paused:
+        return None
     now = len(job.seat_nodes())
     if now >= job.spec.nnodes_max:
         return None

@@ -354,10 +354,12 @@ def _relaunching(m: Machine, job: Job) -> None:
     if left:
         return
     seats = job.generation.seats if job.generation else job.seats
-    wanted = len(dict.fromkeys(seat.node for seat in seats))
+    wanted = len(dict.fromkeys(place.node for place in (job.resize.spots if job.resize else seats)))
     nodes = placing.gather(m, job, job.spec.nnodes_min, max(wanted, job.spec.nnodes_min))
     if nodes is not None:
-        restarts = job.generation.restarts + 1 if job.generation else 1
+        planned = job.incident is not None and job.incident.verdict.cause is Cause.RESIZED
+        restarts = (job.generation.restarts if job.generation else 0) + (0 if planned else 1)
+        job.resize, job.resize_at = None, m.now + m.settings.resize_every_s
         for member in job.seated():
             if not member.dead:
                 member.failure = Failure(Cause.EXITED, "its job is started again")

@@ -97,6 +97,12 @@ GROW, MOVE, LEAVE, PAUSE = (
     for strategy in (Strategy.GROW, Strategy.MOVE, Strategy.SHRINK, Strategy.PAUSE)
 )
 
+PLAIN_GROW = Rung(
+    lambda s: not s.elastic and s.dead == 0 and s.planned == Strategy.GROW,
+    Strategy.RELAUNCH,
+    "{why}; the script does not use the SDK: every rank is started again",
+)
+
 NODE_SPENT = Rung(
     lambda s: not s.elastic and s.repeats > max(s.max_restarts, NODE_RESTARTS_MAX),
     Strategy.STOP,
@@ -129,7 +135,7 @@ LADDERS: dict[Cause, tuple[Rung, ...]] = {
     Cause.NODE_LOST: _PLACES,
     Cause.NODE_RESTARTED: (NODE_SPENT, *_PLACES),
     Cause.CUT: _PLACES,
-    Cause.RESIZED: (GROW, MOVE, LEAVE, PAUSE, *_PLACES),
+    Cause.RESIZED: (PLAIN_GROW, GROW, MOVE, LEAVE, PAUSE, *_PLACES),
     Cause.LAUNCH_FAILED: (CANNOT_START, *_COUNTED),
 }
 

@@ -58,11 +58,26 @@ class Resize:
 def tend(m: Machine, job: Job) -> None:
     """While the job trains: plan a change when there is reason to, and bring newcomers to the barrier."""
     if job.phase is not JobPhase.RUNNING or not calm(job):
+        _tend_plain(m, job)
         return
     if job.resize is None:
         job.resize = growing.plan(m, job)
     if job.resize is not None:
         _warm(m, job, job.resize)
+
+
+def _tend_plain(m: Machine, job: Job) -> None:
+    """A script without the SDK cannot stop at a step boundary: it grows by being started again, as it does
+    under torchrun. That costs what it has not saved, so only a job that has stood for a while does."""
+    if job.elastic or job.phase is not JobPhase.RUNNING or job.incident is not None or job.fresh:
+        return
+    if m.now < job.launched_at + m.settings.plain_after_s or job.storing is not None:
+        return
+    if any(mb.dead or mb.phase is not MemberPhase.STARTING for mb in job.seated()):
+        return
+    job.resize = growing.grow(m, job)
+    if job.resize is not None:
+        _go(m, job, job.resize)
 
 
 def calm(job: Job) -> bool:
@@ -279,4 +294,5 @@ def reseat(m: Machine, job: Job, seats: list[Placement]) -> None:
     job.sit(seats)
     job.unread = {member.name: member for member in job.seated()}
     job.replan = True
-    m.touch(job)
+    for each in m.jobs.values():  # another one may wait for a node that is left
+        m.touch(each)
