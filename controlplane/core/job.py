@@ -273,7 +273,7 @@ class Job:
     def turn(self, generation: Generation) -> None:
         """etcd holds this generation."""
         self.generation = generation
-        self.seating.rolls.turn(generation.number, self.seating.members)
+        self.seating.turn(generation.number)
 
     def changed(self, member: Member) -> None:
         """What the book says of a member is another now."""

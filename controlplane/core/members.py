@@ -60,7 +60,10 @@ def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
         return
     plain = not job.elastic
     _learn(job, member, status)
-    job.changed(member)
+    if old is None or _stood_otherwise(old, status):
+        job.changed(member)
+    else:
+        job.unread[member.name] = member
     if plain and job.elastic:
         _left_before(m, job)
     _judge_end(m, job, member, status)
@@ -80,7 +83,7 @@ def started(m: Machine, event: ev.MemberStarted) -> None:
         m.drop("stale_started", event.member, f"generation {event.generation} is not the current one")
         return
     member.started = event.generation
-    job.changed(member)
+    job.seating.changed(member)
     job.known_step = max(job.known_step, job.generation.resume.step + 1)
     for name in ("form", "restore", "first_step"):
         spent = getattr(event, f"{name}_s")
@@ -198,6 +201,16 @@ def _same(old: MemberStatus, new: MemberStatus) -> bool:
         and old.store == new.store
         and old.failure == new.failure
         and (old.stalled_s > 0) == (new.stalled_s > 0)
+    )
+
+
+def _stood_otherwise(old: MemberStatus, new: MemberStatus) -> bool:
+    """Whether more than its snapshots is another now."""
+    return (
+        old.phase is not new.phase
+        or old.generation != new.generation
+        or old.failure != new.failure
+        or old.no_room != new.no_room
     )
 
 

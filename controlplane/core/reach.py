@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from controlplane.core.job import Job, Member
     from controlplane.core.machine import Machine, Node
-    from controlplane.core.model import CheckpointRecord, Generation, MemberStatus
+    from controlplane.core.model import CheckpointRecord, Generation, MemberStatus, Placement
 
 
 WHOLE_OR_SILENT = ("", WHOLE_STATE)
@@ -71,13 +71,15 @@ def _arranged(job: Job, known: list[str], recut: bool = False) -> Shards:
 
 def _former(job: Job) -> list[str]:
     """What the ranks of the newest generation held, as far as is known."""
-    words = []
-    for seat in job.generation.seats if job.generation else ():
-        member = job.members.get(seat.member)
-        status = member.status if member is not None and member.generation >= max(1, job.cut_at) else None
-        told = status.shard if status is not None and status.rank == seat.rank else ""
-        words.append(job.shards.get(seat.rank, "") or told)
-    return words
+    seats = job.generation.seats if job.generation else ()
+    return [job.shards.get(seat.rank, "") or _told(job, seat) for seat in seats]
+
+
+def _told(job: Job, seat: Placement) -> str:
+    """What the member of a seat says that it holds."""
+    member = job.members.get(seat.member)
+    status = member.status if member is not None and member.generation >= max(1, job.cut_at) else None
+    return status.shard if status is not None and status.rank == seat.rank else ""
 
 
 def recall(m: Machine, job: Job) -> None:

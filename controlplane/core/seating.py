@@ -5,6 +5,7 @@ to answer one. All of it follows from the seats and the members' records; `Seati
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from controlplane.core.words import IN_GENERATION, MemberPhase
@@ -19,14 +20,13 @@ Ranks = dict[int, None]
 """A set of ranks that keeps its order: the core never walks a `set`."""
 
 _ASKED = (MemberPhase.LAUNCHED, MemberPhase.WARM)
-_WORKED = (MemberPhase.FINISHED, MemberPhase.EXITED)
 
 
 class Rolls:
     """The ranks of a job by how their members stand. Of the generation `number`: who is in it, who trains in
     it, who has come back from it, who has completed a step in it."""
 
-    def __init__(self, number: int = 0) -> None:
+    def __init__(self, number: int = 0, ranks: int = 0) -> None:
         self.dead: Ranks = {}
         self.unheard: Ranks = {}  # their agents have said nothing of them
         self.asked: Ranks = {}  # living, ordered, and their scripts do not run yet
@@ -35,58 +35,84 @@ class Rolls:
         self.uncalm: Ranks = {}  # anything but alive, at work, and training
         self.unfinished: Ranks = {}
         self.roomless: Ranks = {}  # living, without shared memory for snapshots
-        self.number = number
         self.entered: Ranks = {}
         self.settled: Ranks = {}  # train in it, or have done their work
         self.suspects: Ranks = {}  # say that it is broken
         self.begun: Ranks = {}
+        self.number = number
+        self._rolls = (
+            self.dead, self.unheard, self.asked, self.inside, self.ready, self.uncalm, self.unfinished,
+            self.roomless, self.entered, self.settled, self.suspects, self.begun,
+        )  # fmt: skip
+        self._marks = [0] * ranks  # by rank: a bit for every roll that it is on
 
-    def all(self) -> dict[str, Ranks]:
-        """Every roll by its name."""
-        return {name: roll for name, roll in vars(self).items() if name != "number"}
+    def all(self) -> tuple[list[int], ...]:
+        """Every roll, in the order of its bits."""
+        return tuple(sorted(roll) for roll in self._rolls)
 
     def note(self, rank: int, member: Member) -> None:
         """How the member of this rank stands now."""
-        status, dead, phase = member.status, member.failure is not None, member.phase
-        worked = phase is MemberPhase.FINISHED or (member.done and phase is MemberPhase.EXITED)
-        _mark(self.dead, rank, dead)
-        _mark(self.unheard, rank, status is None)
-        _mark(self.asked, rank, not dead and phase in _ASKED)
-        _mark(self.inside, rank, phase in IN_GENERATION)
-        _mark(self.ready, rank, phase is MemberPhase.READY)
-        _mark(self.uncalm, rank, dead or member.done or phase is not MemberPhase.RUNNING)
-        _mark(self.unfinished, rank, not worked)
-        _mark(self.roomless, rank, not dead and status is not None and bool(status.no_room))
-        self._note_here(rank, member)
+        marks = self._marks_of(member)
+        changed, self._marks[rank] = self._marks[rank] ^ marks, marks
+        while changed:
+            bit = changed & -changed
+            roll = self._rolls[bit.bit_length() - 1]
+            if marks & bit:
+                roll[rank] = None
+            else:
+                del roll[rank]
+            changed ^= bit
 
-    def _note_here(self, rank: int, member: Member) -> None:
-        """What has to do with the generation `number`."""
-        status, phase, number = member.status, member.phase, self.number
-        shown = -1 if status is None else status.generation
-        own = member.generation if shown >= number else -1
-        failed = status is not None and status.failure is not None
-        working = phase is MemberPhase.RUNNING or phase is MemberPhase.FORMING
-        trains = phase is MemberPhase.RUNNING and shown == number
-        _mark(self.entered, rank, own >= number)
-        _mark(self.settled, rank, member.done or trains)
-        _mark(self.suspects, rank, own == number and (phase is MemberPhase.READY or (failed and working)))
-        _mark(self.begun, rank, member.started >= number)
+    def _marks_of(self, member: Member) -> int:
+        status, dead, number = member.status, member.failure is not None, self.number
+        if status is None:
+            return _standing(None, dead, member.done) | (_BEGUN if member.started >= number else 0)
+        phase = status.phase
+        marks = _standing(phase, dead, member.done)
+        if status.no_room and not dead:
+            marks |= _ROOMLESS
+        if status.generation >= number:
+            own = member.generation
+            if own >= number:
+                marks |= _ENTERED
+            if own == number and (phase is MemberPhase.READY or (status.failure and phase in _WORKING)):
+                marks |= _SUSPECT
+            if phase is MemberPhase.RUNNING and status.generation == number:
+                marks |= _SETTLED
+        return marks | _BEGUN if member.started >= number else marks
 
     def turn(self, number: int, seated: Sequence[Member]) -> None:
         """The job has this generation now. Whoever shows an older one has no part in it."""
         self.number = number
-        self.entered, self.settled, self.suspects, self.begun = {}, {}, {}, {}
+        for roll in (self.entered, self.settled, self.suspects, self.begun):
+            roll.clear()
+        self._marks = [marks & ~_OF_GENERATION for marks in self._marks]
         for rank, member in enumerate(seated):
             status = member.status
             if member.done or member.started >= number or (status and status.generation >= number):
-                self._note_here(rank, member)
+                self.note(rank, member)
 
 
-def _mark(roll: Ranks, rank: int, there: bool) -> None:
-    if there:
-        roll[rank] = None
-    elif rank in roll:
-        del roll[rank]
+_ROOMLESS, _ENTERED, _SETTLED, _SUSPECT, _BEGUN = (1 << bit for bit in range(7, 12))
+_OF_GENERATION = _ENTERED | _SETTLED | _SUSPECT | _BEGUN
+_WORKING = (MemberPhase.RUNNING, MemberPhase.FORMING)
+
+
+@cache
+def _standing(phase: MemberPhase | None, dead: bool, done: bool) -> int:
+    """The bits that have nothing to do with a generation. `phase`: None while nothing was heard."""
+    seen = phase or MemberPhase.LAUNCHED
+    worked = seen is MemberPhase.FINISHED or (done and seen is MemberPhase.EXITED)
+    there = (
+        dead,
+        phase is None,
+        not dead and seen in _ASKED,
+        seen in IN_GENERATION,
+        seen is MemberPhase.READY,
+        dead or done or seen is not MemberPhase.RUNNING,
+        not worked,
+    )
+    return sum(1 << bit for bit, holds in enumerate(there) if holds) | (_SETTLED if done else 0)
 
 
 class Seating:
@@ -99,7 +125,8 @@ class Seating:
         self._nodes: tuple[str, ...] | None = None
         self._on: dict[str, Ranks] = {}
         self.version = 0  # of who sits where
-        self.rolls = Rolls()
+        self._rolls = Rolls()
+        self._unsure: Ranks = {}  # their members have changed since they were noted
 
     def sit(self, seats: Iterable[Placement], members: dict[str, Member]) -> None:
         """These seats from now on, all of them. Every member is known."""
@@ -110,9 +137,10 @@ class Seating:
             self._on.setdefault(seat.node, {})[rank] = None
         self._seats = self._nodes = None
         self.version += 1
-        self.rolls = Rolls(self.rolls.number)
+        self._unsure = {}
+        self._rolls = Rolls(self._rolls.number, len(self._rows))
         for rank, member in enumerate(self._members):
-            self.rolls.note(rank, member)
+            self._rolls.note(rank, member)
 
     def put(self, seat: Placement, member: Member) -> None:
         """Another member in one seat, perhaps on another node."""
@@ -128,12 +156,25 @@ class Seating:
             here = self._on.setdefault(seat.node, {})
             here[rank] = None
             self._on[seat.node] = dict.fromkeys(sorted(here))
-        self.rolls.note(rank, member)
+        self._unsure[rank] = None
 
     def changed(self, member: Member) -> None:
         """This member's record is another now."""
         if self.holds(member):
-            self.rolls.note(member.rank, member)
+            self._unsure[member.rank] = None
+
+    def turn(self, number: int) -> None:
+        """The job has the generation of this number now."""
+        self.rolls.turn(number, self._members)
+
+    @property
+    def rolls(self) -> Rolls:
+        """How all of them stand."""
+        if self._unsure:
+            unsure, self._unsure = self._unsure, {}
+            for rank in unsure:
+                self._rolls.note(rank, self._members[rank])
+        return self._rolls
 
     def holds(self, member: Member) -> bool:
         """Whether it has a seat."""
@@ -178,13 +219,11 @@ class Seating:
     def check(self) -> None:
         """Raise AssertionError where a new look at everything would find another answer."""
         fresh = Seating()
-        fresh.rolls = Rolls(self.rolls.number)
+        fresh.turn(self.rolls.number)
         fresh.sit(self._rows, {member.name: member for member in self._members})
         assert self.seats == fresh.seats and self.nodes == fresh.nodes, "the seats are kept wrongly"
         assert (
             list(self._on)
             and {n: list(r) for n, r in self._on.items()} == {n: list(r) for n, r in fresh._on.items()}
         ) or not self._rows, "seats by node are off"
-        mine, theirs = self.rolls.all(), fresh.rolls.all()
-        off = [name for name, roll in mine.items() if sorted(roll) != sorted(theirs[name])]
-        assert not off, f"the rolls {', '.join(off)} are off"
+        assert self.rolls.all() == fresh.rolls.all(), "a roll is kept wrongly"
