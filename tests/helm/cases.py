@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from tests.helm.chart import CERTIFICATES, ETCD, JOB, JOBSET, MONITORING, TLS
 
@@ -71,7 +74,10 @@ CLAIM_JOB: dict[str, Any] = {
 }
 PROGRAM_JOB: dict[str, Any] = {**JOB, "command": ["/bin/train", "-x"], "coordinators": ["c:7070"]}
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "kubernetes" / "values.yaml"
+
 GOOD: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "the example": (yaml.safe_load(EXAMPLE.read_text()), (CERTIFICATES, MONITORING, JOBSET)),
     "external etcd": (ETCD, ()),
     "digests": ({**ETCD, "image": {"digest": DIGEST}, "imagePullSecrets": [{"name": "pull"}]}, ()),
     "one candidate": ({**ETCD, "coordinator": {"replicas": 1, "pdb": {"enabled": False}, **_SELECT}}, ()),

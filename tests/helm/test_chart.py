@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import tarfile
 import tempfile
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ from tests.helm.chart import (
     rendered,
     templates,
 )
+from tests.helm.pod import ended
 from tests.helm.schemas import check
 
 if TYPE_CHECKING:
@@ -333,6 +335,16 @@ def test_the_rules_are_the_file() -> None:
     objects = rendered({**ETCD, "monitoring": {"prometheusRule": {"enabled": True}}}, (MONITORING,))
     rules = yaml.safe_load((CHART / "files" / "rules" / "holdfast.yaml").read_text())
     assert one(objects, "PrometheusRule")["spec"] == rules
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool comes with Prometheus")
+def test_promtool_takes_the_rules_that_are_rendered() -> None:
+    objects = rendered({**ETCD, "monitoring": {"prometheusRule": {"enabled": True}}}, (MONITORING,))
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        yaml.safe_dump(one(objects, "PrometheusRule")["spec"], file)
+        checked = ended(["promtool", "check", "rules", file.name])
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "SUCCESS" in checked.stdout
 
 
 def test_the_dashboards_come_whole() -> None:

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.skipif(
 
 
 CASES = (
+    "the example",
     "monitoring",
     "bundled etcd, encrypted",
     "certificates of an authority of its own",
