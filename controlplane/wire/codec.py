@@ -117,7 +117,7 @@ _ORDERS: dict[str, Mapping] = {
     "fetch": Mapping(effects.Fetch, pb.Fetch, 1, "member source address"),
     "checkpoint_told": Mapping(effects.CheckpointTold, pb.CheckpointTold, 1, "job member request"),
     "drained": Mapping(effects.Drained, pb.Drained, 1),
-    "look_at_peers": Mapping(effects.LookAtPeers, pb.LookAtPeers, 1, "job"),
+    "look_at_peers": Mapping(effects.LookAtPeers, pb.LookAtPeers, 1),
     "collect_stacks": Mapping(effects.CollectStacks, pb.CollectStacks, 1, "job"),
     "publish": Mapping(effects.Publish, pb.Publish, 1),
     "load": Mapping(effects.Load, pb.Load, 1, "member"),

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,10 +29,15 @@ pytestmark = [
 FENCED_S = 8.0
 
 
-@pytest.fixture
+@contextmanager
 def folder() -> Iterator[Path]:
+    """A folder that stays when the test fails: it holds the journals."""
     path = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
-    yield path
+    try:
+        yield path
+    except BaseException as error:
+        error.add_note(f"kept: {path}")
+        raise
     shutil.rmtree(path)
 
 
@@ -58,9 +64,9 @@ def test_a_short_run_of_chaos() -> None:
     assert told == {"wedged": 0, "lost_checkpoints": 0, "digest_mismatches": 0, "sample_errors": 0, "seed": 1}
 
 
-def test_whoever_holds_the_term_goes_on_and_the_other_side_parks(folder: Path) -> None:
+def test_whoever_holds_the_term_goes_on_and_the_other_side_parks() -> None:
     """One job on one node that no coordinator reaches; another on two that do not reach each other."""
-    with Cluster(folder, node_timeout_s=6.0, fence_after_s=FENCED_S) as cluster:
+    with folder() as path, Cluster(path, node_timeout_s=6.0, fence_after_s=FENCED_S) as cluster:
         alone, pair = (
             Job(cluster, name, 0.05, 1, most, ()).submit() for name, most in (("alone", 1), ("pair", 2))
         )

@@ -116,6 +116,12 @@ def test_orders_on_the_wire(kind: type, full: bool) -> None:
     assert codec.order_from(message, "n1") == order
 
 
+def test_a_node_that_was_cut_is_asked_for_no_job_whether_it_reaches_its_peers() -> None:
+    order = effects.LookAtPeers("n1", "", 4, (model.PeerAddress("n2", "10.0.0.2:4000"),))
+    message = codec.to_agent(order, 3)
+    assert codec.order_from(message, "n1") == order
+
+
 @pytest.mark.parametrize("full", [True, False])
 def test_hello_welcome_refused(full: bool) -> None:
     joined = dataclasses.replace(sample(events.NodeJoined, full=full), holdfast_version="1.2")
