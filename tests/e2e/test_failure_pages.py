@@ -1,0 +1,45 @@
+"""The pages about failures: every one is in the index, has its three parts, and names only what exists."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from controlplane.cli.main import COMMANDS
+from controlplane.cli.run import make_parser
+from controlplane.settings import AgentSettings, CoordinatorSettings
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = sorted((DOCS / "failures").glob("*.md"))
+PARTS = ("## What you will see", "## What Holdfast does", "## What you can do")
+OF_COMMANDS = {"--wait", "--force", "--release", "--follow", "--level", "--model", "--cluster", "--domain"}
+"""Flags of single commands, which their own tests know."""
+
+
+def known_flags() -> set[str]:
+    found = {flag for action in make_parser()._actions for flag in action.option_strings}
+    for settings in (AgentSettings, CoordinatorSettings):
+        found |= {"--" + field.name.replace("_", "-") for field in dataclasses.fields(settings)}
+    return found | OF_COMMANDS
+
+
+def test_the_index_names_every_page_and_every_page_is_there() -> None:
+    named = re.findall(r"\(failures/([a-z-]+\.md)\)", (DOCS / "failures.md").read_text())
+    assert sorted(named) == [page.name for page in PAGES]
+    assert len(named) == len(set(named)) >= 13
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_has_its_parts_and_names_only_what_exists(page: Path) -> None:
+    text = page.read_text()
+    at = [text.find(part) for part in PARTS]
+    assert -1 not in at and at == sorted(at), f"{page.name}: {PARTS} in this order"
+    for command in re.findall(r"`holdfast ([a-z]+)", text):
+        assert command in COMMANDS, f"{page.name}: holdfast {command} is no command"
+    for link in re.findall(r"\]\(([a-z./-]+\.md)\)", text):
+        assert (page.parent / link).exists(), f"{page.name} links to {link}"
+    unknown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) - known_flags()
+    assert not unknown, f"{page.name}: {unknown} are no flags"
