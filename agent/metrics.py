@@ -5,19 +5,18 @@ from __future__ import annotations
 import collections
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from agent.metrics_table import FAMILIES, FIGURES, TALLIES
 from controlplane import __version__
 from controlplane.core.model import MemberPhase
+from controlplane.scraping import ScrapeServer
 from controlplane.settings import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from threading import Thread
-    from wsgiref.simple_server import WSGIServer
 
     from prometheus_client.metrics_core import Metric
 
@@ -130,18 +129,14 @@ class MetricsServer:
         registry = CollectorRegistry()
         registry.register(NodeCollector(node))
         host, _, port = address.rpartition(":")
-        self._server: WSGIServer
-        self._thread: Thread
         try:
-            self._server, self._thread = start_http_server(int(port), host.strip("[]"), registry)
+            self._server = ScrapeServer(registry, host.strip("[]"), int(port))
         except (OSError, ValueError, OverflowError) as error:
             raise SettingsError(
                 f"--metrics {address} cannot be served: {error}; give a free host:port, or port 0"
             ) from error
-        self.address = f"{host}:{self._server.server_port}"
+        self.address = f"{host}:{self._server.port}"
 
     def close(self) -> None:
         """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -103,6 +104,8 @@ def _fitting(wanted: Any, value: Any, what: str) -> Any:
     allowed = kinds.get(str(wanted))
     if allowed and (not isinstance(value, allowed) or (isinstance(value, bool) and wanted != "bool")):
         raise UsageError(f"{what} is {value!r}: give {'a number' if wanted != 'str' else 'a text'}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"{what} is {value}: give a finite number")
     return float(value) if wanted == "float" else value
 
 

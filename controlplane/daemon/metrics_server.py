@@ -5,29 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from prometheus_client import start_http_server
+from controlplane.scraping import ScrapeServer
 
 if TYPE_CHECKING:
-    from threading import Thread
-    from wsgiref.simple_server import WSGIServer
-
     from controlplane.daemon.metrics import Metrics
 
 
-class MetricsServer:
-    """`/metrics` over HTTP, in a thread: it answers even while the event loop is late."""
+class MetricsServer(ScrapeServer):
+    """`/metrics` of a coordinator."""
 
     def __init__(self, metrics: Metrics, host: str, port: int) -> None:
         """Listen. Raises OSError when the address is taken, or none of this machine's."""
-        started: tuple[WSGIServer, Thread] = start_http_server(port, host, metrics.registry)
-        self._server, self._thread = started
-        self.port: int = self._server.server_port
-
-    def close(self) -> None:
-        """Stop answering and free the port."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(metrics.registry, host, port)
 
 
 async def watch_lag(metrics: Metrics, interval_s: float = 0.1) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import socket
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -17,20 +20,25 @@ from agent.gate import Gate
 from controlplane.access.callers import Unknown, from_certificate
 from controlplane.access.tokens import Tokens
 from controlplane.settings import NAME, SettingsError
+from tests.agent.support import Frames
 from tests.security.fuzz import wire
 from tests.security.fuzz.messages import damage
-from tests.security.fuzz.running import run
+from tests.security.fuzz.running import resident_bytes, run
 from tests.security.fuzz.targets import TARGETS
 from tests.security.test_local import Admits, knock
 
 SEED = 20260
 GROWN_BYTES_MAX = 32 << 20
+FEW = {"settings": 200, "plans": 30, "http": 300, "environment": 300}
+"""Targets that take more than a moment for each message."""
 calm = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_nothing_mutated_crashes_hangs_or_grows(target: str) -> None:
-    report = run(target, 200 if target == "settings" else 1500, SEED)
+    report = run(target, FEW.get(target, 1500), SEED)
+    if (close := getattr(TARGETS[target], "close", None)) is not None:
+        close()
     assert report.crashes == {}, report.first
     assert report.accepted and report.refused
     assert report.slowest_s < 5 and report.grown_bytes < GROWN_BYTES_MAX
@@ -58,6 +66,37 @@ async def test_a_gate_survives_mutated_frames(folder: Path) -> None:
         assert await knock(folder / "gate.sock") == "in"
     finally:
         await gate.close()
+
+
+def test_a_launcher_survives_mutated_frames(folder: Path) -> None:
+    rng, path = random.Random(SEED), folder / "launcher.sock"
+    attach = encode({"op": "attach", "version": 1})
+    orders = [
+        {"op": op, "member": "j.1", "log": str(folder / "l"), "signal": 0} for op in ("signal", "run", "x")
+    ]
+    argv = [sys.executable, "-P", "-m", "agent.launcher", "--run-dir", str(folder)]
+    with (folder / "said").open("w") as said:
+        process = subprocess.Popen(argv, stderr=said)
+    try:
+        for number in range(300):
+            client = Frames(path)
+            with contextlib.suppress(ConnectionError):
+                client.socket.sendall(attach if number % 2 else damage(attach, rng))
+                client.socket.sendall(
+                    damage(encode(rng.choice(orders)), rng) + rng.randbytes(rng.choice((0, 8, 999)))
+                )
+                client.socket.shutdown(socket.SHUT_WR)
+            assert client.ended()
+            client.close()
+        last = Frames(path)
+        last.say(op="attach", version=1)
+        assert last.until("hello")["members"] == []
+        last.close()
+        assert process.poll() is None and resident_bytes(process.pid) < 200 << 20
+    finally:
+        process.terminate()
+        process.wait(30)
+    assert "Traceback" not in (folder / "said").read_text()
 
 
 @calm

@@ -33,7 +33,8 @@ def main() -> int:
     for name in values.target or TARGETS:
         report = run(name, values.messages, values.seed)
         failed = failed or bool(report.crashes)
-        print(json.dumps({"target": name} | dataclasses.asdict(report)), flush=True)
+        told = {field.name: getattr(report, field.name) for field in dataclasses.fields(report)}
+        print(json.dumps({"target": name} | told), flush=True)
     return int(failed)
 
 

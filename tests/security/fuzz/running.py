@@ -67,6 +67,6 @@ def _one(target: Callable[[Random], bool], seed: str, report: Report) -> None:
     report.slowest_s = max(report.slowest_s, took_s)
 
 
-def resident_bytes() -> int:
-    """Memory of this process now."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+def resident_bytes(pid: int | str = "self") -> int:
+    """Memory of a process now, this one unless named."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()

@@ -34,6 +34,7 @@ from controlplane.settings import (
 )
 from controlplane.wire import codec, health_pb2, peer_pb2
 from controlplane.wire import control_pb2 as pb
+from tests.security.fuzz import inputs
 from tests.security.fuzz.messages import WORDS, damage, fill
 
 if TYPE_CHECKING:
@@ -254,4 +255,9 @@ TARGETS: dict[str, Callable[[Random], bool]] = {
     "settings": settings,
     "certificates": certificates,
     "core": Core(),
+    "launcher": inputs.launcher,
+    "environment": inputs.environment,
+    "plans": inputs.plans,
+    "traces": inputs.traces,
+    "http": inputs.Http(),
 }

@@ -1,0 +1,90 @@
+"""`/metrics` of both daemons over HTTP, in threads: it answers while the event loop is late, however many
+connect."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import make_wsgi_app
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+CONNECTIONS_MAX = 32
+"""At once; one more is hung up on. Prometheus needs one."""
+
+SILENT_S = 5.0
+"""A connection that says nothing, or takes nothing, for so long is hung up on."""
+
+log = logging.getLogger(__name__)
+
+
+class _Handler(WSGIRequestHandler):
+    """One request of one connection."""
+
+    timeout = SILENT_S
+
+    def log_message(self, format: str, *values: Any) -> None:
+        """A scrape is nothing to speak of."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+    def __init__(self, family: socket.AddressFamily, address: tuple[str, int]) -> None:
+        self.address_family = family
+        self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        """Without asking the name service for our own name."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """In a thread, if there is room for one more."""
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """The whole connection."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever broke off has had its answer."""
+        log.debug("a scrape by %s broke off", client_address, exc_info=True)
+
+
+class ScrapeServer:
+    """Answers until closed."""
+
+    def __init__(self, registry: CollectorRegistry, host: str, port: int) -> None:
+        """Listen. Raises OSError when the address is taken, or none of this machine's."""
+        rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = rows[0]
+        self._server = _Server(family, (str(address[0]), int(address[1])))
+        self._server.set_app(make_wsgi_app(registry))
+        self.port: int = self._server.server_port
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="holdfast-metrics", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering and free the port."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

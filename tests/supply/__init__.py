@@ -1,0 +1,1 @@
+"""The lock, the bill of materials, the audit."""
