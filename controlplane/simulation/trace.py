@@ -6,6 +6,7 @@ import difflib
 import itertools
 import json
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +14,17 @@ from controlplane.simulation.failures import DAY_S, FailureInputError, Failures,
 
 KINDS = ("fault_start", "fault_end")
 NEEDED = ("node_id", "event_time", "event_type")
+KNOWN = (*NEEDED, "fault_type")
+
+_BETWEEN = re.compile(r"[\s,]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of a trace. `at_s` since its beginning."""
+    """One event of a trace. `at_s` since its beginning; `where`: for people."""
 
     index: int
+    where: str
     node: str
     at_s: float
     begins: bool
@@ -38,8 +43,12 @@ def read(text: str, nodes: int, source: str = "trace") -> Failures:
         ) from error
     if not isinstance(rows, list):
         raise FailureInputError(f"{source} holds a {type(rows).__name__}: give a list of events")
-    entries = [_entry(index, row) for index, row in enumerate(rows)]
-    notes = _unsorted(entries)
+    lines = _lines(text)
+    entries = [
+        _entry(index, f"entry {index} (line {line})", row)
+        for index, (row, line) in enumerate(zip(rows, lines, strict=True))
+    ]
+    notes = (*_unsorted(entries), *_unknown(rows))
     names = _numbers(entries, nodes)
     # A fault that ends in the instant in which it began lasted no time: its beginning comes first.
     entries.sort(key=lambda entry: (entry.at_s, not entry.begins, entry.index))
@@ -47,13 +56,43 @@ def read(text: str, nodes: int, source: str = "trace") -> Failures:
     return Failures(source, outages, (*notes, *odd))
 
 
-def _entry(index: int, row: Any) -> Entry:
-    where = f"entry {index}"
+def _lines(text: str) -> list[int]:
+    """The line in which each entry begins; `text` is JSON, and a list."""
+    lines: list[int] = []
+    decoder, at, line = json.JSONDecoder(), text.index("[") + 1, 1
+    line += text.count("\n", 0, at)
+    while True:
+        start = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
+        line += text.count("\n", at, start)
+        if text[start] == "]":
+            return lines
+        lines.append(line)
+        _, at = decoder.raw_decode(text, start)
+        line += text.count("\n", start, at)
+
+
+def _unknown(rows: list[Any]) -> tuple[str, ...]:
+    """Fields that nobody reads: told, since one of them may be meant for another."""
+    found: dict[str, int] = {}
+    for row in rows:
+        for name in row:
+            if name not in KNOWN:
+                found[name] = found.get(name, 0) + 1
+    return tuple(f"{count} entries have a field {name!r}, which is not read" for name, count in found.items())
+
+
+def _missing(where: str, name: str, row: dict[str, Any]) -> FailureInputError:
+    near = difflib.get_close_matches(name, [str(each) for each in row if each not in KNOWN], n=1)
+    mend = f"is {near[0]!r} meant for it?" if near else "add it, or leave the entry out"
+    return FailureInputError(f"{where} has no {name}: {mend}")
+
+
+def _entry(index: int, where: str, row: Any) -> Entry:
     if not isinstance(row, dict):
         raise FailureInputError(f"{where} is a {type(row).__name__}: give an object with {', '.join(NEEDED)}")
     for name in NEEDED:
         if name not in row:
-            raise FailureInputError(f"{where} has no {name}: add it, or leave the entry out")
+            raise _missing(where, name, row)
     node, kind = row["node_id"], row["event_type"]
     if not isinstance(node, str | int) or isinstance(node, bool) or node == "":
         raise FailureInputError(f"{where}: node_id {node!r} names no node: give a name")
@@ -61,7 +100,7 @@ def _entry(index: int, row: Any) -> Entry:
         near = difflib.get_close_matches(str(kind), KINDS, n=1)
         hint = f"did you mean {near[0]}" if near else f"known are {' and '.join(KINDS)}"
         raise FailureInputError(f"{where}: event_type {kind!r} is unknown: {hint}")
-    return Entry(index, str(node), _time(where, row["event_time"]), kind == KINDS[0], _cause(row))
+    return Entry(index, where, str(node), _time(where, row["event_time"]), kind == KINDS[0], _cause(row))
 
 
 def _time(where: str, value: Any) -> float:
@@ -92,7 +131,7 @@ def _numbers(entries: list[Entry], nodes: int) -> dict[str, int]:
     for entry in entries:
         if names.setdefault(entry.node, len(names)) >= nodes:
             raise FailureInputError(
-                f"entry {entry.index}: {entry.node} is one node more than the {nodes} there are: "
+                f"{entry.where}: {entry.node} is one node more than the {nodes} there are: "
                 f"give --nodes {len({each.node for each in entries})} or more"
             )
     return names

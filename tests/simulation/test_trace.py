@@ -55,19 +55,42 @@ def test_a_fault_that_ends_in_its_instant_still_breaks_the_job() -> None:
 @pytest.mark.parametrize(
     ("events", "words"),
     [
-        ([3], r"entry 0 is a int: give an object with node_id, event_time, event_type"),
-        ([event("a", 1), {"node_id": "a"}], r"entry 1 has no event_time: add it"),
-        ([event("a", "soon")], r"entry 0: event_time 'soon' is no time: give days"),
-        ([event("a", -1)], r"entry 0: event_time -1 is no time"),
-        ([event("a", True)], r"entry 0: event_time True is no time"),
-        ([event("", 1)], r"entry 0: node_id '' names no node"),
-        ([event("a", 1, "strat")], r"entry 0: event_type 'fault_strat' is unknown: did you mean fault_start"),
-        ([event(n, 1) for n in "abcde"], r"entry 4: e is one node more than the 4 there are: give --nodes 5"),
+        ([3], r"entry 0 \(line 1\) is a int: give an object with node_id, event_time, event_type"),
+        ([event("a", 1), {"node_id": "a"}], r"entry 1 \(line 1\) has no event_time: add it"),
+        ([event("a", "soon")], r"entry 0 \(line 1\): event_time 'soon' is no time: give days"),
+        ([event("a", -1)], r"entry 0 \(line 1\): event_time -1 is no time"),
+        ([event("a", True)], r"entry 0 \(line 1\): event_time True is no time"),
+        ([event("", 1)], r"entry 0 \(line 1\): node_id '' names no node"),
+        (
+            [event("a", 1, "strat")],
+            r"entry 0 \(line 1\): event_type 'fault_strat' is unknown: did you mean fault_start",
+        ),
+        (
+            [event(n, 1) for n in "abcde"],
+            r"entry 4 \(line 1\): e is one node more than the 4 there are: give --nodes 5",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_entry_and_mend(events: list[object], words: str) -> None:
     with pytest.raises(FailureInputError, match=words):
         read(*events)
+
+
+def test_an_error_names_the_line_and_a_field_that_may_be_meant() -> None:
+    rows = [event("a", 1), {"node_id": "b", "event_tme": 2.0, "event_type": "fault_end", "fault_type": {}}]
+    text = json.dumps(rows, indent=2)
+    line = next(at for at, words in enumerate(text.splitlines(), 1) if '"b"' in words) - 1
+    words = rf"entry 1 \(line {line}\) has no event_time: is 'event_tme' meant for it\?"
+    with pytest.raises(FailureInputError, match=words):
+        trace.read(text, 4)
+
+
+def test_fields_that_are_not_read_are_told() -> None:
+    rows = [event("a", 1) | {"colour": "red"}, event("a", 2, "end") | {"colour": "blue", "rack": 3}]
+    assert read(*rows).notes == (
+        "2 entries have a field 'colour', which is not read",
+        "1 entries have a field 'rack', which is not read",
+    )
 
 
 @pytest.mark.parametrize(("text", "words"), [("{", "is no JSON"), ("{}", "holds a dict: give a list")])
