@@ -1,32 +1,27 @@
-"""`python -m tests.sim`: one schedule in detail, or thousands in short."""
+"""`python -m tests.sim`: one schedule in detail, or thousands in short.
+
+Without flags about the shape of a schedule it is a swarm: each seed has its own size, faults and settings."""
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import sys
 import traceback
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 
 from tests.sim.faults import EVERY, FAULTS
 from tests.sim.plants import PLANTS
+from tests.sim.report import Outcome, found, summary
+from tests.sim.swarm import swarm
 from tests.sim.world import Options, World
 
 PLANTED_MAX = 5000
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How one schedule ended. `error` is "" when all promises held."""
-
-    seed: int
-    digest: str
-    virtual_s: float
-    events: int
-    forms: int
-    error: str = ""
+SHAPE = ("steps", "fault_s", "gap_s", "faults", "elastic")
+"""Flags that make a schedule of one's own, instead of the swarm's."""
 
 
 def live(options: Options) -> Outcome:
@@ -38,16 +33,20 @@ def live(options: Options) -> Outcome:
     except AssertionError as failure:
         where = traceback.extract_tb(failure.__traceback__)[-1]
         error = f"{type(failure).__name__}: {failure} ({where.name})"
-    return Outcome(options.seed, digest, world.clock.now, world.events, world.safety.forms, error)
+    return Outcome(
+        options.seed, digest, world.clock.now, world.events, world.safety.forms, error, options.nodes,
+        world.struck, world.safety.tiers, world.parked,
+    )  # fmt: skip
 
 
 def replay_command(options: Options) -> str:
     """The command that lives through the same schedule again, in detail."""
     command = f"python -m tests.sim --seed {options.seed} --nodes {options.nodes}"
+    if options.moods:
+        return command
     if options.elastic:
         command += " --elastic"
-    if options.faults != tuple(FAULTS):
-        command += " --faults " + ",".join(options.faults)
+    command += " --faults " + ",".join(options.faults)
     for name in ("fault_s", "gap_s", "steps"):
         if getattr(options, name) != getattr(Options, name):
             command += f" --{name.replace('_', '-')} {getattr(options, name)}"
@@ -62,16 +61,18 @@ def many(options: list[Options], workers: int) -> list[Outcome]:
         return list(pool.map(live, options, chunksize=16))
 
 
-def schedule(seed: int, nodes: int | None, args: argparse.Namespace) -> Options:
-    """The options of one seed: without a wish, one to three nodes."""
+def schedule(seed: int, args: argparse.Namespace) -> Options:
+    """The options of one seed: the swarm's, or without a wish one to three nodes (two to four, elastic)."""
+    if not any(getattr(args, name) for name in SHAPE):
+        return swarm(seed, args.nodes, args.plant)
     return Options(
         seed=seed,
-        nodes=nodes or 1 + seed % 3,
-        fault_s=args.fault_s,
-        gap_s=args.gap_s,
-        steps=args.steps,
+        nodes=args.nodes or 1 + args.elastic + seed % 3,
+        fault_s=args.fault_s or Options.fault_s,
+        gap_s=args.gap_s or Options.gap_s,
+        steps=args.steps or Options.steps,
         plant=args.plant,
-        faults=tuple(args.faults.split(",")),
+        faults=tuple(args.faults.split(",")) if args.faults else tuple(FAULTS),
         elastic=args.elastic,
     )
 
@@ -89,14 +90,17 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
     made.add_argument("--seed", type=int, help="live through this one, in detail (or start from it)")
     made.add_argument("--schedules", type=int, default=0, help="how many seeds, one after another")
-    made.add_argument("--nodes", type=int, default=None, help="nodes of the job (default: by seed, 1-3)")
-    made.add_argument("--steps", type=int, default=Options.steps, help="steps of the job")
-    made.add_argument("--fault-s", type=float, default=Options.fault_s, help="virtual s of faults")
-    made.add_argument("--gap-s", type=float, default=Options.gap_s, help="mean virtual s between faults")
-    made.add_argument("--faults", default=",".join(FAULTS), help=f"comma separated: {', '.join(FAULTS)}")
-    made.add_argument("--plant", default="", choices=("", *PLANTS), help="put this bug in: is it found?")
+    made.add_argument("--nodes", type=int, default=None, help="nodes of the job (default: by seed)")
+    made.add_argument("--steps", type=int, default=None, help="steps of the job")
+    made.add_argument("--fault-s", type=float, default=None, help="virtual s of faults")
+    made.add_argument("--gap-s", type=float, default=None, help="mean virtual s between faults")
+    made.add_argument("--faults", default="", help=f"comma separated, or every: {', '.join(EVERY)}")
+    made.add_argument(
+        "--plant", default="", choices=("", *PLANTS, "all"), help="put this bug in: is it found?"
+    )
     made.add_argument("--elastic", action="store_true", help="the job may shrink and grow")
     made.add_argument("--workers", type=int, default=2, help="processes for --schedules")
+    made.add_argument("--json", action="store_true", help="of --schedules or --plant: one JSON object")
     return made
 
 
@@ -105,43 +109,57 @@ def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
     if args.faults == "every":
         args.faults = ",".join(EVERY)
-    unknown = [name for name in args.faults.split(",") if name not in EVERY]
+    unknown = [name for name in args.faults.split(",") if name and name not in EVERY]
     if unknown:
         parser().error(f"no fault is called {unknown[0]}; there are {', '.join(EVERY)}")
     if args.plant:
         return _found(args)
     if not args.schedules:
-        return _one(schedule(args.seed or 0, args.nodes, args))
+        return _one(schedule(args.seed or 0, args))
     first = args.seed or 0
-    options = [schedule(seed, args.nodes, args) for seed in range(first, first + args.schedules)]
+    options = [schedule(seed, args) for seed in range(first, first + args.schedules)]
     start = perf_counter()
     outcomes = many(options, args.workers)
+    spent_s = perf_counter() - start
     bad = [(o, outcome) for o, outcome in zip(options, outcomes, strict=True) if outcome.error]
-    for each, outcome in bad[:20]:
-        print(f"seed {outcome.seed}: {outcome.error}\n    replay: {replay_command(each)}")
-    spent = perf_counter() - start
+    failed = [{"seed": o.seed, "error": o.error, "replay": replay_command(each)} for each, o in bad]
+    told = {
+        **summary(outcomes),
+        "failures": failed,
+        "digest": digest_of(outcomes),
+        "seconds": round(spent_s, 1),
+    }
+    if args.json:
+        print(json.dumps(told, indent=2))
+        return 1 if bad else 0
+    for each in failed[:20]:
+        print(f"seed {each['seed']}: {each['error']}\n    replay: {each['replay']}")
     print(
-        f"{len(outcomes)} schedules, {sum(o.events for o in outcomes)} events, "
-        f"{sum(o.virtual_s for o in outcomes) / 3600:.1f} virtual hours, "
-        f"{sum(o.forms for o in outcomes)} generations formed, {len(bad)} failed"
+        f"{told['schedules']} schedules, {told['events']} events, {told['virtual_hours']} virtual hours, "
+        f"{told['generations']} generations formed, {told['failed']} failed"
     )
-    print(f"digest {digest_of(outcomes)}")
-    print(f"{spent:.1f} s", file=sys.stderr)
+    print(f"digest {told['digest']}")
+    print(f"{spent_s:.1f} s", file=sys.stderr)
     return 1 if bad else 0
 
 
 def _found(args: argparse.Namespace) -> int:
-    """Live through schedules until the planted bug shows. Returns 0 when it does."""
+    """Live through schedules until each planted bug shows. Returns 0 when all do."""
+    plants = PLANTS if args.plant == "all" else (args.plant,)
+    told = {plant: _hunted(plant, args) for plant in plants}
+    if args.json:
+        print(json.dumps({"plants": told}, indent=2))
+    for plant, each in () if args.json else told.items():
+        found_by = f"found by schedule {each['schedules']}, seed {each['seed']}: {each['error']}"
+        words = found_by if each["found"] else f"not found by {each['schedules']} schedules"
+        print(f"the planted bug ({plant}) is {words}")
+    return 0 if all(each["found"] for each in told.values()) else 1
+
+
+def _hunted(plant: str, args: argparse.Namespace) -> dict[str, object]:
+    args.plant = plant
     most, first = args.schedules or PLANTED_MAX, args.seed or 0
-    for count, seed in enumerate(range(first, first + most), 1):
-        outcome = live(schedule(seed, args.nodes, args))
-        if outcome.error:
-            print(
-                f"the planted bug ({args.plant}) is found by schedule {count}, seed {seed}: {outcome.error}"
-            )
-            return 0
-    print(f"the planted bug ({args.plant}) is not found by {most} schedules")
-    return 1
+    return found((live(schedule(seed, args)) for seed in range(first, first + most)), most)
 
 
 def _one(options: Options) -> int:

@@ -8,7 +8,7 @@ from controlplane.core import events as ev
 from controlplane.core.model import Cause, Failure, MemberPhase
 from tests.sim.frozen import freeze
 from tests.sim.hanging import hang
-from tests.sim.meddling import drain_midway, operator, stop_job
+from tests.sim.meddling import drain_midway, operator, pause, stop_job
 from tests.sim.numbers import nan
 from tests.sim.parting import mute, part
 from tests.sim.streams import agent_pause, one_way
@@ -212,6 +212,7 @@ FAULTS: dict[str, Callable[[World], None]] = {
     "agent_pause": agent_pause,
     "nan": nan,
     "operator": operator,
+    "pause": pause,
     "stop_job": stop_job,
 }
 """What befalls every job, by name."""

@@ -98,6 +98,27 @@ def drain_midway(world: World) -> None:
     world.clock.after(world.rng.uniform(0.0, 1.5), lambda: world.feed(event))
 
 
+def pause(world: World) -> None:
+    """A person pauses the job, rather while a checkpoint is under way, and wants one; later it goes on."""
+    world.say("pause", "")
+    world.feed(ev.PauseRequested("j", True, "a test"))
+    if world.rng.random() < 0.5:
+        _twice(world, ev.CheckpointWanted("j", "a test"))
+    if world.rng.random() < 0.3:
+        world.clock.after(
+            world.rng.uniform(0.0, 3.0), lambda: world.feed(ev.PauseRequested("j", True, "again"))
+        )
+    world.clock.after(world.rng.uniform(0.2, 8.0), lambda: resume(world))
+
+
+def resume(world: World) -> None:
+    """As a patient person does: until the job is known not to be paused any more."""
+    world.feed(ev.PauseRequested("j", False, "a test"))
+    job = world.cluster.machine.jobs.get("j") if world.cluster else None
+    if job is None or job.pause or world.etcd.states["j"].pause:
+        world.clock.after(2.0, lambda: resume(world))
+
+
 def stop_job(world: World) -> None:
     """A person stops the job, perhaps twice, and submits it again once it has ended."""
     world.say("stop_job", "")

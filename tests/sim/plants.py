@@ -3,7 +3,10 @@
 fence: etcd takes the writes of a leader whose term is over.
 persist: the leader is told that a generation is in etcd before it is.
 quorum: an off-by-one in the least number of nodes.
-timer: a deadline that is set gets lost now and then."""
+timer: a deadline that is set gets lost now and then.
+fault: an off-by-one in the roll back behind wrong numbers.
+release: one rank's snapshot is taken for everybody's.
+brake: however many nodes fall silent at once, each is given up."""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from controlplane.core.effects import Effect
     from controlplane.core.timing import CoreSettings
 
-PLANTS = ("fence", "persist", "quorum", "timer")
+PLANTS = ("fence", "persist", "quorum", "timer", "fault", "release", "brake")
 LOSES_EVERY = 7
 
 
@@ -46,9 +49,37 @@ class OffByOne(Cluster):
         return super().step(now, event)
 
 
+class Forgiving(Cluster):
+    """Trusts the state that the faulty step began with."""
+
+    def step(self, now: float, event: ev.Event) -> list[Effect]:
+        if isinstance(event, ev.UserFault):
+            event = dataclasses.replace(event, step=event.step + 1)
+        return super().step(now, event)
+
+
+class Hasty(Cluster):
+    """Takes one rank's snapshot for everybody's."""
+
+    def step(self, now: float, event: ev.Event) -> list[Effect]:
+        effects = super().step(now, event)
+        if not isinstance(event, ev.SnapshotReady) or event.job not in self.machine.jobs:
+            return effects
+        for seat in self.machine.jobs[event.job].seats:
+            incarnation = self.machine.nodes[seat.node].incarnation
+            told = dataclasses.replace(event, node=seat.node, incarnation=incarnation, member=seat.member)
+            effects += super().step(now, told)
+        return effects
+
+
+CORES: dict[str, type[Cluster]] = {"quorum": OffByOne, "fault": Forgiving, "release": Hasty}
+
+
 def cluster(plant: str, settings: CoreSettings) -> Cluster:
     """A leader's core, sound or not."""
-    made = OffByOne(settings) if plant == "quorum" else Cluster(settings)
+    if plant == "brake":
+        settings = dataclasses.replace(settings, mass_loss_ratio=1.0)
+    made = CORES.get(plant, Cluster)(settings)
     if plant == "timer":
         made.machine.deadlines = Forgetful()
     return made

@@ -124,6 +124,24 @@ class Safety:
     def note(self, effect: fx.Note) -> None:
         """A node that is given up takes its memory with it."""
         self.memory_lost = self.memory_lost or effect.kind in GIVEN_UP
+        if effect.kind == "node_lost":
+            self._justly(effect.subject)
+
+    def _justly(self, name: str) -> None:
+        """Of many that fall silent at once none is given up that would have opened its door."""
+        world, machine = self.world, self.world.cluster.machine if self.world.cluster else None
+        agent = next(agent for agent in world.agents if agent.name == name)
+        if machine is None or not agent.up or agent.muted_until <= world.clock.now:
+            return
+        timeout_s, now = machine.settings.node_timeout_s, machine.now
+        there = [
+            node for node in machine.nodes.values() if node.state != "lost" or node.lost_at > now - timeout_s
+        ]
+        gone = [
+            n for n in there if n.state in ("lost", "suspect") or now - braking.heard_at(n) >= timeout_s / 2
+        ]
+        many = len(there) >= 4 and len(gone) > world.settings.mass_loss_ratio * len(there)
+        assert not many, f"{name} is given up with {len(gone)} of {len(there)}, and would have answered"
 
     def form(self, effect: fx.Form) -> None:
         assert effect.generation in self.world.etcd.written, "a Form names a generation that etcd never saw"
@@ -203,6 +221,8 @@ class Safety:
 
     def stepped(self, group: Group) -> None:
         """A collective went through: only the newest formed generation may do that."""
+        job = self.world.cluster.machine.jobs.get(group.generation.job) if self.world.cluster else None
+        assert job is None or job.phase is not JobPhase.PAUSED, "the job is paused, and trains"
         number, newest = group.generation.number, self.newest[group.generation.job]
         assert number == newest, f"generation {number} trains while {newest} has formed"
         held = {(rank.held, rank.line) for rank in group.members.values()}
