@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
 from pathlib import Path
@@ -27,6 +26,9 @@ if TYPE_CHECKING:
 ABOUT = "Live through days of failures with the real decision core: goodput, and where the rest went."
 EPILOG = """examples:
   holdfast simulate --trace FILE --nodes 400 --compare spares=0,2,8
+  holdfast simulate --trace FILE --nodes 400 --fixed --compare spares=0,10,20,40
+  holdfast simulate --trace FILE --nodes 400 --compare fixed=1,0
+  holdfast simulate --mtbf-s 3600 --nodes 64 --stall-s 2 --compare checkpoint-every-s=30,120,480
   holdfast simulate --mix llama3 --nodes 2048 --nproc-per-node 8 --days 54 --picture run.svg
   holdfast simulate --mtbf-s 600 --nodes 1000 --days 2 --checkpoint-every-s 10"""
 
@@ -96,9 +98,10 @@ def _setup(values: argparse.Namespace) -> Setup:
         nodes_per_replica=values.nodes_per_replica, spares=values.spares, nodes_min=values.nodes_min,
         checkpoint_every_s=values.checkpoint_every_s, stall_s=values.stall_s,
         step_s=min(values.step_s, values.checkpoint_every_s), donors=values.restore == "donor",
+        fixed=values.fixed,
     )  # fmt: skip
     setup.check()
-    return dataclasses.replace(setup, nodes_min=setup.nodes_max) if values.fixed else setup
+    return setup
 
 
 def _failures(values: argparse.Namespace) -> Failures:
@@ -159,12 +162,22 @@ def _text(found: Outcome) -> str:
 def _compared(field: str, setups: Sequence[Setup], found: Sequence[Outcome]) -> str:
     rows = [
         (f"{getattr(setup, field):g}", f"{each.goodput:.4f}", f"{each.goodput - found[0].goodput:+.4f}",
+         f"{each.goodput * each.nodes * each.days - found[0].goodput * found[0].nodes * found[0].days:+,.0f}",
          f"{each.ettr:.4f}", f"{each.goodput / each.ceiling:.4f}", str(each.incidents),
          max(each.lost_s, key=lambda cause: each.lost_s[cause], default="-"))
         for setup, each in zip(setups, found, strict=True)
     ]  # fmt: skip
     best = max(range(len(found)), key=lambda index: found[index].goodput)
-    heads = (field.replace("_", "-"), "goodput", "gain", "ETTR", "of ceiling", "incidents", "most lost to")
+    heads = (
+        field.replace("_", "-"),
+        "goodput",
+        "gain",
+        "node-days",
+        "ETTR",
+        "of ceiling",
+        "incidents",
+        "most lost to",
+    )
     return f"{plain(heads, rows)}\n\nbest: {heads[0]} {rows[best][0]}"
 
 

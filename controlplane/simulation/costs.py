@@ -51,7 +51,8 @@ class Setup:
     nproc: int = 1  # ranks per node
     nodes_per_replica: int = 1
     spares: int = 0  # nodes that the job leaves free while nothing fails
-    nodes_min: int = 0  # below it the job waits; 0: one replica; equal to the most: a fixed size
+    nodes_min: int = 0  # below it the job waits; 0: one replica
+    fixed: bool = False  # it waits below the most that it takes, whatever `nodes_min` says
     checkpoint_every_s: float = 10.0  # of training, between two copies that a restart may begin from
     stall_s: float = 0.0  # each copy keeps training for so long
     step_s: float = 1.0
@@ -66,7 +67,7 @@ class Setup:
     @property
     def least(self) -> int:
         """The nodes it needs at least."""
-        return self.nodes_min or self.nodes_per_replica
+        return self.nodes_max if self.fixed else self.nodes_min or self.nodes_per_replica
 
     @property
     def steps_per_checkpoint(self) -> int:

@@ -25,7 +25,7 @@ def simulate(setup: Setup, failures: Failures, cpu: Callable[[], float]) -> Outc
     return outcome.of(world, cpu() - began)
 
 
-_WHOLE = ("spares", "nodes", "nodes_per_replica", "nodes_min")
+_WHOLE = ("spares", "nodes", "nodes_per_replica", "nodes_min", "fixed")
 _SPANS = ("checkpoint_every_s", "stall_s", "step_s", "days")
 SWEPT = {name.replace("_", "-"): name for name in (*_WHOLE, *_SPANS)}
 """What a sweep may vary, as it is written, and the field of the setup."""
@@ -45,6 +45,8 @@ def sweep(text: str) -> tuple[str, list[float]]:
             numbers.append(float(value))
         except ValueError as error:
             raise FailureInputError(f"--compare {text!r}: {value!r} is no number") from error
+        if field == "fixed" and numbers[-1] not in (0, 1):
+            raise FailureInputError(f"--compare {text!r}: {value}: give 0 (elastic) or 1 (one size)")
         if field in _WHOLE and numbers[-1] != int(numbers[-1]):
             raise FailureInputError(f"--compare {text!r}: {value} is no whole number")
     return field, numbers
@@ -52,5 +54,5 @@ def sweep(text: str) -> tuple[str, list[float]]:
 
 def variants(setup: Setup, field: str, values: Sequence[float]) -> list[Setup]:
     """The setup with each of these values."""
-    kind = int if field in _WHOLE else float
+    kind = bool if field == "fixed" else int if field in _WHOLE else float
     return [dataclasses.replace(setup, **{field: kind(value)}) for value in values]  # type: ignore[arg-type]

@@ -114,6 +114,21 @@ def test_a_sweep_names_what_it_may_vary() -> None:
         running.sweep("spares=1.5")
 
 
+def test_spares_are_what_a_fixed_size_needs_and_an_elastic_job_does_not() -> None:
+    failures = Failures("test", (outage(1, 2, 3),))
+    fixed = dataclasses.replace(SMALL, fixed=True)
+    found = {
+        (setup.fixed, setup.spares): running.simulate(setup, failures, lambda: 0.0).goodput
+        for base in (fixed, SMALL)
+        for setup in running.variants(base, "spares", [0.0, 1.0])
+    }
+    assert found[True, 1] > found[True, 0], "without a spare it waits for three hours"
+    assert found[False, 0] > max(found[True, 0], found[True, 1])
+    assert running.variants(SMALL, *running.sweep("fixed=1,0")) == [fixed, SMALL]
+    with pytest.raises(FailureInputError, match=r"give 0 \(elastic\) or 1"):
+        running.sweep("fixed=2")
+
+
 def test_the_picture_is_whole_and_says_what_was_lost() -> None:
     found = running.simulate(SMALL, Failures("test", (outage(1, 2, 3),)), lambda: 0.0)
     drawn = picture.svg(found)
