@@ -25,7 +25,7 @@ RECORDED = 64
 
 GROUPS_TOLD = 16
 _CODE = {name: code for code, name in enumerate(ACTIVITIES)}
-_NONE = _CODE["none"]
+_NONE, _STEP, _AFTER = _CODE["none"], _CODE["step"], _CODE["after"]
 
 
 class Progress:
@@ -42,7 +42,9 @@ class Progress:
         self._set(_CODE[activity], 0)
 
     def again(self) -> None:
-        """A step begins: the same activity goes on."""
+        """A step begins: the same activity goes on. After a loop over steps, in another one, it is a step."""
+        if self._activity == _AFTER:
+            self._activity, self._limit_ns = _STEP, 0
         self._set(self._activity, self._limit_ns)
 
     def close(self) -> None:
