@@ -59,7 +59,7 @@ def peers(folder: Path, name: str, tell: Callable[[events.Event], None]) -> Peer
         incarnation=1,
         tell=tell,
         status=lambda _: status,
-        room=Rooms(paths).room,
+        room=Rooms(paths, lambda _: False).to_fill,
         loaded=lambda _: None,
     )
 
