@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import json
 import statistics
 import subprocess
@@ -22,12 +21,22 @@ import uvloop
 
 from benchmarks.load import LoadMeter
 from controlplane.access.tls import TlsFiles
-from controlplane.core.events import JobSubmitted, MemberReport, NodeBeat, NodeJoined
-from controlplane.core.model import Cause, Failure, JobPhase, JobSpec, MemberPhase, MemberStatus
+from controlplane.core.events import CordonRequested, Elected, NodeBeat, NodeJoined
+from controlplane.core.model import (
+    Generation,
+    JobPhase,
+    JobSpec,
+    JobState,
+    MemberPhase,
+    MemberStatus,
+    Placement,
+    Resume,
+    Tier,
+)
 from controlplane.daemon.metrics_server import MetricsServer
 from controlplane.daemon.page.server import Page
 from tests.page.browser import DESK, Browser, Tab, chromium, tab
-from tests.security.serving import serving
+from tests.security.serving import reigning, serving
 
 if TYPE_CHECKING:
     from controlplane.daemon.reign import Reign
@@ -55,39 +64,40 @@ BEGUN = """new MutationObserver((_, self) => {
 PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime / 1000"
 
 
+def elected(nodes: int) -> Elected:
+    """What a new leader reads of a job that trains on so many nodes."""
+    seats = tuple(
+        Placement(rank, f"train.{rank}", f"n{rank // RANKS:05}", rank % RANKS)
+        for rank in range(nodes * RANKS)
+    )
+    generation = Generation(
+        "train", 1, 1, seats, "127.0.0.1:29400", "127.0.0.1:29401", Resume(Tier.FRESH, 0), "the first launch"
+    )
+    spec = JobSpec("train", ("t.py",), "/", (), nodes, nodes, RANKS)
+    state = JobState("train", JobPhase.RUNNING, "")
+    names = tuple(f"n{number:05}" for number in range(nodes))
+    return Elected(
+        2, nodes=names, specs=(spec,), states=(state,), generations=(generation,), wall_s=time.time()
+    )
+
+
 class Swarm:
-    """Nodes that do what they are told, all in this process: they speak to a reign by its events."""
+    """Nodes that train on under a new leader, all in this process: they speak to its reign by events."""
 
     def __init__(self, reign: Reign, nodes: int) -> None:
-        self._reign, self._nodes, self._seq = reign, nodes, 0
-        self._members: dict[str, list[MemberStatus]] = {}
+        self._reign, self._nodes, self._seq = reign, nodes, 1
+        self._members = {
+            f"n{node:05}": [_running(rank) for rank in range(node * RANKS, (node + 1) * RANKS)]
+            for node in range(nodes)
+        }
 
     async def begin(self) -> None:
-        """Join, and train."""
-        for number in range(self._nodes):
-            await self._say(NodeJoined(f"n{number:05}", 1, "l", "127.0.0.1", RANKS, 29500, ()))
-        spec = JobSpec("train", ("t.py",), "/", (), self._nodes, self._nodes, RANKS)
-        await self._reign.loop.ask(JobSubmitted(spec))
-        job = self._reign.core.machine.jobs["train"]
-        while job.phase is not JobPhase.RUNNING:
-            await asyncio.sleep(0.2)
-            for member in list(job.members.values()):
-                known = self._members.setdefault(member.node, [])
-                if len(known) < RANKS and member.name not in [each.member for each in known]:
-                    known.append(MemberStatus(member.name, "train", MemberPhase.READY, elastic=True))
-            self._follow(job.storing or job.generation)
-            await self._beat_all()
-
-    def _follow(self, generation: Any) -> None:
-        """Whoever is told to form runs."""
-        seats = {seat.member: seat.rank for seat in generation.seats} if generation else {}
-        for node, known in self._members.items():
-            self._members[node] = [
-                _running(each, generation.number, seats[each.member])
-                if each.member in seats
-                else dataclasses.replace(each, store=f"127.0.0.1:{40000 + hash(each.member) % 20000}")
-                for each in known
-            ]
+        """Join, and go on."""
+        for name, members in self._members.items():
+            joined = NodeJoined(name, 1, "l", "127.0.0.1", RANKS, 29500, tuple(members))
+            await self._say(joined)
+        last = NodeBeat(name, 1, 1, 29500, tuple(members))
+        await self._reign.loop.ask(last)
 
     async def beat(self) -> None:
         """Beat for ever."""
@@ -102,16 +112,10 @@ class Swarm:
             await self._say(NodeBeat(name, 1, self._seq, 29500, tuple(self._members.get(name, ()))))
             await asyncio.sleep(max(0.0, begun + within_s * number / self._nodes - time.monotonic()))
 
-    async def die(self, number: int) -> str:
-        """The first rank of a node is killed; the node."""
+    def cordon(self, number: int) -> str:
+        """Something happens to one node; its name."""
         name = f"n{number:05}"
-        first, *others = self._members[name]
-        dead = dataclasses.replace(
-            first, phase=MemberPhase.EXITED, failure=Failure(Cause.SIGNALED, "killed by SIGKILL", signal=9)
-        )
-        self._members[name] = [dead, *others]
-        self._seq += 1
-        self._reign.post(MemberReport(name, 1, self._seq, dead))
+        self._reign.post(CordonRequested(name, True, "measured"))
         return name
 
     async def _say(self, event: Any) -> None:
@@ -119,19 +123,19 @@ class Swarm:
         await self._reign.loop.room()
 
 
-def _running(status: MemberStatus, generation: int, rank: int) -> MemberStatus:
-    phase = MemberPhase.EXITED if status.failure else MemberPhase.RUNNING
-    return dataclasses.replace(status, phase=phase, generation=generation, rank=rank, step=7)
+def _running(rank: int) -> MemberStatus:
+    return MemberStatus(
+        f"train.{rank}", "train", MemberPhase.RUNNING, elastic=True, generation=1, rank=rank, step=7
+    )
 
 
 async def serve(nodes: int) -> None:
-    """Be a coordinator until standard input ends. A line is a number: that node's first rank dies."""
-    async with serving(reigns=True) as served:
+    """Be a coordinator until standard input ends. A line is a number: that node is cordoned."""
+    async with serving() as served, reigning(served.front, elected(nodes)) as reign:
         page = Page(served.front, ("127.0.0.1", 0), TlsFiles(), None)
         page.start()
         metrics = MetricsServer(served.front.metrics, "127.0.0.1", 0)
-        assert served.front.reign is not None
-        swarm = Swarm(served.front.reign, nodes)
+        swarm = Swarm(reign, nodes)
         await swarm.begin()
         beating = asyncio.create_task(swarm.beat())
         print(json.dumps({"page": page.port, "metrics": metrics.port}), flush=True)
@@ -140,7 +144,7 @@ async def serve(nodes: int) -> None:
                 print(json.dumps({"cpu_s": time.process_time()}), flush=True)
             else:
                 said_s = time.time()
-                print(json.dumps({"node": await swarm.die(int(line)), "said_s": said_s}), flush=True)
+                print(json.dumps({"node": swarm.cordon(int(line)), "said_s": said_s}), flush=True)
         beating.cancel()
         await page.close()
         metrics.close()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from controlplane.access.tls import TlsFiles
     from controlplane.access.tokens import Tokens
+    from controlplane.core.events import Elected
 
 OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
 
@@ -68,7 +69,7 @@ async def serving(
     try:
         async with contextlib.AsyncExitStack() as stack:
             if reigns:
-                front.reign = await stack.enter_async_context(_reigning(front))
+                await stack.enter_async_context(reigning(front))
             yield Served(front, server)
     finally:
         front.reign = None
@@ -77,12 +78,13 @@ async def serving(
 
 
 @contextlib.asynccontextmanager
-async def _reigning(front: Front) -> AsyncIterator[Reign]:
+async def reigning(front: Front, elected: Elected | None = None) -> AsyncIterator[Reign]:
+    """Lead, from what `elected` says, or from nothing; the store is this process's memory."""
     records = Records(Keyspace(CLUSTER))
     reign = Reign(
         CLUSTER,
         CoreSettings(),
-        records.elected(1, {}),
+        elected or records.elected(1, {}),
         store=Kept(),
         records=records,
         journal=front.journal,
@@ -90,9 +92,11 @@ async def _reigning(front: Front) -> AsyncIterator[Reign]:
         held=lambda: True,
     )
     task = asyncio.create_task(reign.run())
+    front.reign = reign
     try:
         yield reign
     finally:
+        front.reign = None
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

@@ -8,6 +8,7 @@ import os
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 from controlplane.cli.flags import as_flags
 from controlplane.cli.local.child import Child
@@ -44,7 +45,7 @@ class LocalCluster:
 
     def __init__(self, layout: Layout, plan: ClusterPlan) -> None:
         self.layout, self.plan = layout, plan
-        self.address = ""
+        self.address = self.page = ""
         self._etcd = KeptEtcd(layout.state / "etcd", self._write_card)
         self._coordinator = self._child("coordinator", self._coordinator_argv)
         self._agents = [self._agent(NODE_NAMES.format(index)) for index in range(plan.nodes)]
@@ -59,7 +60,7 @@ class LocalCluster:
             self._endpoints = await self._etcd.start()
             self._keepers.append(asyncio.create_task(self._etcd.keep()))
         await self._keep(self._coordinator)
-        self.address = self._listening()
+        self.address, self.page = self._addresses()
         for agent in self._agents:
             self._place_logs(agent.name)
         await asyncio.gather(*[self._keep(agent) for agent in self._agents])
@@ -126,6 +127,7 @@ class LocalCluster:
         settings = {
             "journal": str(self.layout.state / "journal.jsonl"),
             "listen": self.address or "127.0.0.1:0",
+            "page": urlsplit(self.page).netloc or "127.0.0.1:0",
             **self.plan.coordinator,
             "etcd": self._endpoints,
             "etcd_private": not self.plan.etcd,
@@ -151,9 +153,11 @@ class LocalCluster:
         }
         return [*_HOLDFAST, "agent", *as_flags(AgentSettings, settings)]
 
-    def _listening(self) -> str:
+    def _addresses(self) -> tuple[str, str]:
+        """host:port of the coordinator, and the URL of its status page."""
         path: Path = self._coordinator.address_file
-        return str(json.loads(path.read_text())["listen"])
+        document = json.loads(path.read_text())
+        return str(document["listen"]), str(document["page"])
 
     def _place_logs(self, node: str) -> None:
         """With a log folder of the user's, the node's logs are written there, and stay."""
