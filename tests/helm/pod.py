@@ -18,6 +18,8 @@ from tests.e2e.cli_running import DEADLINE_S, until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+JOB_S = 110.0
+"""A job of a test is over within this, on a busy machine."""
 HOLDFAST = (sys.executable, "-P", "-m", "controlplane")
 
 
@@ -29,9 +31,9 @@ def image(folder: Path, packages: Path | None = None) -> Path:
     return folder / "bin" / "python"
 
 
-def ended(words: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run this to its end, whatever that is."""
-    return subprocess.run(words, check=False, text=True, capture_output=True, timeout=DEADLINE_S, **options)
+def ended(words: list[str], timeout: float = DEADLINE_S, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run this to its end, whatever that is, within `timeout` s."""
+    return subprocess.run(words, check=False, text=True, capture_output=True, timeout=timeout, **options)
 
 
 def copied(folder: Path) -> int:
@@ -72,7 +74,7 @@ class Pod:
     def submit(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Give the job to the coordinator and stay until it ends."""
         flags = ["submit", "--coordinator", self.coordinator, "--cwd", ".", "--wait", "--rdzv-id", "job"]
-        return ended([*HOLDFAST, *flags, *words])
+        return ended([*HOLDFAST, *flags, *words], JOB_S)
 
     def said(self) -> str:
         """The logs of both containers, for a test that fails."""
