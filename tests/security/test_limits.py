@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import time
+import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
+from prometheus_client import CollectorRegistry
 
 from controlplane.access.guard import Sparing
 from controlplane.access.tls import LIMITS, STREAMS_MAX, TlsFiles, listen
 from controlplane.daemon import rpc
+from controlplane.scraping import CONNECTIONS_MAX, ScrapeServer
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.codec import MESSAGE_BYTES_MAX
 from tests.daemon.rig import until
@@ -152,3 +156,19 @@ def test_few_lines_are_told_of_many() -> None:
 @pytest.mark.parametrize("name", ["grpc.max_concurrent_streams", "grpc.server_handshake_timeout_ms"])
 def test_both_servers_have_the_limits(name: str) -> None:
     assert name in dict(rpc._OPTIONS)
+
+
+def test_connections_to_metrics_are_bounded() -> None:
+    registry = CollectorRegistry()
+    server = ScrapeServer(registry, "127.0.0.1", 0)
+    silent = [socket.create_connection(("127.0.0.1", server.port), 30) for _ in range(CONNECTIONS_MAX)]
+    try:
+        with socket.create_connection(("127.0.0.1", server.port), 30) as late:
+            assert late.recv(1) == b"", "one too many is hung up on"
+        assert silent[0].recv(1) == b"", "so is who says nothing"
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=30) as answer:
+            assert answer.status == 200
+    finally:
+        for line in silent:
+            line.close()
+        server.close()

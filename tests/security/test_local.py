@@ -170,6 +170,17 @@ async def test_a_jobs_environment_is_in_no_line_and_no_answer() -> None:
             assert "value-of" not in (await asked(served.address, name, request))[1]
 
 
+async def test_secrets_among_arguments_are_in_no_line_and_no_answer() -> None:
+    argv = ("train.py", "--api-key", "planted", "hub.token=planted", "s3://me:planted@host/a")
+    async with serving(reigns=True) as served:
+        spec = codec.spec_message(JobSpec("j", argv, "/"))
+        await asked(served.address, "Submit", pb.SubmitRequest(spec=spec))
+        told = "".join(line.text for line in served.front.journal.lines())
+        assert "--api-key" in told and "planted" not in told
+        for name, request in (("Status", pb.StatusRequest()), ("Events", pb.EventsRequest())):
+            assert "planted" not in (await asked(served.address, name, request))[1]
+
+
 def test_an_agents_credentials_do_not_reach_its_ranks() -> None:
     spec = JobSpec("j", ("train.py",), "/", env=(("MINE", "1"),))
     base = {"HOLDFAST_TOKEN": "secret", "HOLDFAST_TLS_KEY": "k", "HOLDFAST_TOKEN_FILE": "f", "PATH": "/bin"}
