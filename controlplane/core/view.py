@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from controlplane.core import arguments, marks, quarantine, standing
 from controlplane.core import health as health_of
-from controlplane.core import marks, quarantine, standing
 from controlplane.core.commit import newest_good
 from controlplane.core.model import NO_STEP, MemberPhase
 from controlplane.core.words import GONE
@@ -91,7 +91,7 @@ def job_row(job: Job) -> JobRow:
         restarts=job.generation.restarts if job.generation else 0,
         incidents=job.incidents,
         last_checkpoint=good.id if good else "",
-        argv=" ".join(job.spec.argv),
+        argv=" ".join(arguments.shown(job.spec.argv)),
     )
 
 

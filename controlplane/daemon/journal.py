@@ -15,6 +15,7 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from controlplane.core import arguments
 from controlplane.core.model import JobSpec, Standing
 from controlplane.daemon.linefile import LineFile, tail
 from controlplane.daemon.recording import BYTES_MAX, Recording, folder_of, word_for
@@ -165,7 +166,8 @@ def _hidden(record: Any, key: bytes) -> Any:
 def conceal(record: Any, word: Callable[[str], str] = lambda value: HIDDEN) -> Any:
     """The record with a word for each value of every JobSpec's environment, and with stacks cut short."""
     if isinstance(record, JobSpec):
-        return dataclasses.replace(record, env=tuple((name, word(value)) for name, value in record.env))
+        env = tuple((name, word(value)) for name, value in record.env)
+        return dataclasses.replace(record, env=env, argv=arguments.shown(record.argv))
     if isinstance(record, Standing):
         return dataclasses.replace(record, stacks=record.stacks[:STACK_CHARS])
     changes: dict[str, Any] = {}
