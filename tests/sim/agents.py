@@ -41,6 +41,7 @@ class Agent:
         self.port = 1000
         self.up = True
         self.muted_until = 0.0  # the leader hears nothing of it, but its door opens
+        self.refused_at = -1e9  # when it was last asked directly, and could not answer
         self.cut_until = 0.0  # no packet passes to or from the leader
         self.inbound, self.outbound = Valve(), Valve()
         self.linked = 0  # the term of the leader that it has a stream to, 0: none

@@ -61,6 +61,7 @@ def probe(world: World, term: int, effect: fx.Probe) -> None:
     muted = world.clock.now < agent.muted_until
     cut = world.clock.now < agent.cut_until and not muted
     answered = agent.up and not cut
+    agent.refused_at = agent.refused_at if answered else world.clock.now
     reason = "" if answered else ("no answer" if cut else "connection refused")
     delay = 3.0 if cut else world.rng.uniform(0.01, 0.5)
     event = ev.ProbeAnswered(effect.node, effect.incarnation, answered, reason)

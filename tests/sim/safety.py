@@ -133,6 +133,8 @@ class Safety:
         agent = next(agent for agent in world.agents if agent.name == name)
         if machine is None or not agent.up or agent.muted_until <= world.clock.now:
             return
+        if agent.refused_at > world.clock.now - machine.settings.brake_max_s:
+            return
         timeout_s, now = machine.settings.node_timeout_s, machine.now
         there = [
             node for node in machine.nodes.values() if node.state != "lost" or node.lost_at > now - timeout_s
