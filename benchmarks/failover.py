@@ -161,7 +161,8 @@ def agent(cluster: Cluster) -> subprocess.Popen[bytes]:
 
 
 def silent_node(cluster: Cluster, agent: subprocess.Popen[bytes]) -> float:
-    """From the moment in which an agent hangs until its node is lost, in s."""
+    """From the moment in which an agent hangs until its node, heard before, is lost, in s."""
+    until(lambda: [row for row in cluster.get("nodes") if row["state"] == "up"], 60)
     begun = time.monotonic()
     agent.send_signal(signal.SIGSTOP)
     until(lambda: [row for row in cluster.get("nodes") if row["state"] == "lost"], 10 * NODE_TIMEOUT_S)
