@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from agent.checkpoint.names import Bytes
     from agent.checkpoint.store import Store
 
-WORKERS = 8
+WORKERS = 6
 """Chunks in flight: hashing one overlaps with writing others. Each holds two chunks' bytes at most: what it
 packs, encodes, or hands to a storage that wants a copy."""
 _THINKERS = 4
