@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from controlplane.cli.local.cluster import ClusterPlan
+    from controlplane.cli.local.lives import Beginning
 
 USAGE = "holdfast run [flags] SCRIPT [the script's arguments]"
 EPILOG = (
@@ -56,6 +57,11 @@ def make_parser() -> Parser:
     )
     here.add_argument(
         "--fresh", action="store_true", help="begin a new life of the job; old checkpoints stay, unused"
+    )
+    here.add_argument(
+        "--adopt",
+        action="store_true",
+        help="go on from the checkpoints on --storage also when what a run before knew of them is lost",
     )
     here.add_argument(
         "--log-dir", default="", metavar="FOLDER", help="keep the ranks' output here, one file per process"
@@ -103,7 +109,18 @@ def run(argv: Sequence[str]) -> int:
     from controlplane.cli.local.run import run_locally
 
     layout = make_layout(name, values.state_dir, once=not stable, shm_dir=values.shm_dir)
-    return run_locally(layout, plan, spec, values.fresh)
+    return run_locally(layout, plan, spec, _beginning(values))
+
+
+def _beginning(values: argparse.Namespace) -> Beginning:
+    """What becomes of checkpoints that are there already. Raises UsageError."""
+    from controlplane.cli.local.lives import Beginning
+
+    if values.fresh and values.adopt:
+        raise UsageError("--fresh begins anew, --adopt goes on from what is there: give one of them")
+    if values.adopt and not values.storage:
+        raise UsageError("--adopt needs --storage: where are the checkpoints?")
+    return Beginning(values.fresh, values.adopt)
 
 
 def _plan(values: argparse.Namespace) -> ClusterPlan:

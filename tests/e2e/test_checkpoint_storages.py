@@ -16,6 +16,7 @@ from controlplane.daemon.etcd.server import PrivateEtcd
 from tests.e2e.checkpointing import Trained, checkpoint, spoil, trained, verified
 from tests.e2e.test_bad_moments import small_memory
 from tests.e2e.test_cli_by_hand import daemon, holdfast
+from tests.soak.books import Journal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -192,3 +193,21 @@ def test_checkpoints_on_s3_and_a_folder_that_follows(s3: str) -> None:
         job.judge()
         code, listed = checkpoint("list", s3)
         assert code == 0 and json.dumps(listed).count(job.run.job) == len(listed["checkpoints"])
+
+
+def test_a_run_whose_state_folder_is_lost_says_so_and_adopts_when_told() -> None:
+    """The machine is another one, the storage the same: nothing is overwritten, nothing goes on unasked."""
+    flags = ("--storage", "HERE/storage", "--checkpoint-every", "6", "--snapshot-every", "3")
+    with trained("plain", *flags) as job:
+        job.more(2)
+        newest = job.committed()[-1]
+        job.interrupt()
+        shutil.rmtree(job.run.layout.state)
+        job.journal = Journal(job.run.layout.state / "journal.jsonl")
+        job.again(*flags, "--adopt")
+        job.wait(lambda: f"adopted of job {job.run.job}:" in job.run.output, "it is adopted")
+        assert newest in job.run.output.partition("adopted of job")[2].splitlines()[0]
+        resumed = job.wait(lambda: [each for each in job.resumes() if each["checkpoint"]], "it goes on")
+        assert resumed[0]["step"] >= int(newest.partition("-")[0])
+        job.finish()
+        job.judge()

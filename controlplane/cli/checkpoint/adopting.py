@@ -7,8 +7,10 @@ import json
 from typing import TYPE_CHECKING
 
 from agent.checkpoint import load, names
+from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
 from agent.checkpoint.manifest import MANIFEST_BYTES_MAX
 from agent.checkpoint.manifest import opened as opened_manifest
+from agent.checkpoint.store import Store
 from controlplane.cli.checkpoint.place import make_parser, one_job, opened
 from controlplane.cli.checkpoint.verifying import verify
 from controlplane.cli.client import Admin
@@ -20,7 +22,6 @@ from controlplane.core.model import CheckpointRecord
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agent.checkpoint.store import Store
     from controlplane.access.own import Access
     from controlplane.wire import control_pb2 as pb
 
@@ -64,6 +65,22 @@ def survey(store: Store, job: str) -> tuple[list[CheckpointRecord], list[str]]:
         else:
             whole.append(record(store, job, result.id))
     return whole, refused
+
+
+def on_storage(url: str, mirror: str, job: str) -> tuple[list[CheckpointRecord], list[str]]:
+    """The records of every checkpoint of a job whose manifest is whole, and why the others have none. No
+    chunk is read."""
+    known, refused = [], []
+    store = Store.open(url, second=mirror)
+    try:
+        for found in load.listing(store, job):
+            try:
+                known.append(record(store, job, found.id))
+            except (CheckpointCorrupt, CheckpointRefused) as error:
+                refused.append(str(error))
+    finally:
+        store.close()
+    return known, refused
 
 
 def record(store: Store, job: str, checkpoint: str) -> CheckpointRecord:

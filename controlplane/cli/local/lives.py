@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.errors import CliError
@@ -16,15 +17,38 @@ if TYPE_CHECKING:
     from controlplane.core.model import JobSpec
 
 
-def current_life(layout: Layout, spec: JobSpec, begin_anew: bool, knows_nothing: bool) -> JobSpec:
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What becomes of checkpoints that are there already: a new life beside them (`fresh`), or this one goes
+    on from them although nobody knows them (`adopt`); neither: it goes on when they are known."""
+
+    fresh: bool = False
+    adopt: bool = False
+
+
+def current_life(layout: Layout, spec: JobSpec, beginning: Beginning, knows_nothing: bool) -> JobSpec:
     """The spec under the name of its present life, or of the next. Raises CliError.
 
     knows_nothing: what is not in our state folder's etcd is known nowhere."""
-    life = int(_read(layout).get("life", 0)) + begin_anew
+    life = int(_read(layout).get("life", 0)) + beginning.fresh
     lost = knows_nothing and not (layout.state / "etcd").exists()
-    while (begin_anew or lost) and _has_checkpoints(spec.storage, _named(spec.job, life)):
+    if lost and beginning.adopt:
+        while _has_checkpoints(spec.storage, _named(spec.job, life + 1)):
+            life += 1
+        return dataclasses.replace(spec, job=_named(spec.job, life))
+    while (beginning.fresh or lost) and _has_checkpoints(spec.storage, _named(spec.job, life)):
         life += 1
     return dataclasses.replace(spec, job=_named(spec.job, life))
+
+
+def passed_over(layout: Layout, asked: JobSpec, now: JobSpec, beginning: Beginning) -> str:
+    """What to tell people whose job begins anew beside checkpoints that nobody knows; "" otherwise."""
+    if beginning.fresh or now.job == _named(asked.job, int(_read(layout).get("life", 0))):
+        return ""
+    return (
+        f"the storage has checkpoints of job {asked.job} that this machine knows nothing of (its state "
+        f"folder is new or lost): job {now.job} begins beside them; --adopt goes on from them"
+    )
 
 
 def remember(layout: Layout, spec: JobSpec) -> None:

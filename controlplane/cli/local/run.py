@@ -23,7 +23,7 @@ from controlplane.cli.follow import (
 )
 from controlplane.cli.local.cluster import ClusterPlan, LocalCluster
 from controlplane.cli.local.layout import Layout, Lock, prune, sweep
-from controlplane.cli.local.lives import current_life, has_changed, remember
+from controlplane.cli.local.lives import Beginning, current_life, has_changed, passed_over, remember
 from controlplane.cli.local.processes import become_subreaper
 from controlplane.telling.event_text import Level, tell
 from controlplane.wire.codec import spec_message
@@ -42,7 +42,7 @@ def say(text: str) -> None:
         print(f"holdfast: {line}", file=sys.stderr, flush=True)
 
 
-def run_locally(layout: Layout, plan: ClusterPlan, spec: JobSpec, fresh: bool) -> int:
+def run_locally(layout: Layout, plan: ClusterPlan, spec: JobSpec, beginning: Beginning) -> int:
     """Run the job to its end. The exit code; nothing that was started is left. Raises CliError."""
     lock = Lock(layout)
     prune()
@@ -51,10 +51,11 @@ def run_locally(layout: Layout, plan: ClusterPlan, spec: JobSpec, fresh: bool) -
         become_subreaper()
         for thing in sweep(layout):
             say(f"cleared away what a killed run left: {thing}")
-        spec = current_life(layout, spec, begin_anew=fresh, knows_nothing=not plan.etcd)
-        if fresh:
+        asked, spec = spec, current_life(layout, spec, beginning, knows_nothing=not plan.etcd)
+        say("" if beginning.adopt else passed_over(layout, asked, spec, beginning))
+        if beginning.fresh:
             forget(layout)
-        code = asyncio.run(_run(layout, plan, spec))
+        code = asyncio.run(_run(layout, plan, spec, adopt=beginning.adopt))
         return code
     finally:
         _leave(layout, keep_logs=code == FAILED)
@@ -76,10 +77,10 @@ def forget(layout: Layout) -> None:
     (layout.state / "journal.jsonl").unlink(missing_ok=True)
 
 
-async def _run(layout: Layout, plan: ClusterPlan, spec: JobSpec) -> int:
+async def _run(layout: Layout, plan: ClusterPlan, spec: JobSpec, *, adopt: bool = False) -> int:
     cluster = LocalCluster(layout, plan)
     stop = _Signals(cluster)
-    work = asyncio.create_task(_work(cluster, spec))
+    work = asyncio.create_task(_work(cluster, spec, adopt=adopt))
     told = asyncio.create_task(stop.wait())
     words = ""
     try:
@@ -99,14 +100,16 @@ async def _run(layout: Layout, plan: ClusterPlan, spec: JobSpec) -> int:
         say(words)  # after the ranks' own last lines, where people look
 
 
-async def _work(cluster: LocalCluster, spec: JobSpec) -> tuple[int, str]:
+async def _work(cluster: LocalCluster, spec: JobSpec, *, adopt: bool) -> tuple[int, str]:
     await cluster.start()
-    return await cluster.guard(_follow(cluster, spec))
+    return await cluster.guard(_follow(cluster, spec, adopt=adopt))
 
 
-async def _follow(cluster: LocalCluster, spec: JobSpec) -> tuple[int, str]:
+async def _follow(cluster: LocalCluster, spec: JobSpec, *, adopt: bool) -> tuple[int, str]:
     """See the job to its end: the exit code, and what is to be said of it."""
     async with Admin(cluster.address, access=plain()) as admin:
+        if adopt:
+            await _adopt(admin, spec)
         reply, started = await _submit(admin, cluster.layout, spec)
         if reply.phase == "finished":
             return OK, f"job {spec.job} is finished already; --fresh begins it anew, --rdzv-id names another"
@@ -114,6 +117,19 @@ async def _follow(cluster: LocalCluster, spec: JobSpec) -> tuple[int, str]:
         say(f"job {reply.job} {verb}; ask about it with --coordinator {cluster.address}")
         ending = await until_end(admin, reply.job, started, _Teller().hear)
     return ending.code, last_words(ending)
+
+
+async def _adopt(admin: Admin, spec: JobSpec) -> None:
+    """Have the coordinator know what lies on the storage. Manifests only are read here: a restore reads every
+    byte anyway, and falls back to an older one."""
+    from controlplane.cli.checkpoint.adopting import on_storage
+
+    records, refused = await asyncio.to_thread(on_storage, spec.storage, spec.mirror, spec.job)
+    reply = await admin.adopt(spec.job, records) if records else None
+    for why in (*refused, *(reply.refused if reply else ())):
+        say(f"not adopted: {why}")
+    adopted = ", ".join(reply.adopted) if reply else ""
+    say(f"adopted of job {spec.job}: {adopted or 'nothing, there was nothing to adopt'}")
 
 
 async def _submit(admin: Admin, layout: Layout, spec: JobSpec) -> tuple[pb.SubmitReply, float]:
