@@ -53,7 +53,6 @@ class Environment:
             world_size=_integer(variables, "WORLD_SIZE", 1),
         )
 
-
     def open_ledger(self) -> Ledger | None:
         """Where this rank writes what it consumed, if that is wanted."""
         return Ledger(Path(self.ledger), self.member or f"alone.{self.rank}") if self.ledger else None

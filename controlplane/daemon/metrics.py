@@ -27,6 +27,9 @@ LOST = (*(cause.value for cause in Cause), "forming", "waiting", "snapshot", "re
 for nodes; to copying snapshots; to doing steps again that a failure had lost."""
 CHECKPOINT_STAGES = ("persist", "commit", "publish")
 TIERS = ("memory", "storage", "mirror")
+KUBERNETES = (
+    "event_create", "event_patch", "node_cordon", "nodes_list", "pod_delete", "pod_get", "pod_label",
+)  # fmt: skip
 
 _RECOVERY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _ETCD_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
@@ -184,6 +187,7 @@ class Metrics:
         _create(self.failures_detected_total, Scope, Cause)
         _create(self.incidents_total, Strategy, OUTCOMES)
         _create(self.cluster_health, HEALTH)
+        _create(self.kubernetes_requests_total, KUBERNETES, ("ok", "unanswered"))
 
     def know_job(self, job: str) -> None:
         """Create every counter of a job at 0, once."""

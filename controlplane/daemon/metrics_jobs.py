@@ -20,7 +20,6 @@ TIMES: dict[JobPhase, str] = {
     JobPhase.FORMING: FORMING,
     JobPhase.PARKED: WAITING,
     JobPhase.PAUSED: NOWHERE,
-    JobPhase.PAUSED: NOWHERE,
     JobPhase.FINISHED: NOWHERE,
     JobPhase.FAILED: NOWHERE,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -76,7 +76,7 @@ session.close()
 """
 
 
-def told(run: Run, ranks: int) -> list[dict[str, object]]:
+def told(run: Run, ranks: int) -> list[dict[str, Any]]:
     return [json.loads((run.folder / f"told-{ranks}-{rank}").read_text()) for rank in range(ranks)]
 
 

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core import view
-from controlplane.core.words import GONE
 from controlplane.core.model import NO_STEP, JobPhase, MemberPhase
+from controlplane.core.words import GONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
