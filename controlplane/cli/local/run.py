@@ -114,7 +114,7 @@ async def _follow(cluster: LocalCluster, spec: JobSpec, *, adopt: bool) -> tuple
         if reply.phase == "finished":
             return OK, f"job {spec.job} is finished already; --fresh begins it anew, --rdzv-id names another"
         verb = "goes on" if reply.resumed else "starts"
-        say(f"job {reply.job} {verb}; ask about it with --coordinator {cluster.address}, or see {cluster.page}")
+        say(f"job {reply.job} {verb}; see {cluster.page}, or ask with --coordinator {cluster.address}")
         ending = await until_end(admin, reply.job, started, _Teller().hear)
     return ending.code, last_words(ending)
 
