@@ -49,6 +49,12 @@ def test_a_lost_node_costs_a_recovery_and_then_itself_alone() -> None:
     assert [str(strategy) for _, strategy in plans] == ["shrink", "grow"]
 
 
+def test_a_node_of_two_ranks_comes_back_with_both() -> None:
+    hit = world(dataclasses.replace(SMALL, nproc=2), outage(1, 2, 3))
+    assert [str(each.plan.strategy) for each in hit.incidents] == ["shrink", "grow"]
+    assert hit.ledger.total["joining"] < 2 * SMALL.costs.total_s
+
+
 def test_donors_lose_less_than_a_step() -> None:
     hit = world(dataclasses.replace(SMALL, donors=True), outage(1, 2, 3))
     assert hit.ledger.total.get("lost_steps", 0.0) / 4 <= SMALL.step_s
