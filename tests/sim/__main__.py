@@ -30,7 +30,7 @@ def live(options: Options) -> Outcome:
     error = digest = ""
     try:
         digest = world.run()
-    except AssertionError as failure:
+    except Exception as failure:  # a crash of the core is a failure of this seed, not the end of the run
         where = traceback.extract_tb(failure.__traceback__)[-1]
         error = f"{type(failure).__name__}: {failure} ({where.name})"
     return Outcome(

@@ -115,7 +115,8 @@ def resume(world: World) -> None:
     """As a patient person does: until the job is known not to be paused any more."""
     world.feed(ev.PauseRequested("j", False, "a test"))
     job = world.cluster.machine.jobs.get("j") if world.cluster else None
-    if job is None or job.pause or world.etcd.states["j"].pause:
+    stored = world.etcd.states.get("j")
+    if job is None or job.pause or stored is None or stored.pause:
         world.clock.after(2.0, lambda: resume(world))
 
 
