@@ -157,6 +157,7 @@ def _pause(m: Machine, found: tuple[Finding, ...]) -> None:
     paused = grave[0].reason if grave and m.settings.pause_when_critical else ""
     if bool(paused) != bool(m.paused):
         m.note("paused" if paused else "resumed", "cluster", paused or "the cluster is critical no more")
+    if paused != m.paused:  # another reason, too: jobs say for what they wait
         for job in m.jobs.values():
             m.touch(job)
     m.paused = paused

@@ -12,7 +12,7 @@ from controlplane.core import events as ev
 from controlplane.core import health, network, quarantine, recovery, view
 from controlplane.core.cluster import Cluster
 from controlplane.core.health import Facts, Level
-from controlplane.core.model import Cause, LemonRecord, PeerSight, Strategy
+from controlplane.core.model import Cause, JobSpec, LemonRecord, PeerSight, Strategy
 from controlplane.core.timing import CoreSettings
 from controlplane.settings import AgentSettings, CoordinatorSettings
 
@@ -192,6 +192,17 @@ def test_a_critical_cluster_pauses_by_policy_and_goes_on() -> None:
     made.step(3.0, ev.DcsChanged(True))
     made.step(5.0, ev.Tick())
     assert not made.machine.paused
+
+
+def test_a_job_that_waits_says_what_is_critical_now() -> None:
+    made = cluster(1, pause_when_critical=True)
+    made.step(1.0, ev.DcsChanged(False, "no quorum"))
+    made.step(2.0, ev.Tick())
+    made.step(3.0, ev.JobSubmitted(JobSpec("j", ("train.py",), "/", nnodes_min=2, nnodes_max=2)))
+    assert "no quorum" in made.machine.jobs["j"].reason
+    made.step(4.0, ev.DcsChanged(False, "a certificate has expired"))
+    made.step(6.0, ev.Tick())
+    assert "a certificate has expired" in made.machine.jobs["j"].reason
 
 
 def sights(**failed: int) -> dict[str, PeerSight]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 60.0
 LOOKS_MAX = 12
 WAITS = (JobPhase.PARKED, JobPhase.PENDING)
-LACKS = re.compile(r"\d+ of (at least )?\d+")
+LACKS = re.compile(r"\d+ of (at least )?\d+|\d+ nodes are there; waits a little for up to \d+")
 
 
 class Stuck(AssertionError):

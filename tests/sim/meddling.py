@@ -62,11 +62,15 @@ def _release(world: World) -> None:
 
 
 def _dcs(world: World) -> None:
-    for at, event in (
-        (0.0, ev.DcsChanged(False, "no answer")),
-        (world.rng.uniform(0.1, 6.0), ev.DcsChanged(True)),
-    ):
-        world.clock.after(at, lambda event=event: _twice_at_once(world, event))  # type: ignore[misc]
+    world.clock.after(0.0, lambda: _twice_at_once(world, ev.DcsChanged(False, "no answer")))
+    world.clock.after(world.rng.uniform(0.1, 6.0), lambda: _answers(world))
+
+
+def _answers(world: World) -> None:
+    """As a daemon does: until the leader of now has heard it."""
+    _twice_at_once(world, ev.DcsChanged(True))
+    if world.cluster is None or world.cluster.machine.dcs_trouble:
+        world.clock.after(1.0, lambda: _answers(world))
 
 
 def _twice_at_once(world: World, event: ev.Event) -> None:
@@ -105,9 +109,13 @@ def pause(world: World) -> None:
     if world.rng.random() < 0.5:
         _twice(world, ev.CheckpointWanted("j", "a test"))
     if world.rng.random() < 0.3:
-        world.clock.after(
-            world.rng.uniform(0.0, 3.0), lambda: world.feed(ev.PauseRequested("j", True, "again"))
-        )
+        world.clock.after(world.rng.uniform(0.0, 3.0), lambda: _again(world))
+    world.clock.after(world.rng.uniform(0.2, 8.0), lambda: resume(world))
+
+
+def _again(world: World) -> None:
+    """A second person pauses it, perhaps after the first has had it go on."""
+    world.feed(ev.PauseRequested("j", True, "again"))
     world.clock.after(world.rng.uniform(0.2, 8.0), lambda: resume(world))
 
 
