@@ -111,8 +111,9 @@ def sharded(job: Job) -> bool:
 
 
 def recuts(job: Job, nodes: int) -> bool:
-    """Whether so many nodes are another layout for state in shards than the newest generation's."""
-    if job.generation is None or not job.generation.store:
+    """Whether so many nodes are another layout for state in shards than the newest generation's. One that
+    has not met counts where an older one has."""
+    if job.generation is None or not (job.generation.store or job.cut_at):
         return False
     return nodes * job.spec.nproc_per_node != job.generation.world_size and sharded(job)
 
@@ -135,9 +136,13 @@ def torn(job: Job, nodes: int) -> bool:
 
 
 def cut_at(job: Job, ranks: int, number: int) -> int:
-    """Since which generation state is cut as it is in the one of this number, with so many ranks."""
-    torn_now = job.generation is not None and ranks != job.generation.world_size and not repeats(job)
-    return number if torn_now and sharded(job) else job.cut_at
+    """Since which generation state is cut as it is in the one of this number, with so many ranks. Never 0
+    once shards have met: the next leader has to know that before a rank tells it."""
+    if job.generation is None or not sharded(job):
+        return job.cut_at
+    if ranks != job.generation.world_size and not repeats(job):
+        return number
+    return max(job.cut_at, 1) if job.generation.store else job.cut_at
 
 
 def _recut(job: Job) -> list[str]:

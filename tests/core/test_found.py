@@ -183,3 +183,19 @@ def test_a_job_that_is_submitted_again_for_fewer_nodes_is_cut_anew() -> None:
     generation = stage.etcd.generations["j"]
     assert generation.world_size == 1 and generation.cut_at == generation.number
     assert resume(stage) == (Tier.FRESH, 0), "no half of the old state is taken for the whole"
+
+
+def test_a_life_that_never_met_does_not_hide_from_the_next_leader_how_the_state_is_cut() -> None:
+    stage = running("submit nodes=1 most=2 nproc=1 storage=file:///c", "ab")
+    stage.do("report j.1000000 running gen=1 step=7 shard=left snap=7 snapgen=1")
+    stage.do("report j.1000001 running gen=1 step=7 shard=right snap=7 snapgen=1")
+    again = ("stop enough", "stored", "all exited code=0", "submit nodes=1 most=2 nproc=1", "stored")
+    for command in (*again, "stop enough", "stored", "all exited code=0", "crash", "elect", "hello a"):
+        stage.do(command)
+    for command in ("submit nodes=1 most=2 nproc=1", "stored", "live 12 b", "stored", "all starting"):
+        stage.do(command)
+    for command in ("all ready held=-1", "stored"):
+        stage.do(command)
+    generation = stage.etcd.generations["j"]
+    assert (generation.number, generation.world_size, generation.cut_at) == (3, 1, 3)
+    assert resume(stage) == (Tier.FRESH, 0), "no half of the old state is taken for the whole"
