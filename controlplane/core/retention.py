@@ -83,7 +83,7 @@ def tend(m: Machine, job: Job) -> None:
     ids = _unwanted(job)
     if any(name not in job.uncollected for name in ids):
         job.collecting = Collecting(ids)
-        _mark(m, job, [name for name in ids if not job.checkpoints[name].bad])
+        _mark(m, job, ids)
 
 
 def _unwanted(job: Job) -> tuple[str, ...]:
@@ -94,12 +94,17 @@ def _unwanted(job: Job) -> tuple[str, ...]:
 
 
 def _mark(m: Machine, job: Job, ids: Sequence[str]) -> None:
-    """Have etcd say of each that nobody may restore from it; with the last one the collection goes on."""
-    if not ids:
+    """Have etcd say of each that nobody may restore from it; when it says so of all, the collection goes on.
+    That one is bad already may be on its way to etcd still: then it is said once more, behind that."""
+    unmarked = [name for name in ids if not job.checkpoints[name].bad]
+    told = unmarked or (ids[-1:] if m.in_flight(sealing.lane(job)) else ())
+    if not told:
         _marked(m, job.name)
-    for name in ids:
-        record = job.checkpoints[name] = commit.as_bad(job.checkpoints[name], commit.RETIRED)
-        sealing.put(m, job, record, (lambda: _marked(m, job.name)) if name == ids[-1] else None)
+    for name in told:
+        record = job.checkpoints[name]
+        if name in unmarked:
+            record = job.checkpoints[name] = commit.as_bad(record, commit.RETIRED)
+        sealing.put(m, job, record, (lambda: _marked(m, job.name)) if name == told[-1] else None)
 
 
 def _marked(m: Machine, name: str) -> None:

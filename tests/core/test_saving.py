@@ -183,6 +183,19 @@ def test_no_new_base_is_opened_beside_a_collection() -> None:
     assert [line for line in lines if line.startswith("Collect a")]
 
 
+def test_what_is_found_rotten_is_collected_only_once_etcd_says_so() -> None:
+    stage = running("submit nodes=1 nproc=1 storage=file:///c keep_last=1 scrub_s=5", "a")
+    commit(stage, 100)
+    commit(stage, 200)
+    assert "Scrub a 200-1" in stage.do("live 12")
+    for command in ("snapshot 300", "persisted", "stored", "published", "scrubbed chunk_3_rots"):
+        stage.do(command)
+    told, again, collect = stage.do("stored")[-3:]
+    assert "checkpoint=200-1 published=True bad='chunk_3_rots'" in told
+    assert again.split(" ", 2)[2] == told.split(" ", 2)[2], "its answer follows the one that is on its way"
+    assert collect.startswith("Collect a remove=200-1")
+
+
 def test_a_collection_moves_on_when_its_node_is_lost() -> None:
     stage = running("submit nodes=2 nproc=1 storage=file:///c keep_last=1")
     for step in (100, 200, 300):
