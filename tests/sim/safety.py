@@ -8,13 +8,13 @@ from controlplane.core import braking
 from controlplane.core import effects as fx
 from controlplane.core import events as ev
 from controlplane.core.commit import RETIRED
-from controlplane.core.model import NO_STEP, Fault, JobPhase, MemberPhase, Tier
+from controlplane.core.model import NO_STEP, WHOLE_STATE, Fault, JobPhase, MemberPhase, Tier
 from tests.sim import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.core.model import Generation
+    from controlplane.core.model import Generation, MemberStatus
     from tests.sim.ranks import Group, Rank
     from tests.sim.world import World
 
@@ -31,6 +31,7 @@ class Safety:
         self.collected: set[str] = set()
         self.forgotten: dict[str, int] = {}  # those whose records etcd was asked to delete
         self.heard: dict[tuple[str, str], None] = {}  # askings that this leader has not answered
+        self.words: dict[int, str] = {}  # rank -> the shard that this leader was told it holds
         self.forms = 0
         self.memory_lost = False  # a node's memory is gone, or out of reach for good
         self.kept = NO_STEP  # newest step that was READY on all ranks: its slots are not overwritten
@@ -51,6 +52,9 @@ class Safety:
                 self.heard[event.member, event.request] = None
         if isinstance(event, ev.UserFault):
             self._fault(event)
+        for status in STATUSES.get(type(event), _none)(event):
+            if status.generation > 0 and status.rank >= 0 and status.shard not in ("", WHOLE_STATE):
+                self.words[status.rank] = status.shard
 
     def _fault(self, event: ev.UserFault) -> None:
         """Numbers went wrong: what this leader takes note of must never be gone on from."""
@@ -87,7 +91,7 @@ class Safety:
 
     def crashed(self) -> None:
         """The leader is gone, and what it heard with it."""
-        self.heard = {}
+        self.heard, self.words = {}, {}
 
     def told(self, effect: fx.CheckpointTold) -> None:
         assert effect.reason, f"{effect.request} is answered without a reason"
@@ -214,12 +218,23 @@ class Safety:
     def _living(self, group: Group) -> int:
         """The newest step that the members themselves hold whole: every shard of it, of one lineage."""
         needed = {rank.word for rank in group.members.values()}
+        if len(needed) > 1 and not self._words_known(group):
+            return NO_STEP
         whole: dict[tuple[int, str], set[str]] = {}
         faults = (*self.faults, *self.world.etcd.states[group.generation.job].faults)
         for rank in group.members.values():
             if rank.held > NO_STEP and not any(numbers.hit(f, rank.held, rank.line) for f in faults):
                 whole.setdefault((rank.held, rank.line), set()).add(rank.holds)
         return max((step for (step, _), words in whole.items() if words >= needed), default=NO_STEP)
+
+    def _words_known(self, group: Group) -> bool:
+        """Whether this leader could know the shard of every rank. One whose node fell before it spoke to this
+        leader may have held a shard that nobody else has, unless etcd holds that replicas repeat."""
+        cut = self.world.etcd.states[group.generation.job].cut_words
+        return all(
+            rank.word in (self.words.get(seat), cut[seat % len(cut)] if cut else "")
+            for seat, rank in group.members.items()
+        )
 
     def stepped(self, group: Group) -> None:
         """A collective went through: only the newest formed generation may do that."""
@@ -260,6 +275,17 @@ class Safety:
             assert max(self.forgotten.values(), default=0) <= best
             assert best == self.world.steps, f"finished, but the newest checkpoint is of step {best}"
 
+
+def _none(event: ev.Event) -> tuple[MemberStatus, ...]:
+    return ()
+
+
+STATUSES: dict[type[Any], Callable[[Any], tuple[MemberStatus, ...]]] = {
+    ev.NodeJoined: lambda event: event.members,
+    ev.NodeBeat: lambda event: event.members,
+    ev.MemberReport: lambda event: (event.status,),
+}
+"""What an event tells of members."""
 
 GIVEN_UP = ("node_lost", "node_cut", "drain_forced")
 """Notes of a memory that is given up, knowingly."""
