@@ -50,9 +50,11 @@ def _over(world: World) -> bool:
 
 
 def _waits(world: World) -> bool:
+    """Also one whose recovery is held up because too many nodes are lost, where people want that."""
     job = world.cluster.machine.jobs.get("j") if world.cluster else None
     lost = any(agent.gone for agent in world.agents)
-    return lost and job is not None and job.phase in WAITS
+    held = bool(world.cluster and world.cluster.machine.paused)
+    return lost and job is not None and (job.phase in WAITS or held)
 
 
 def _names_what_is_missing(world: World) -> bool:
