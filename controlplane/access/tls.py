@@ -95,8 +95,16 @@ class TlsFiles:
         return self._material
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """For a listening port. With an authority, only its certificates get past the handshake."""
-        return grpc.dynamic_ssl_server_credentials(self._configuration(), self._configuration, self.verifies)
+        """For a listening port. With an authority, only its certificates get past the handshake. Only what is
+        new is handed over: grpc makes all its state anew then, and must not while others shake hands."""
+        given = self.material()
+
+        def renewed() -> grpc.ServerCertificateConfiguration | None:
+            nonlocal given
+            before, given = given, self.material()
+            return None if given is before else _configuration(given)
+
+        return grpc.dynamic_ssl_server_credentials(_configuration(given), renewed, self.verifies)
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
         """For calls."""
@@ -110,12 +118,6 @@ class TlsFiles:
         named = (("grpc.ssl_target_name_override", name),) if name else ()
         return grpc.aio.secure_channel(address, self.channel_credentials(), options=(*options, *named))
 
-    def _configuration(self) -> grpc.ServerCertificateConfiguration:
-        now = self.material()
-        return grpc.ssl_server_certificate_configuration(
-            [(now.key, now.cert)], root_certificates=now.ca or None
-        )
-
     def _signature(self) -> tuple[object, ...]:
         return tuple(_signature(path) for path in self._paths.values() if path)
 
@@ -127,6 +129,10 @@ class TlsFiles:
         if material.ca:
             _check_authority(material.ca, self._paths["--tls-ca"])
         return material
+
+
+def _configuration(now: Material) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(now.key, now.cert)], root_certificates=now.ca or None)
 
 
 def listen(server: grpc.aio.Server, address: str, files: TlsFiles) -> int:
