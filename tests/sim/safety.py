@@ -76,7 +76,7 @@ class Safety:
         for (_, name), record in self.world.etcd.checkpoints.items():  # a former leader may not have told
             good |= {name: record.step} if record.published and not record.bad else {}
         if going and good:
-            newest = max(good, key=lambda name: good[name])
+            newest = max(good, key=lambda name: (good[name], int(name.rpartition("-")[2])))
             assert newest not in going, f"the newest good checkpoint {newest} is given up"
 
     def in_time(self) -> None:
