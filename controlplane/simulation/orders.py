@@ -49,7 +49,8 @@ class Orders:
             agent = self.world.by_name[order.node]
             if not agent.up or order.member in agent.ranks:
                 continue
-            gone = [r.name for r in agent.ranks.values() if r.failure is not None or r.rank == order.rank >= 0]
+            old = agent.ranks.values()
+            gone = [r.name for r in old if r.failure is not None or r.rank == order.rank >= 0]
             fresh_rank = Rank(order, word(order.rank, self.ranks_per_replica))
             for name in gone:  # the arena of a dead process outlives it
                 left = agent.ranks.pop(name)
