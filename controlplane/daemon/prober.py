@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING
 
 from controlplane.core.events import ProbeAnswered
+from controlplane.daemon.errands import Errands
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,21 +29,15 @@ class Prober:
     def __init__(self, post: Callable[[Event], None]) -> None:
         self._post = post
         self._room = asyncio.Semaphore(AT_ONCE)
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._errands = Errands()
 
     def probe(self, effect: Probe) -> None:
         """Ask; the answer comes as an event."""
-        if effect.node not in self._tasks:
-            task = asyncio.get_running_loop().create_task(self._ask(effect))
-            self._tasks[effect.node] = task
-            task.add_done_callback(lambda _: self._tasks.pop(effect.node, None))
+        self._errands.begin(effect.node, lambda: self._ask(effect))
 
     async def close(self) -> None:
         """Ask no more."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._errands.close()
 
     async def _ask(self, effect: Probe) -> None:
         async with self._room:

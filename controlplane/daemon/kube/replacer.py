@@ -4,11 +4,11 @@ The node is the pod of its name. What made it (a Job, a StatefulSet) makes a fre
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core.events import NodeReplaced
+from controlplane.daemon.errands import Errands
 from controlplane.daemon.kube.api import NONSENSE, PATCH, KubeError
 
 if TYPE_CHECKING:
@@ -34,21 +34,15 @@ class Replacer:
 
     def __init__(self, api: Api, post: Callable[[Event], None], *, cordon: bool, force: bool) -> None:
         self._api, self._post, self._cordon, self._force = api, post, cordon, force
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._errands = Errands()
 
     def replace(self, effect: ReplaceNode) -> None:
         """Begin; what becomes of it comes as an event."""
-        if effect.node not in self._tasks:
-            task = asyncio.get_running_loop().create_task(self._run(effect))
-            self._tasks[effect.node] = task
-            task.add_done_callback(lambda _: self._tasks.pop(effect.node, None))
+        self._errands.begin(effect.node, lambda: self._run(effect))
 
     async def close(self) -> None:
         """Begin nothing more, and wait for nothing."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._errands.close()
 
     async def _run(self, effect: ReplaceNode) -> None:
         try:
