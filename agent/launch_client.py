@@ -129,6 +129,7 @@ class LauncherClient:
             await asyncio.sleep(0 if connected else _OTHER_POLL_S)
 
     async def _connect(self) -> bool:
+        """Whether a launcher answers. One that dies closes the socket it listens at last: it still takes us."""
         try:
             reader, writer = await asyncio.open_unix_connection(str(self._paths.launcher))
         except (FileNotFoundError, ConnectionRefusedError):
@@ -141,6 +142,8 @@ class LauncherClient:
                 await self._hello
         except TimeoutError:
             raise LauncherError(f"{self._paths.launcher} answers nothing: end its process") from None
+        except ConnectionError:
+            return False
         self._writer = writer
         return True
 
@@ -154,23 +157,26 @@ class LauncherClient:
             log.warning("the launcher's connection ends: %s", error)
         finally:
             writer.close()
-            self._fail("its connection ended before its hello")
+            self._fail(ConnectionResetError())
 
     def _heard(self, message: Message) -> None:
         op = message.get("op")
         if op == "hello" and message.get("version") != VERSION:
-            self._fail(f"it speaks version {message.get('version')}, this agent {VERSION}: end it first")
+            self._refuse(f"it speaks version {message.get('version')}, this agent {VERSION}: end it first")
             return
         if op == "failed" and not message.get("member"):
-            self._fail(str(message.get("message")))
+            self._refuse(str(message.get("message")))
             return
         self._hear(message)
         if op == "hello" and self._hello is not None and not self._hello.done():
             self._hello.set_result(None)
 
-    def _fail(self, reason: str) -> None:
+    def _refuse(self, reason: str) -> None:
+        self._fail(LauncherError(f"the launcher at {self._paths.launcher}: {reason}"))
+
+    def _fail(self, error: Exception) -> None:
         if self._hello is not None and not self._hello.done():
-            self._hello.set_exception(LauncherError(f"the launcher at {self._paths.launcher}: {reason}"))
+            self._hello.set_exception(error)
 
     def _log(self) -> str:
         return str(self._paths.run / "launcher.log")

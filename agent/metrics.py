@@ -13,7 +13,7 @@ from agent.metrics_table import FAMILIES, FIGURES, TALLIES
 from controlplane import __version__
 from controlplane.core.model import MemberPhase
 from controlplane.scraping import ScrapeServer
-from controlplane.settings import SettingsError
+from controlplane.settings import SettingsError, host_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,14 +128,14 @@ class MetricsServer:
         """Raises SettingsError when the address cannot be served at."""
         registry = CollectorRegistry()
         registry.register(NodeCollector(node))
-        host, _, port = address.rpartition(":")
+        host, port = host_port("--metrics", address)
         try:
-            self._server = ScrapeServer(registry, host.strip("[]"), int(port))
-        except (OSError, ValueError, OverflowError) as error:
+            self._server = ScrapeServer(registry, host, port)
+        except OSError as error:
             raise SettingsError(
                 f"--metrics {address} cannot be served: {error}; give a free host:port, or port 0"
             ) from error
-        self.address = f"{host}:{self._server.port}"
+        self.address = f"{address.rpartition(':')[0]}:{self._server.port}"
 
     def close(self) -> None:
         """Stop serving."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+_PORT_MAX = 65535
+
 
 class SettingsError(ValueError):
     """A setting that cannot be. The message names it and says how to mend it."""
@@ -42,3 +44,12 @@ def check_word(name: str, value: str, words: tuple[str, ...]) -> None:
     """Raise SettingsError when a setting is none of the words that it may be."""
     if value not in words:
         raise SettingsError(f"--{name.replace('_', '-')} {value!r} is none of {', '.join(words)}")
+
+
+def host_port(flag: str, text: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[v6]:port`. Raises SettingsError."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > _PORT_MAX:
+        raise SettingsError(f"{flag} {text!r:.80} is no address: give host:port, like 127.0.0.1:7070")
+    return host, int(port)

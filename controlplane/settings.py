@@ -11,14 +11,13 @@ from typing import Any
 
 from controlplane import contradictions
 from controlplane.kube_settings import KubeSettings
-from controlplane.setting import SettingsError, check, check_word, setting
+from controlplane.setting import SettingsError, check, check_word, host_port, setting
 
-__all__ = ["SettingsError", "check", "check_word", "setting"]
+__all__ = ["SettingsError", "check", "check_word", "host_port", "setting"]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 """What names of clusters, nodes and jobs look like."""
 
-_PORT_MAX = 65535
 _PEER_RATE_MIN = 1 << 20  # a block per second
 
 
@@ -291,8 +290,9 @@ def check_agent(settings: AgentSettings) -> None:
         check_name("node", settings.node)
     if settings.domain:
         check_name("failure domain", settings.domain)
-    if settings.peer_listen:
-        _check_listen("--peer-listen", settings.peer_listen)
+    for flag, address in (("--peer-listen", settings.peer_listen), ("--metrics", settings.metrics)):
+        if address:
+            host_port(flag, address)
     if 0 < settings.peer_bytes_per_s < _PEER_RATE_MIN:
         raise SettingsError(
             f"--peer-bytes-per-s {settings.peer_bytes_per_s} would look like silence to a partner: "
@@ -330,12 +330,6 @@ def _check_tls(settings: TlsSettings, tokens: str = "") -> None:
         raise SettingsError(
             "with --tls-cert alone nobody is asked who they are: give --tls-ca or --tokens, or say --insecure"
         )
-
-
-def _check_listen(flag: str, value: str) -> None:
-    host, _, port = value.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX:
-        raise SettingsError(f"{flag} {value!r} is no host:port: give one such as 0.0.0.0:0")
 
 
 def _agree(rules: tuple[contradictions.Rule, ...], settings: Any) -> None:

@@ -36,7 +36,7 @@ from controlplane.daemon.page.server import Page
 from controlplane.daemon.rpc import Front, PortTaken, Server
 from controlplane.daemon.standby import Standby
 from controlplane.logs import set_up
-from controlplane.settings import SettingsError, check_coordinator, is_loopback
+from controlplane.settings import SettingsError, check_coordinator, host_port, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -149,15 +149,6 @@ def core_settings(settings: CoordinatorSettings) -> CoreSettings:
     names = {field.name for field in dataclasses.fields(settings)}
     shared = [field.name for field in dataclasses.fields(CoreSettings) if field.name in names]
     return CoreSettings(**{name: getattr(settings, name) for name in shared})
-
-
-def host_port(flag: str, text: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[v6]:port`. Raises SettingsError."""
-    host, _, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise SettingsError(f"{flag} {text!r} is no address: give host:port, like 127.0.0.1:7070")
-    return host, int(port)
 
 
 def _open_journal(path: str) -> Journal:

@@ -127,6 +127,7 @@ def test_a_new_agent_knows_the_job_of_a_member(paths: Paths) -> None:
         ({"domain": "../rack"}, "failure domain"),
         ({"peer_listen": "9000"}, "--peer-listen"),
         ({"peer_listen": "host:99999"}, "--peer-listen"),
+        ({"metrics": "host:99999"}, "--metrics"),
         ({"upload_bytes_per_s": -1}, "--upload-bytes-per-s"),
         ({"storage_deadline_s": 0.0}, "--storage-deadline-s"),
         ({"scrub_bytes_per_s": -5}, "--scrub-bytes-per-s"),

@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.frames import encode
+from agent.launch_client import LauncherClient
 from agent.launcher import Launcher
 from agent.launching import linux
 from agent.launching.lives import Life
+from agent.paths import Paths
 from tests.agent.support import Frames, LauncherProcess, alive, folder, until_sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from agent.frames import Message
 
 
 @pytest.fixture(scope="module")
@@ -318,3 +322,25 @@ async def test_the_end_of_an_orphan_is_not_taken_for_that_of_a_later_member() ->
         assert life.end is None, "the new process of that pid lives"
         launcher._zygote.close()
         await life.closed()
+
+
+async def test_a_launcher_that_dies_while_it_is_spoken_to_is_replaced() -> None:
+    with folder() as base:
+        paths = Paths(base, base / "memory")
+
+        def die(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            """As SIGKILL does: the kernel closes the socket that listens after those that it gave."""
+            writer.close()
+            paths.launcher.unlink()
+
+        dying = await asyncio.start_unix_server(die, paths.launcher)
+        heard: list[Message] = []
+        client = LauncherClient(paths, 60, heard.append)
+        await client.open()
+        dying.close()
+        assert [message["op"] for message in heard] == ["hello"]
+        assert int((base / "launcher.pid").read_text()) != os.getpid()
+        following = asyncio.create_task(client.run(lambda: None))
+        await client.end()
+        await following
+        assert not paths.launcher.exists()

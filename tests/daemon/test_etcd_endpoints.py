@@ -301,8 +301,8 @@ async def test_a_full_etcd_says_what_to_do(own_server: PrivateEtcd, keys: Keyspa
     ("settings", "words"),
     [
         (EtcdSettings(etcd=" , "), "--etcd names no endpoint"),
-        (EtcdSettings(etcd="localhost"), "--etcd 'localhost' is no endpoint: give host:port"),
-        (EtcdSettings(etcd="h:0"), "'h:0' is no endpoint"),
+        (EtcdSettings(etcd="localhost"), "--etcd 'localhost' is no address: give host:port"),
+        (EtcdSettings(etcd="h:0"), "'h:0' is no address"),
         (EtcdSettings(etcd_ca="a", etcd_cert="b"), "--etcd-cert and --etcd-key go together"),
         (EtcdSettings(etcd_cert="b", etcd_key="c"), "--etcd-cert needs --etcd-ca"),
         (EtcdSettings(etcd_user="me"), "--etcd-user and --etcd-password-file go together"),

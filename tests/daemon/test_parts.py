@@ -19,7 +19,7 @@ from controlplane.core import effects, events
 from controlplane.core.effects import Effect, Note, Store
 from controlplane.core.model import CheckpointRecord, Generation, JobPhase, JobSpec, JobState
 from controlplane.core.timing import CoreSettings
-from controlplane.daemon.coordinator import core_settings, host_port
+from controlplane.daemon.coordinator import core_settings
 from controlplane.daemon.etcd.errors import EtcdUnavailable, Fenced
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.identity import Identity
@@ -30,7 +30,7 @@ from controlplane.daemon.metrics import Metrics
 from controlplane.daemon.performer import Performer
 from controlplane.daemon.recorder import Recorder
 from controlplane.daemon.records import Records
-from controlplane.settings import CoordinatorSettings, SettingsError
+from controlplane.settings import CoordinatorSettings, SettingsError, host_port
 from controlplane.wire import codec
 from tests.daemon.test_codec import sample
 
@@ -107,7 +107,7 @@ def test_the_core_gets_its_share_of_the_settings() -> None:
     assert core.long_retry_s == CoreSettings().long_retry_s
 
 
-@pytest.mark.parametrize("text", ["", "7070", ":7070", "host:", "host:x", "host:70700"])
+@pytest.mark.parametrize("text", ["", "7070", ":7070", "host:", "host:x", "host:70700", "host:-1", "host:٣"])
 def test_addresses_that_are_none(text: str) -> None:
     with pytest.raises(SettingsError, match="--listen"):
         host_port("--listen", text)

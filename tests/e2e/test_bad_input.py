@@ -79,7 +79,7 @@ def run_with_etcd(etcd: str, script: str, tmp_path: Path) -> tuple[int, str]:
 
 def test_an_etcd_that_will_not_do(script: str, tmp_path: Path, no_etcd: int, unused_tcp_port: int) -> None:
     code, said = run_with_etcd("nonsense", script, tmp_path)
-    assert code == 2 and "--etcd 'nonsense' is no endpoint: give host:port" in said
+    assert code == 2 and "--etcd 'nonsense' is no address: give host:port" in said
     code, said = run_with_etcd(f"127.0.0.1:{no_etcd}", script, tmp_path)
     assert code == 3 and "does not speak etcd's API" in said and "leave --etcd out" in said
     code, said = run_with_etcd(f"127.0.0.1:{unused_tcp_port}", script, tmp_path)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from controlplane.settings import SettingsError
+from controlplane.settings import SettingsError, host_port
 
 if TYPE_CHECKING:
     from controlplane.settings import EtcdSettings
@@ -77,9 +77,9 @@ def _state(path: str) -> tuple[int, int, int] | None:
 
 def _endpoint(text: str) -> str:
     endpoint = text.strip().removeprefix("http://").removeprefix("https://").rstrip("/")
-    host, _, port = endpoint.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise SettingsError(f"--etcd {text.strip()!r} is no endpoint: give host:port, like 127.0.0.1:2379")
+    _, port = host_port("--etcd", endpoint)
+    if port == 0:
+        raise SettingsError(f"--etcd {text.strip()!r} is no address: nobody listens at port 0")
     return endpoint
 
 
