@@ -129,7 +129,7 @@ class LauncherClient:
             await asyncio.sleep(0 if connected else _OTHER_POLL_S)
 
     async def _connect(self) -> bool:
-        """Whether a launcher answers. One that dies closes the socket it listens at last: it still takes us."""
+        """Whether a launcher answers. A dying one still takes us: what it listens at is closed last."""
         try:
             reader, writer = await asyncio.open_unix_connection(str(self._paths.launcher))
         except (FileNotFoundError, ConnectionRefusedError):
