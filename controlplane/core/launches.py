@@ -1,4 +1,4 @@
-"""A launcher that does not start what it was told to: its node is held down, and the seat judged."""
+"""Processes that do not come: a launcher does not start them, or the order to was lost with a leader."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ from controlplane.core.model import Cause, Failure, MemberPhase
 if TYPE_CHECKING:
     from controlplane.core.job import Job, Member
     from controlplane.core.machine import Machine
+
+
+def orphaned(member: Member) -> bool:
+    """Whether it waits for an order to run its script that a former leader may never have got through."""
+    waits = member.phase in (MemberPhase.LAUNCHED, MemberPhase.WARM)
+    return member.launch is None and member.status is not None and waits
 
 
 def watch(m: Machine, job: Job, member: Member) -> None:

@@ -297,6 +297,8 @@ def order_launches(m: Machine, job: Job) -> bool:
     """Repeat what was launched and is not seen to run. Returns whether every seat runs its script."""
     waits = job.seating.at(job.seating.rolls.asked)
     for member in waits:
+        if launches.orphaned(member) and job.generation is not None:
+            member.launch = launch(job, job.seating.seat(member.rank), job.generation)
         launches.watch(m, job, member)
         if member.launch is not None:
             m.order(job, ("launch", member.node, member.name), member.launch)

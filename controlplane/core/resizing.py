@@ -7,8 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from controlplane.core import effects as fx
-from controlplane.core import growing, incidents, reach, releasing, saving
+from controlplane.core import growing, incidents, launches, reach, releasing, saving, sparing
 from controlplane.core.failures import Evidence
 from controlplane.core.formation import Spot
 from controlplane.core.job import Member
@@ -101,8 +100,8 @@ def _warm(m: Machine, job: Job, resize: Resize) -> None:
     for spot in coming:
         if spot not in resize.fresh:
             resize.fresh[spot] = _newcomer(m, job, resize, spot)
-    for name in resize.fresh.values():
-        _order(m, job, job.members[name])
+    for spot, name in resize.fresh.items():
+        _order(m, job, job.members[name], spot)
     if all(job.members[name].phase is MemberPhase.READY for name in resize.fresh.values()):
         _go(m, job, resize)
 
@@ -119,15 +118,14 @@ def _newcomer(m: Machine, job: Job, resize: Resize, spot: Spot) -> str:
         fit = member.role is Role.SPARE and not member.dead and member.phase not in GONE
         if fit and member.name not in used and member.phase not in IN_GENERATION:
             return member.name
-    member = Member(m.new_member(job.name), job.name, spot.node, Role.SPARE)
-    member.launch = fx.Launch(
-        spot.node, member.name, job.spec, Role.SPARE, local_rank=spot.local_rank, generation=job.generation
-    )
-    job.enlist(member)
+    member = job.enlist(Member(m.new_member(job.name), job.name, spot.node, Role.SPARE))
+    member.launch = sparing.launch(job, member, spot.local_rank)
     return member.name
 
 
-def _order(m: Machine, job: Job, member: Member) -> None:
+def _order(m: Machine, job: Job, member: Member, spot: Spot) -> None:
+    if launches.orphaned(member):
+        member.launch = sparing.launch(job, member, spot.local_rank)
     if member.launch is not None and member.phase in (MemberPhase.LAUNCHED, MemberPhase.WARM):
         m.order(job, ("launch", member.node, member.name), member.launch)
 

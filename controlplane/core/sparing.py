@@ -6,8 +6,9 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core import effects as fx
+from controlplane.core import launches
 from controlplane.core.job import Job, Member
-from controlplane.core.model import JobPhase, MemberPhase, Role
+from controlplane.core.model import NO_RANK, JobPhase, MemberPhase, Role
 from controlplane.core.words import GONE
 
 if TYPE_CHECKING:
@@ -46,16 +47,22 @@ def _wanted(m: Machine, job: Job) -> int:
 
 
 def _new(m: Machine, job: Job, node: str) -> Member:
-    name = m.new_member(job.name)
-    member = Member(name, job.name, node, Role.SPARE)
-    member.launch = fx.Launch(
-        node, name, job.spec, Role.SPARE, warm_only=not job.elastic, generation=job.generation
-    )
-    job.enlist(member)
+    member = job.enlist(Member(m.new_member(job.name), job.name, node, Role.SPARE))
+    member.launch = launch(job, member)
     return member
 
 
+def launch(job: Job, member: Member, local_rank: int = NO_RANK) -> fx.Launch:
+    """The order that makes a process beside the ranks: at the barrier, where the script comes to one."""
+    return fx.Launch(
+        member.node, member.name, job.spec, Role.SPARE, local_rank=local_rank,
+        warm_only=not job.elastic, generation=job.generation,
+    )  # fmt: skip
+
+
 def _order(m: Machine, job: Job, member: Member) -> None:
+    if launches.orphaned(member):
+        member.launch = launch(job, member)
     if member.launch is None:
         return
     key = ("launch", member.node, member.name)

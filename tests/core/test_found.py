@@ -199,3 +199,22 @@ def test_a_life_that_never_met_does_not_hide_from_the_next_leader_how_the_state_
     generation = stage.etcd.generations["j"]
     assert (generation.number, generation.world_size, generation.cut_at) == (3, 1, 3)
     assert resume(stage) == (Tier.FRESH, 0), "no half of the old state is taken for the whole"
+
+
+def test_a_warm_rank_whose_launch_was_lost_with_its_leader_is_launched_by_the_next_one() -> None:
+    stage = play("elect", "hello a", "hello b", "submit nodes=2 nproc=1", "stored")
+    stage.do("report j.1000000 warm")
+    stage.do("report j.1000001 starting")
+    lines = [line for command in ("crash", "elect", "hello b", "hello a") for line in stage.do(command)]
+    assert [line for line in lines if line.startswith("Launch a j.1000000")]
+    assert not [line for line in lines if line.startswith("Launch b")], "it runs its script already"
+
+
+def test_a_warm_newcomer_whose_launch_was_lost_with_its_leader_is_brought_to_the_barrier() -> None:
+    stage = play("elect", "hello a", "submit nodes=1 most=2 nproc=1", "live 12", "stored", "all starting")
+    for command in ("all ready held=-1", "stored", "all running gen=1 step=0", "started", "stored", "hello b"):
+        stage.do(command)
+    assert [line for line in stage.do("live 60") if line.startswith("Launch b j.1000001")]
+    for command in ("report j.1000001 warm", "crash", "elect", "hello a", "hello b"):
+        stage.do(command)
+    assert [line for line in stage.do("live 60") if line.startswith("Launch b j.1000001")]

@@ -221,7 +221,7 @@ class Agent:
         self.copies, self.partners = [], ()
         for rank in self.ranks.values():
             if rank.spec.job == order.job and rank.alive:
-                self.exit(rank, Failure(Cause.EXITED, "the job is over", exit_code=0))
+                self.exit(rank, _at_the_end(rank, order))
 
     def release(self, order: fx.Release) -> None:
         push(self, order.step)
@@ -309,6 +309,15 @@ class Agent:
             rank.phase = MemberPhase.EXITED
         self.ranks, self.copies = {}, []
         self.world.safety.memory_lost = True
+
+
+def _at_the_end(rank: Rank, order: fx.Complete) -> Failure:
+    """Who has finished ends by itself, as does who waits at the barrier of a job that went well; others,
+    whose work is not done, are killed."""
+    waits = rank.phase is MemberPhase.READY and order.ok
+    if rank.phase is MemberPhase.FINISHED or waits:
+        return Failure(Cause.EXITED, "the job is over", exit_code=0)
+    return Failure(Cause.SIGNALED, f"killed by signal 9: the job is over: {order.reason}", signal=9)
 
 
 ORDERS: dict[type[Any], Callable[[Agent, Any], None]] = {
