@@ -5,11 +5,14 @@ Standard library only: the launcher and the ranks import it."""
 from __future__ import annotations
 
 import json
+import re
 import struct
 from typing import Any
 
 FRAME_BYTES_MAX = 1 << 20
 _LENGTH = struct.Struct(">I")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_HALF = re.compile("[\ud800-\udfff]")
 
 Message = dict[str, Any]
 
@@ -27,10 +30,13 @@ def encode(message: Message) -> bytes:
 
 
 class Decoder:
-    """Bytes in, messages out. Feed it whatever arrived; it keeps the rest for later."""
+    """Bytes in, messages out. Feed it whatever arrived; it keeps the rest for later.
 
-    def __init__(self) -> None:
-        self._buffer = bytearray()
+    `spelled`: halves of surrogate pairs (Python has such for names that are no UTF-8) come as six characters:
+    for messages that travel on, for no protobuf holds them."""
+
+    def __init__(self, *, spelled: bool = False) -> None:
+        self._buffer, self._spelled = bytearray(), spelled
 
     def feed(self, data: bytes) -> list[Message]:
         """All messages now complete. Raises FrameError on an oversized frame or on what is no JSON object."""
@@ -42,14 +48,18 @@ class Decoder:
                 raise FrameError(f"a frame of {length} bytes is over the limit of {FRAME_BYTES_MAX}")
             if len(self._buffer) < _LENGTH.size + length:
                 break
-            messages.append(_parse(bytes(self._buffer[_LENGTH.size : _LENGTH.size + length])))
+            body = bytes(self._buffer[_LENGTH.size : _LENGTH.size + length])
+            messages.append(_parse(body, self._spelled))
             del self._buffer[: _LENGTH.size + length]
         return messages
 
 
-def _parse(body: bytes) -> Message:
+def _parse(body: bytes, spelled: bool) -> Message:
     try:
-        message = json.loads(body)
+        message = json.loads(body.decode())
+        if spelled and _SURROGATE.search(body):
+            text = json.dumps(message, ensure_ascii=False)
+            message = json.loads(_HALF.sub(lambda half: f"\\\\u{ord(half[0]):04x}", text))
     except (ValueError, RecursionError) as error:
         raise FrameError(f"a frame is no JSON: {error}") from error
     if not isinstance(message, dict):

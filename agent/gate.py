@@ -171,7 +171,7 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self._decoder = Decoder()
+        self._decoder = Decoder(spelled=True)
         self._transport: asyncio.Transport | None = None
         self.member = ""
         self.pid = self.uid = -1

@@ -148,7 +148,7 @@ class LauncherClient:
         return True
 
     async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        decoder = Decoder()
+        decoder = Decoder(spelled=True)
         try:
             while data := await reader.read(_CHUNK_BYTES):
                 for message in decoder.feed(data):

@@ -46,8 +46,8 @@ FRESH_PREFIXES = (
 """Variables that only count when an interpreter or a library starts."""
 _APPLIED_LATER = frozenset({"OMP_NUM_THREADS", "PYTHONUNBUFFERED"})
 _ACK_TIMEOUT_S = 1.0
-_TEXT_MAX = 200_000
-"""Characters of a message or a traceback that are sent on: a frame holds 1 MiB."""
+_TEXT_MAX = 40_000
+"""Characters of a message or a traceback that are sent on: each may take 12 of the 1 MiB of a frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ def report(error: BaseException) -> None:
         "member": member,
         "pid": os.getpid(),
         "exception": type(error).__qualname__,
-        "message": str(error)[:_TEXT_MAX],
+        "message": _words(error)[:_TEXT_MAX],
         "traceback": _told(error)[-_TEXT_MAX:],
     }
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -213,6 +213,13 @@ def report(error: BaseException) -> None:
         connection.connect(gate)
         connection.sendall(encode(message))
         connection.recv(1)
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as trouble:  # whatever a user's __str__ raises
+        return f"(its words cannot be had: {type(trouble).__name__})"
 
 
 def exec_program(order: Order) -> None:

@@ -165,6 +165,26 @@ async def test_an_exception_is_reported_with_its_traceback(agent: AgentProcess, 
     await until(lambda: "[n0 0] KeyError: 'lost'" in agent.out(), "the traceback")
 
 
+async def test_an_exception_whose_words_are_no_unicode_is_reported_too(
+    agent: AgentProcess, leader: Leader
+) -> None:
+    """As with the names of files: the node must not fall silent over what no message can hold."""
+    path = script(agent, "raise ValueError('no file named ' + b'\\xff'.decode('utf-8', 'surrogateescape'))\n")
+    await leader.order(launch("job.0", spec(path)))
+    raised = await leader.phase("job.0", MemberPhase.RAISED)
+    assert raised.failure is not None and raised.failure.message == "ValueError: no file named \\udcff"
+    await leader.phase("job.0", MemberPhase.EXITED)
+    assert len(leader.hellos) == 1
+
+
+async def test_an_exception_that_cannot_be_said_is_reported_too(agent: AgentProcess, leader: Leader) -> None:
+    text = "class Mute(Exception):\n    def __str__(self):\n        raise RuntimeError\nraise Mute\n"
+    await leader.order(launch("job.0", spec(script(agent, text))))
+    raised = await leader.phase("job.0", MemberPhase.RAISED)
+    assert raised.failure is not None and raised.failure.exception == "Mute"
+    await leader.phase("job.0", MemberPhase.EXITED)
+
+
 async def test_a_rank_from_launch_to_completion(agent: AgentProcess, leader: Leader) -> None:
     pid = await elastic(agent, leader)
     ready = leader.reports("job.0")[-1]
