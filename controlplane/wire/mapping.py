@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,8 @@ def _reader(shape: Shape, never_empty: bool) -> Callable[[Message, Any], Any] | 
         return _present(shape, RECORDS[shape.kind].read if shape.is_record else lambda value: value)
     if shape.is_enum:
         return _word(shape)
+    if shape.kind is float:
+        return _number(shape)
     return _filled(shape) if never_empty else None
 
 
@@ -93,6 +96,17 @@ def _word(shape: Shape) -> Callable[[Message, Any], Any]:
         return word
 
     return read
+
+
+def _number(shape: Shape) -> Callable[[Message, Any], Any]:
+    """A duration of infinity or NaN would be in every sum, average and sentence that follows."""
+
+    def check(message: Message, value: float) -> float:
+        if not math.isfinite(value):
+            raise WireError(f"{type(message).__name__}.{shape.name}: {value} is no finite number")
+        return value
+
+    return check
 
 
 def _filled(shape: Shape) -> Callable[[Message, Any], Any]:

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import itertools
 import json
+import math
 import re
 from typing import Any, get_args
 
@@ -176,6 +177,9 @@ def _report(**changes: Any) -> pb.AgentMessage:
         (_report(phase="dancing"), "MemberStatus.phase: 'dancing' is none of launched, warm"),
         (_report(role=""), "MemberStatus.role"),
         (_report(member=""), "MemberStatus.member is missing"),
+        (_report(stalled_s=math.inf), "MemberStatus.stalled_s: inf is no finite number"),
+        (_report(stalled_s=math.nan), "MemberStatus.stalled_s: nan is no finite number"),
+        (pb.AgentMessage(leaving=pb.Leaving(deadline_s=-math.inf)), "Leaving.deadline_s: -inf is no finite"),
         (pb.AgentMessage(report=pb.Report(seq=1)), "Report.status is missing"),
         (pb.AgentMessage(persisted=pb.Persisted()), "Persisted.record is missing"),
         (pb.AgentMessage(), "empty or of a newer protocol"),
