@@ -95,6 +95,8 @@ def test_what_was_ordered_may_be_committed() -> None:
         ({"versions": ((0, 100), (1, 99))}, "mixes steps"),
         ({"versions": ((0, 100), (1, 100), (2, 100))}, "does not have"),
         ({"versions": ((0, 100), (1, 100), (1, 100))}, "does not have"),
+        ({"bytes_written": -1}, "-1 written: that cannot be"),
+        ({"bytes_total": -1}, "it is of -1 bytes"),
     ],
 )
 def test_what_is_refused(changes: dict[str, object], words: str) -> None:
