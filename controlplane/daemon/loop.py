@@ -90,9 +90,14 @@ class Loop:
         self._wake.set()
         return await answer
 
+    @property
+    def waiting(self) -> int:
+        """Events that the core has not taken yet."""
+        return len(self._waiting)
+
     async def room(self) -> None:
-        """Wait for the others' turn when too many events wait."""
-        if len(self._waiting) > BACKLOG_MAX:
+        """Wait while too many events wait. All streams together post one more each, then, at most."""
+        while len(self._waiting) > BACKLOG_MAX:
             await self._drained.wait()
 
     async def run(self) -> None:
@@ -103,11 +108,13 @@ class Loop:
                 if not self.held():
                     raise ReignOver
                 for _ in range(min(len(self._waiting), BATCH_EVENTS)):
-                    self._take(*self._waiting.popleft())
+                    self._take(*self._waiting[0])
+                    self._waiting.popleft()  # not before: whoever asked hears when the reign ends by it
                 if self._core.next_deadline() <= time.monotonic():
                     self._take(events.Tick(), None)
-                self._drained.set()
-                self._drained.clear()
+                if len(self._waiting) <= BACKLOG_MAX:
+                    self._drained.set()
+                    self._drained.clear()
                 await asyncio.sleep(0)
         finally:
             self._over = True
@@ -138,7 +145,6 @@ class Loop:
             self._recording.write(now, event, failed=repr(error))
             self._journal.write(self._term, "event", event)
             self._journal.write_body(self._term, "daemon", "CoreFailed", {"reason": repr(error)})
-            self._waiting.appendleft((event, answer))  # whoever asked hears that the reign is over
             raise
         self._metrics.core_step_seconds.observe(time.perf_counter() - begun)
         self._recording.write(now, event, effects)

@@ -25,7 +25,7 @@ from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.identity import Identity
 from controlplane.daemon.journal import Journal
 from controlplane.daemon.links import ORDERS_WAITING_MAX, Link, Links
-from controlplane.daemon.loop import Loop, ReignOver
+from controlplane.daemon.loop import BACKLOG_MAX, Loop, ReignOver
 from controlplane.daemon.metrics import Metrics
 from controlplane.daemon.performer import Performer
 from controlplane.daemon.recorder import Recorder
@@ -208,6 +208,37 @@ async def test_a_core_that_breaks_ends_its_reign_and_the_journal_says_by_what() 
         await loop.ask(events.Tick())
     assert [line.text.count("decisions do not settle") for line in journal.lines()][-1] == 1
     assert '"JobSubmitted"' in journal.lines()[-2].text
+
+
+async def test_whoever_asked_hears_when_what_was_decided_cannot_be_carried_out() -> None:
+    def perform(effect: Effect) -> None:
+        raise KeyError(effect)
+
+    loop = Loop(Brittle(), 7, perform, Journal(), Metrics("0"))
+    asked = asyncio.create_task(loop.ask(events.Tick()))
+    assert isinstance(await _until_over(asyncio.create_task(loop.run())), KeyError)
+    with pytest.raises(ReignOver):
+        async with asyncio.timeout(10):
+            await asked
+
+
+async def test_events_that_wait_are_bounded_however_many_streams_there_are() -> None:
+    loop, most, streams = Loop(Brittle(), 7, lambda effect: None, Journal(), Metrics("0")), 0, 300
+    for _ in range(BACKLOG_MAX):
+        loop.post(events.Tick())
+
+    async def stream() -> None:
+        nonlocal most
+        for _ in range(20):
+            loop.post(events.Tick())
+            most = max(most, loop.waiting)
+            await loop.room()
+
+    running = asyncio.create_task(loop.run())
+    await asyncio.gather(*(stream() for _ in range(streams)))
+    running.cancel()
+    await _until_over_cancelled(running)
+    assert BACKLOG_MAX < most <= BACKLOG_MAX + streams
 
 
 async def test_a_leader_whose_time_is_over_does_nothing_more() -> None:
