@@ -8,7 +8,7 @@ from controlplane import contradictions
 from controlplane.core import braking, draining, marks, members, quarantine, replacing, standing
 from controlplane.core import effects as fx
 from controlplane.core.machine import Node
-from controlplane.core.model import Cause, Failure
+from controlplane.core.model import NO_RANK, Cause, Failure
 
 if TYPE_CHECKING:
     from controlplane.core import events as ev
@@ -253,6 +253,9 @@ def _missing(m: Machine, job: Job, member: Member, seq: int, failure: Failure) -
     if member.launch is not None and member.status is None:
         return
     if member.seen_seq > seq:
+        return
+    if member.status is None and member.rank == NO_RANK:  # of a former life, and over
+        members.forget(m, job, member)
         return
     if not member.dead and not (member.done and job.ended):
         members.bury(m, job, member, failure)

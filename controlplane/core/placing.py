@@ -65,7 +65,15 @@ def _again(m: Machine, old: Job, spec: JobSpec) -> Job:
     for member in job.members.values():
         member.role, member.rank = Role.SPARE, -1
         job.changed(member)
+    recall(m, job)
     return job
+
+
+def recall(m: Machine, job: Job) -> None:
+    """The ranks of a job's former life on nodes that have not spoken to this leader: they may train still."""
+    for seat in job.generation.seats if job.generation else ():
+        if seat.node in m.nodes and m.nodes[seat.node].state == "expected":
+            job.enlist(Member(seat.member, job.name, seat.node, Role.SPARE))
 
 
 def pending(m: Machine, job: Job) -> None:
@@ -79,13 +87,19 @@ def pending(m: Machine, job: Job) -> None:
 
 
 def _remnants(m: Machine, job: Job) -> bool:
-    """Processes of the job's former life end first."""
-    left = [member for member in job.members.values() if member.alive and not _is_lost(m, member.node)]
+    """Processes of the job's former life end first, those too of which no word has come yet."""
+    there = [member for member in job.members.values() if member.alive or _unheard(member)]
+    left = [member for member in there if not _is_lost(m, member.node)]
     for member in left:
         ending.order_complete(m, job, member.node, ok=False, reason="the job is started again")
     if left:
         m.set_phase(job, JobPhase.PENDING, f"waits for {len(left)} processes of its former life to end")
     return bool(left)
+
+
+def _unheard(member: Member) -> bool:
+    """Launched by a former leader, on a node that has not spoken to this one: it may train, for all we know."""
+    return member.status is None and member.launch is None and not member.dead
 
 
 def _is_lost(m: Machine, node: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core import marks, nodes, numbers, quarantine, replacing, saving
+from controlplane.core import marks, nodes, numbers, placing, quarantine, replacing, saving
 from controlplane.core.commit import newest_good
 from controlplane.core.job import ENDED, Job, Member
 from controlplane.core.model import JobPhase, Role
@@ -34,12 +34,14 @@ def elected(m: Machine, event: ev.Elected) -> None:
             m.jobs[record.job].checkpoints[record.id] = record
         else:
             m.unclaimed.setdefault(record.job, {})[record.id] = record
-    again = [state.job for state in event.states if state.phase is JobPhase.PENDING]
+    again = [s.job for s in event.states if s.phase is JobPhase.PENDING and s.job in m.jobs]
     for generation in sorted(event.generations, key=lambda g: g.number):
         if generation.job in m.jobs:
             _generation(m, m.jobs[generation.job], generation, generation.job in again)
     for name in sorted(event.nodes):
         nodes.expect(m, name)
+    for name in again:
+        placing.recall(m, m.jobs[name])
     marks.take(m, event.marks)
     quarantine.adopt(m, event.lemons)
     m.ask_health()

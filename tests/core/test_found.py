@@ -192,7 +192,7 @@ def test_a_life_that_never_met_does_not_hide_from_the_next_leader_how_the_state_
     again = ("stop enough", "stored", "all exited code=0", "submit nodes=1 most=2 nproc=1", "stored")
     for command in (*again, "stop enough", "stored", "all exited code=0", "crash", "elect", "hello a"):
         stage.do(command)
-    for command in ("submit nodes=1 most=2 nproc=1", "stored", "live 12 b", "stored", "all starting"):
+    for command in ("submit nodes=1 most=2 nproc=1", "stored", "live 45 b", "stored", "all starting"):
         stage.do(command)
     for command in ("all ready held=-1", "stored"):
         stage.do(command)
@@ -212,9 +212,47 @@ def test_a_warm_rank_whose_launch_was_lost_with_its_leader_is_launched_by_the_ne
 
 def test_a_warm_newcomer_whose_launch_was_lost_with_its_leader_is_brought_to_the_barrier() -> None:
     stage = play("elect", "hello a", "submit nodes=1 most=2 nproc=1", "live 12", "stored", "all starting")
-    for command in ("all ready held=-1", "stored", "all running gen=1 step=0", "started", "stored", "hello b"):
+    for command in (
+        "all ready held=-1",
+        "stored",
+        "all running gen=1 step=0",
+        "started",
+        "stored",
+        "hello b",
+    ):
         stage.do(command)
     assert [line for line in stage.do("live 60") if line.startswith("Launch b j.1000001")]
     for command in ("report j.1000001 warm", "crash", "elect", "hello a", "hello b"):
         stage.do(command)
     assert [line for line in stage.do("live 60") if line.startswith("Launch b j.1000001")]
+
+
+@pytest.mark.parametrize("crashes", ["before it is submitted", "after"])
+def test_a_job_that_is_submitted_again_waits_for_word_of_its_former_life(crashes: str) -> None:
+    stage = running("submit nodes=1 nproc=1", "a")
+    for command in ("hello b", "stop enough", "stored"):
+        stage.do(command)
+    if crashes == "after":
+        stage.do("submit nodes=1 nproc=1")
+        stage.do("stored")
+    stage.do("crash")
+    stage.do("elect")
+    stage.do("hello b")
+    if crashes != "after":
+        stage.do("submit nodes=1 nproc=1")
+    stage.do("live 12 a")
+    assert (job := stage.cluster.machine.jobs["j"]).phase is JobPhase.PENDING, "a rank on a may train still"
+    assert job.reason == "waits for 1 processes of its former life to end"
+    stage.do("live 40 a")
+    stage.do("stored")
+    generation = stage.etcd.generations["j"]
+    assert (generation.number, generation.seats[0].node) == (2, "b"), "a was given up"
+
+
+def test_a_job_that_is_submitted_again_begins_once_no_node_knows_of_its_former_life() -> None:
+    stage = running("submit nodes=1 nproc=1", "a")
+    for command in ("stop enough", "stored", "crash", "elect", "submit nodes=1 nproc=1", "stored"):
+        stage.do(command)
+    lines = stage.do("hello a launcher=a-2 incarnation=2")
+    assert not [line for line in lines if "died" in line]
+    assert [line for line in lines if line.startswith("Store") and "generation=#2" in line]

@@ -12,7 +12,7 @@ from controlplane.core.model import (
     Failure,
     MemberPhase,
 )
-from tests.sim import numbers
+from tests.sim import fencing, numbers
 from tests.sim.hanging import collect
 from tests.sim.parting import look
 from tests.sim.ranks import IN_GROUP, Rank
@@ -44,6 +44,8 @@ class Agent:
         self.refused_at = -1e9  # when it was last asked directly, and could not answer
         self.cut_until = 0.0  # no packet passes to or from the leader
         self.inbound, self.outbound = Valve(), Valve()
+        self.sure_at = 0.0  # when it last knew that nothing was given away behind its back
+        self.apart_at = 0.0  # when it last came back from where the leader did not reach it
         self.linked = 0  # the term of the leader that it has a stream to, 0: none
         self.ranks: dict[str, Rank] = {}
         self.answers: dict[tuple[Any, ...], ev.Event] = {}  # to orders that are done
@@ -62,7 +64,7 @@ class Agent:
             return
         if self.inbound.shut or self.outbound.shut:
             return
-        self.linked = self.world.term
+        self.linked, self.apart_at = self.world.term, self.world.clock.now
         hello = ev.NodeJoined(
             self.name,
             self.incarnation,
@@ -90,6 +92,7 @@ class Agent:
         self.world.clock.after(1.0, self._beat)
         if not self.up or (self.inbound.shut and self.outbound.shut):
             return
+        fencing.watch(self)
         self.port += 1
         if self.linked != self.world.term or self.world.cluster is None:
             self.connect()
@@ -179,7 +182,11 @@ class Agent:
             if order.gentle and rank.generation == order.generation and not rank.wedged:
                 rank.halt, rank.keep = order.generation, order.generation if order.keep else rank.keep
             elif rank.phase in IN_GROUP and rank.generation <= order.generation and not rank.wedged:
-                self._later(0.05, rank, lambda r=rank: self._stop(r, order.generation))  # type: ignore[misc]
+                self.stop_soon(rank, order.generation)
+
+    def stop_soon(self, rank: Rank, generation: int) -> None:
+        """Have it leave this generation, and older ones, for the barrier."""
+        self._later(0.05, rank, lambda: self._stop(rank, generation))
 
     def _stop(self, rank: Rank, generation: int) -> None:
         if rank.phase not in IN_GROUP or rank.generation > generation or rank.stopped:
@@ -291,7 +298,7 @@ class Agent:
     def restart(self) -> None:
         """The agent process is killed and comes back; its ranks do not notice."""
         self.incarnation += 1
-        self.seq, self.linked = 0, 0
+        self.seq, self.linked, self.sure_at = 0, 0, self.world.clock.now
         self.answers, self.partners = {}, ()
 
     def reboot(self) -> None:

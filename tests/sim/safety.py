@@ -10,6 +10,7 @@ from controlplane.core import events as ev
 from controlplane.core.commit import RETIRED
 from controlplane.core.model import NO_STEP, WHOLE_STATE, Fault, JobPhase, MemberPhase, Tier
 from tests.sim import numbers
+from tests.sim.fencing import Astray
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,7 @@ class Safety:
         self.heard: dict[tuple[str, str], None] = {}  # askings that this leader has not answered
         self.words: dict[int, str] = {}  # rank -> the shard that this leader was told it holds
         self.forms = 0
+        self.astray = Astray(world)
         self.memory_lost = False  # a node's memory is gone, or out of reach for good
         self.kept = NO_STEP  # newest step that was READY on all ranks: its slots are not overwritten
         self.tiers: dict[str, int] = {}  # how often state came from where
@@ -189,6 +191,7 @@ class Safety:
         newest = self.newest.get(generation.job, 0)
         assert generation.number >= newest, f"generation {generation.number} forms after {newest}"
         self.newest[generation.job] = generation.number
+        self.astray.formed(generation.number)
         self.forms += 1
         resume = generation.resume
         self.tiers[resume.tier] = self.tiers.get(resume.tier, 0) + 1
@@ -237,11 +240,14 @@ class Safety:
         )
 
     def stepped(self, group: Group) -> None:
-        """A collective went through: only the newest formed generation may do that."""
+        """A collective went through: only the newest formed generation may do that, or one that cannot know
+        of its end."""
         job = self.world.cluster.machine.jobs.get(group.generation.job) if self.world.cluster else None
-        assert job is None or job.phase is not JobPhase.PAUSED, "the job is paused, and trains"
-        number, newest = group.generation.number, self.newest[group.generation.job]
-        assert number == newest, f"generation {number} trains while {newest} has formed"
+        newest = self.newest[group.generation.job]
+        if group.generation.number != newest:
+            self.astray.stepped(group, newest)
+        else:
+            assert job is None or job.phase is not JobPhase.PAUSED, "the job is paused, and trains"
         held = {(rank.held, rank.line) for rank in group.members.values()}
         steps = sorted({step for step, _ in held})
         assert len({line for _, line in held}) == 1, f"states of several lineages meet: {held}"

@@ -59,6 +59,7 @@ def _hold(world: World, agent: Agent, for_s: float, valves: list[Valve]) -> None
         valve.shut += 1
 
     def over() -> None:
+        agent.apart_at = world.clock.now
         gone = lost or agent.incarnation != life or not agent.up
         for valve in valves:
             valve.open(gone)

@@ -1,0 +1,94 @@
+"""Nodes that no order reaches: their ranks train on until their agent's fence closes.
+
+`node_timeout_s` is shorter than `fence_after_s` on purpose (the daemons demand it of each other): seats are
+given away before the ranks that had them can be sure to have stopped. So a whole group on nodes that were
+given up may train beside the next one. Nobody takes anything of it: its generation is over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core.model import Cause, Failure, MemberPhase
+
+if TYPE_CHECKING:
+    from tests.sim.agents import Agent
+    from tests.sim.ranks import Group, Rank
+    from tests.sim.world import World
+
+FENCE_AFTER_S = 13.0
+"""As an agent's `fence_after_s`: a little more than the node timeout of these schedules."""
+LEAVE_S = 4.0
+"""An order that is repeated each second has arrived by then, and is carried out."""
+
+
+def stopped(agent: Agent) -> bool:
+    """SIGSTOP: nothing comes in, nothing goes out, and it looks at nothing."""
+    return bool(agent.inbound.shut and agent.outbound.shut)
+
+
+def reached(agent: Agent) -> bool:
+    """Whether it and the leader of now hear each other."""
+    open_ = agent.up and not (agent.inbound.shut or agent.outbound.shut)
+    return open_ and agent.linked == agent.world.term and agent.world.clock.now >= agent.cut_until
+
+
+def watch(agent: Agent) -> None:
+    """As often as it beats: a leader that is heard, or whose host says that it is down, has given nothing
+    away unheard; when neither has been so for too long, the ranks stop."""
+    world, now = agent.world, agent.world.clock.now
+    down = world.cluster is None and all(each.runs for each in world.frozen.values())
+    if reached(agent) or (down and now >= agent.cut_until):
+        agent.sure_at = now
+    elif now - agent.sure_at > FENCE_AFTER_S:
+        for rank in agent.ranks.values():
+            _stop(rank)
+
+
+def _stop(rank: Rank) -> None:
+    """One that uses the SDK waits with its state, another one can only be ended."""
+    agent, generation = rank.agent, rank.generation
+    if rank.phase in (MemberPhase.FORMING, MemberPhase.RUNNING) and not rank.wedged:
+        agent.stop_soon(rank, generation)
+    elif rank.phase is MemberPhase.STARTING and not rank.elastic:
+        agent.exit(rank, Failure(Cause.SIGNALED, "killed by signal 9: fenced", signal=9))
+
+
+class Astray:
+    """Groups of former generations that train on."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._beyond: dict[int, None] = {}  # that no order reached when their seats were given away
+
+    def formed(self, newest: int) -> None:
+        """A group has met: every older one that trains yet must be out of reach, or just found again."""
+        now = self._world.clock.now
+        for number, group in self._world.groups.items():
+            agents = list({id(rank.agent): rank.agent for rank in group.members.values()}.values())
+            if number < newest and agents and all(now - apart_at(agent) < LEAVE_S for agent in agents):
+                self._beyond[number] = None
+
+    def stepped(self, group: Group, newest: int) -> None:
+        """A group of a former generation has made a step: may it?"""
+        number, now = group.generation.number, self._world.clock.now
+        assert number in self._beyond, f"generation {number} trains while {newest} has formed"
+        for rank in group.members.values():
+            agent = rank.agent
+            told = now - apart_at(agent) > LEAVE_S
+            assert not told, f"generation {number} trains on {agent.name}, which is reached, beside {newest}"
+            assert not _late(agent) or rank.wedged, f"generation {number} trains beyond {agent.name}'s fence"
+
+
+def _late(agent: Agent) -> bool:
+    """Whether its fence should have closed by now."""
+    now = agent.world.clock.now
+    looks = agent.up and not stopped(agent) and now - agent.apart_at > LEAVE_S
+    return looks and now - agent.sure_at > FENCE_AFTER_S + LEAVE_S
+
+
+def apart_at(agent: Agent) -> float:
+    """When it was last out of the leader's reach."""
+    now = agent.world.clock.now
+    if not reached(agent):
+        return now
+    return max(agent.apart_at, agent.cut_until if agent.cut_until <= now else now)
