@@ -39,12 +39,16 @@ class Exits:
         }
 
     def hear(self, message: Message) -> None:
-        """Take one message of the launcher."""
+        """Take one message of the launcher. One that cannot be is dropped: it must not end the agent."""
+        op = f"{message.get('op')!r:.80}"
         handler = self._ops.get(str(message.get("op")))
         if handler is None:
-            self._node.drop("launcher_message", f"unknown op {message.get('op')!r:.80}")
-        else:
+            self._node.drop("launcher_message", f"unknown op {op}")
+            return
+        try:
             handler(message)
+        except (OSError, LookupError, TypeError, ValueError) as error:
+            self._node.drop("launcher_message", f"{op}: {error!r:.300}")
 
     def lost(self) -> None:
         """The launcher died, and its members with it."""

@@ -163,11 +163,15 @@ class Members:
                 path.unlink(missing_ok=True)
 
     def keep(self, member: Member) -> None:
-        """Write a status to where the next agent finds it."""
+        """Write a status to where the next agent finds it. Where it cannot be (no shared memory is left), that
+        one knows less, and nobody else is harmed."""
         path = self._paths.record(member.name)
         draft = path.with_suffix(".new")
-        draft.write_bytes(records.pack(member.status))
-        os.replace(draft, path)
+        try:
+            draft.write_bytes(records.pack(member.status))
+            os.replace(draft, path)
+        except OSError as error:
+            log.warning("the status of %s is not kept for another agent: %s", member.name, error)
 
     def _spec(self, name: str) -> JobSpec | None:
         path = self._paths.spec(name)

@@ -121,7 +121,11 @@ class Stacks:
         self._start(self._testify(member, then))
 
     async def _testify(self, member: Member, then: Callable[[Member, Standing], None]) -> None:
-        then(member, await self.stand(member, CHARS_MAX, speaks=False))
+        try:
+            standing = await self.stand(member, CHARS_MAX, speaks=False)
+        except OSError as error:  # its silence counts all the same
+            standing = _standing(member, (), (), f"its stacks cannot be had: {error}", 0.0)
+        then(member, standing)
 
     async def stand(self, member: Member, room: int, *, speaks: bool = True) -> Standing:
         """Where one member stands, its stacks in `room` characters at most. `speaks`: its SDK may answer."""
@@ -203,10 +207,13 @@ async def _spy(pid: int) -> str:
     tool = shutil.which("py-spy")
     if tool is None or pid <= 0:
         return ""
-    process = await asyncio.create_subprocess_exec(
-        tool, "dump", "--native", "--nonblocking", "--pid", str(pid),
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
+    try:
+        process = await asyncio.create_subprocess_exec(
+            tool, "dump", "--native", "--nonblocking", "--pid", str(pid),
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+    except OSError as error:
+        return f"{tool} cannot be run: {error}"
     try:
         async with asyncio.timeout(ANSWER_S):
             out, _ = await process.communicate()

@@ -232,6 +232,33 @@ async def test_a_kill_is_noticed_and_its_snapshot_stays(agent: AgentProcess, lea
     await until(lambda: not arena.exists(), "the removal of what is of no more use")
 
 
+async def test_a_status_that_cannot_be_kept_is_told_all_the_same(agent: AgentProcess, leader: Leader) -> None:
+    """As when no shared memory is left: an agent that ended over it would end all ranks of its node."""
+    pid = await elastic(agent, leader)
+    (agent.memory / "job.0.new").mkdir()
+    os.kill(pid, signal.SIGKILL)
+    status = await leader.phase("job.0", MemberPhase.EXITED)
+    assert status.failure is not None and status.failure.cause == Cause.SIGNALED
+    await leader.order(launch("job.1", spec(script(agent, "pass"))))
+    assert (await leader.phase("job.1", MemberPhase.EXITED)).failure is None
+    assert len(leader.hellos) == 1
+
+
+async def test_a_tool_that_cannot_be_run_saves_no_silent_rank(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with folder() as base:
+        (base / "py-spy").write_bytes(b"no program")
+        (base / "py-spy").chmod(0o700)
+        monkeypatch.setenv("PATH", f"{base}:{os.environ['PATH']}")
+        agent = AgentProcess(base, f"127.0.0.1:{leader.port}")
+        pid = await elastic(agent, leader)
+        os.kill(pid, signal.SIGSTOP)
+        status = await leader.phase("job.0", MemberPhase.EXITED)
+        assert status.failure is not None and status.failure.cause == Cause.SILENT
+        await agent.end()
+
+
 async def test_a_stopped_rank_is_killed_as_silent(agent: AgentProcess, leader: Leader) -> None:
     pid = await elastic(agent, leader)
     os.kill(pid, signal.SIGSTOP)
