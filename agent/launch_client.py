@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 VERSION = 1
 _START_TIMEOUT_S = 20.0
 _END_TIMEOUT_S = 10.0
+_REAP_S = 5.0
 _OTHER_POLL_S = 0.05
 _CHUNK_BYTES = 64 << 10
 log = logging.getLogger("holdfast.agent.launcher")
@@ -99,10 +100,10 @@ class LauncherClient:
 
     async def _reap(self, child: subprocess.Popen[bytes]) -> None:
         try:
-            await asyncio.to_thread(child.wait, 5.0)
+            await asyncio.to_thread(child.wait, _REAP_S)
         except subprocess.TimeoutExpired:
             child.kill()
-            child.wait()
+            await asyncio.to_thread(child.wait)
 
     async def _attach(self) -> None:
         if not await self._connect():
@@ -113,6 +114,8 @@ class LauncherClient:
             self._writer.write(data)
 
     async def _start_own(self) -> None:
+        if self._child is not None:
+            await self._reap(self._child)
         self._start()
         deadline = time.monotonic() + _START_TIMEOUT_S
         while not await self._connect():
@@ -182,8 +185,6 @@ class LauncherClient:
         return str(self._paths.run / "launcher.log")
 
     def _start(self) -> None:
-        if self._child is not None:
-            self._child.wait()
         argv = [sys.executable, "-P", "-m", "agent.launcher", "--run-dir", str(self._paths.run)]
         argv += ["--orphan-timeout-s", str(self._orphan_timeout_s), "--log-format", self._log_format]
         descriptor = os.open(self._log(), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -55,7 +55,7 @@ class Launcher:
         self._strays: dict[int, tuple[int | None, int | None, int]] = {}
         self._zygote = Zygote(self._on_zygote)
         self._agent: asyncio.StreamWriter | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._orphaned: asyncio.TimerHandle | None = None
         self._done = asyncio.Event()
         self._ops: dict[str, Callable[[Message], Awaitable[None]]] = {
@@ -90,13 +90,13 @@ class Launcher:
     async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._connections.add(task)
+        self._connections[task] = writer
         try:
             await self._converse(reader, writer)
         except (FrameError, ConnectionError, PermissionError) as error:
             log.warning("a connection ends: %s", error)
         finally:
-            self._connections.discard(task)
+            del self._connections[task]
             if self._agent is writer:
                 self._agent = None
                 self._start_orphan_clock()
@@ -296,13 +296,13 @@ class Launcher:
         while linux.children() and time.monotonic() < deadline:
             self._reap()
             for pid in linux.children():  # orphans of members, in sessions of their own
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             await asyncio.sleep(0.002)
         for life in self._lives.values():
             await life.closed()
-        if self._agent is not None:
-            self._agent.close()
+        for writer in self._connections.values():
+            writer.close()
         await asyncio.gather(*self._connections, return_exceptions=True)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_OUT_OF_REACH = (ProcessLookupError, PermissionError)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -56,23 +57,25 @@ def children() -> list[int]:
 
 
 def kill_session(leader: int) -> None:
-    """SIGKILL what is left of a session: its leader's process group, and orphans of it that are ours now."""
-    with contextlib.suppress(ProcessLookupError):
+    """SIGKILL what is left of a session: its leader's process group, and orphans of it that are ours now.
+
+    What has become another user's (by sudo, say) is left alone."""
+    with contextlib.suppress(*_OUT_OF_REACH):
         os.killpg(leader, signal.SIGKILL)
     for pid in children():
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(*_OUT_OF_REACH):
             if pid != leader and os.getsid(pid) == leader:
                 os.kill(pid, signal.SIGKILL)
 
 
 def signal_group(leader: int, number: int) -> bool:
-    """Send a signal to a child's process group. False when it is gone.
+    """Send a signal to a child's process group. False when it is gone, or another user's by now.
 
     A child just forked leads no group yet: then it is the child alone. It must not have been reaped."""
     for send in (os.killpg, os.kill):
         try:
             send(leader, number)
-        except ProcessLookupError:
+        except _OUT_OF_REACH:
             continue
         return True
     return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import socket
 import sys
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _PACKET_BYTES_MAX = 64 << 10
 _QUICK_DEATH_S = 5.0
 _RESTART_PAUSE_S = 1.0
+log = logging.getLogger("holdfast.launcher")
 _QUICK_DEATHS_MAX = 3
 """After so many deaths right after the start, imports are to blame: the next one preloads nothing."""
 
@@ -52,7 +54,7 @@ class Zygote:
         self.pid = 0
 
     def start(self) -> None:
-        """Start the process. It tells when it is ready; requests wait until then."""
+        """Start the process. It tells when it is ready; requests wait until then. Raises OSError."""
         self._restart = None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -60,7 +62,11 @@ class Zygote:
             argv = [sys.executable, "-P", "-m", "agent.warm"]
             argv += ["--control", str(theirs.fileno()), "--launcher", str(os.getpid())]
             argv += ["--bare"] if self._quick_deaths >= _QUICK_DEATHS_MAX else []
-            self.pid = os.posix_spawn(sys.executable, argv, os.environ, setsid=True)
+            try:
+                self.pid = os.posix_spawn(sys.executable, argv, os.environ, setsid=True)
+            except OSError:
+                ours.close()
+                raise
         ours.setblocking(False)
         self._control, self._started, self._ready = ours, time.monotonic(), False
         asyncio.get_running_loop().add_reader(ours.fileno(), self._read)
@@ -84,7 +90,17 @@ class Zygote:
         quick = time.monotonic() - self._started < _QUICK_DEATH_S
         self._quick_deaths = self._quick_deaths + 1 if quick else 0
         pause_s = _RESTART_PAUSE_S if quick and self._quick_deaths > 1 else 0.0
-        self._restart = asyncio.get_running_loop().call_later(pause_s, self.start)
+        self._start_in(pause_s)
+
+    def _start_in(self, pause_s: float) -> None:
+        self._restart = asyncio.get_running_loop().call_later(pause_s, self._start_again)
+
+    def _start_again(self) -> None:
+        try:
+            self.start()
+        except OSError as error:  # no process or descriptor to be had now
+            log.error("the zygote cannot be started, and is tried again: %s", error)
+            self._start_in(_RESTART_PAUSE_S)
 
     def close(self) -> None:
         """Forget everything. The process ends when its socket does, or is killed by the caller."""

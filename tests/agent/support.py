@@ -123,12 +123,19 @@ class Frames:
 class LauncherProcess:
     """A real launcher and a client attached to it."""
 
-    def __init__(self, run_dir: Path, *, orphan_timeout_s: float = 60, preload: str | None = "") -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        *,
+        orphan_timeout_s: float = 60,
+        preload: str | None = "",
+        python: str = sys.executable,
+    ) -> None:
         self.run_dir = run_dir
         env = dict(os.environ)
         if preload is not None:
             env["HOLDFAST_PRELOAD"] = preload
-        argv = [sys.executable, "-P", "-m", "agent.launcher", "--run-dir", str(run_dir)]
+        argv = [python, "-P", "-m", "agent.launcher", "--run-dir", str(run_dir)]
         argv += ["--orphan-timeout-s", str(orphan_timeout_s)]
         with (run_dir / "launcher.log").open("ab") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log, env=env, start_new_session=True)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -198,23 +199,42 @@ def test_garbage_ends_only_its_connection(launcher: LauncherProcess, member: str
     assert "argv must be a list" in launcher.output(member)
 
 
-def test_the_zygote_is_started_again(launcher: LauncherProcess) -> None:
-    def zygote() -> int:
-        children = f"/proc/{launcher.process.pid}/task/{launcher.process.pid}/children"
-        with open(children) as file:
-            pids = file.read().split()
-        for pid in pids:
-            with open(f"/proc/{pid}/cmdline") as file:
-                if "--control" in file.read() and os.getsid(int(pid)) == int(pid):
-                    return int(pid)
-        return 0
+def zygote(launcher: LauncherProcess) -> int:
+    children = f"/proc/{launcher.process.pid}/task/{launcher.process.pid}/children"
+    with open(children) as file:
+        pids = file.read().split()
+    for pid in pids:
+        with open(f"/proc/{pid}/cmdline") as file:
+            if "--control" in file.read() and os.getsid(int(pid)) == int(pid):
+                return int(pid)
+    return 0
 
-    first = zygote()
+
+def test_the_zygote_is_started_again(launcher: LauncherProcess) -> None:
+    first = zygote(launcher)
     os.kill(first, signal.SIGKILL)
     launcher.spawn("job.after")
     launcher.client.until("warm", member="job.after")
-    assert zygote() != first
+    assert zygote(launcher) != first
     launcher.client.say(op="signal", member="job.after", signal=9)
+
+
+def test_a_zygote_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.getcwd())
+    with folder() as path:
+        python = path / "python"
+        python.symlink_to(Path(sys.executable).resolve())
+        launcher = LauncherProcess(path, python=str(python))
+        launcher.spawn("job.1")
+        launcher.client.until("warm", member="job.1")
+        python.unlink()
+        os.kill(zygote(launcher), signal.SIGKILL)
+        launcher.spawn("job.2")
+        log = path / "launcher.log"
+        until_sync(lambda: "cannot be started" in log.read_text(), "an attempt that fails")
+        python.symlink_to(Path(sys.executable).resolve())
+        launcher.client.until("warm", member="job.2")
+        launcher.close()
 
 
 def test_members_die_with_a_killed_launcher() -> None:
@@ -266,6 +286,47 @@ def test_end_leaves_nothing() -> None:
         assert not (path / "launcher.sock").exists()
         assert not (path / "launcher.pid").exists()
         launcher.close()
+
+
+def test_a_connection_that_says_nothing_holds_no_launcher_up() -> None:
+    with folder() as path:
+        launcher = LauncherProcess(path)
+        silent = Frames(path / "launcher.sock")
+        launcher.client.until("hello")
+        launcher.client.say(op="end")
+        assert launcher.process.wait(20) == 0
+        assert silent.ended()
+        silent.close()
+        launcher.close()
+
+
+FOREIGN = """
+import os, sys, time
+from agent.launching import linux
+linux.become_subreaper()
+leader = os.fork()
+if not leader:
+    os.setsid()
+    if not os.fork():
+        os.setuid(2)
+        time.sleep(600)
+    os._exit(0)
+os.waitpid(leader, 0)
+orphan, = linux.children()
+while os.stat(f"/proc/{orphan}").st_uid != 2:
+    time.sleep(0.01)
+os.seteuid(1)
+linux.kill_session(leader)
+assert not linux.signal_group(leader, 9)
+os.seteuid(0)
+os.kill(orphan, 9)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs two users")
+def test_a_child_of_another_user_stops_no_reaping() -> None:
+    """As what a script starts by sudo. `seteuid` alone lets neither of two strangers signal the other."""
+    subprocess.run([sys.executable, "-c", FOREIGN], check=True, timeout=60)
 
 
 def test_folder_and_socket_are_private() -> None:
