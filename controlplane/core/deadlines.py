@@ -19,12 +19,15 @@ class Deadlines:
         self._at: dict[Key, float] = {}
         self._heaps: dict[str, list[Entry]] = {}  # by kind
         self._pushed = 0
+        self._none_before = math.inf  # nothing is due before (s)
 
     def sooner(self, key: Key, at: float) -> None:
         """Be woken for `key` at `at`, unless an earlier time is set already."""
         if at < self._at.get(key, math.inf):
             self._at[key] = at
             self._pushed += 1
+            if at < self._none_before:  # noqa: PLR1730 - for every order of a job
+                self._none_before = at
             heapq.heappush(self._heaps.setdefault(key[0], []), (at, self._pushed, key))
 
     def clear(self, key: Key) -> None:
@@ -50,10 +53,13 @@ class Deadlines:
 
     def due(self, now: float) -> list[Key]:
         """The keys whose time has come, earliest first. They are cleared."""
+        if now < self._none_before:
+            return []
         found: list[Entry] = []
         for heap in self._heaps.values():
             while (first := self._first(heap)) is not None and first[0] <= now:
                 found.append(heapq.heappop(heap))
                 del self._at[first[2]]
+        self._none_before = self.next()
         found.sort()
         return [key for _, _, key in found]

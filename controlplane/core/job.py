@@ -90,8 +90,10 @@ class Member:
         if self.status is None:
             return 0
         shown = self.status.generation
+        if self.entered >= shown:
+            return shown
         under = self.launch.generation.number if self.launch and self.launch.generation else 0
-        return shown if shown > under or self.entered >= shown else 0
+        return shown if shown > under else 0
 
     @property
     def alive(self) -> bool:
@@ -279,9 +281,9 @@ class Job:
         """What the book says of a member is another now."""
         self.seating.changed(member)
         self.unread[member.name] = member
-        if member.dead and member.alive:
+        if member.failure is not None and member.alive:
             self.ghosts[member.name] = member
-        else:
+        elif self.ghosts:
             self.ghosts.pop(member.name, None)
 
     def state(self, phase: JobPhase | None = None, reason: str | None = None) -> JobState:

@@ -33,6 +33,12 @@ if TYPE_CHECKING:
 _SHOWS_STEP = (MemberPhase.RUNNING, MemberPhase.RAISED, MemberPhase.EXITED)
 """Phases in which a member's step is that of the training: so many steps are complete."""
 
+_AT_BARRIER = (MemberPhase.READY, *IN_GENERATION)
+"""Phases in which a script has come to the barrier, or has left it with others."""
+
+_PHASES = ("form", "restore", "first_step")
+"""What a member tells the time of when it has completed its first step."""
+
 
 def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
     """Take one status, unless a newer one of that member is known."""
@@ -46,18 +52,25 @@ def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
     if member.node != node or seq < member.seen_seq:
         m.drop("stale_report", status.member, f"sequence {seq} from {node} is not the newest word on it")
         return
-    member.seen_seq, member.seen_at = seq, m.now
-    if status.phase in IN_GENERATION:
-        member.entered = max(member.entered, status.generation)
-    if status.phase in _SHOWS_STEP:
-        job.known_step = max(job.known_step, status.step)
-    old, member.status = member.status, status
-    job.newest_step = max(job.newest_step, status.step)
-    _revive(m, job, member, status)
-    if old is not None and _same(old, status):
+    old, phase, step = member.status, status.phase, status.step
+    member.seen_seq, member.seen_at, member.status = seq, m.now, status
+    if status.generation > member.entered and phase in IN_GENERATION:
+        member.entered = status.generation
+    if step > job.known_step and phase in _SHOWS_STEP:
+        job.known_step = step
+    if step > job.newest_step:  # noqa: PLR1730 - of every rank in every beat
+        job.newest_step = step
+    if member.failure is not None:
+        _revive(m, job, member, status)
+    if old is not None and old.phase is phase and _same(old, status):
         if member.dead or (job.incident is not None and not stillness.still(m, job, member, old)):
             m.touch(job)
         return
+    _take(m, job, member, old, status)
+
+
+def _take(m: Machine, job: Job, member: Member, old: MemberStatus | None, status: MemberStatus) -> None:
+    """What is new in a status."""
     plain = not job.elastic
     _learn(job, member, status)
     if old is None or _stood_otherwise(old, status):
@@ -66,8 +79,10 @@ def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
         job.unread[member.name] = member
     if plain and job.elastic:
         _left_before(m, job)
-    _judge_end(m, job, member, status)
-    _judge_ghost(m, job, member, status)
+    if status.phase in GONE:
+        _judge_end(m, job, member, status)
+    if member.rank == NO_RANK:
+        _judge_ghost(m, job, member, status)
     if not stillness.still(m, job, member, old):
         m.touch(job)
 
@@ -84,10 +99,12 @@ def started(m: Machine, event: ev.MemberStarted) -> None:
         return
     member.started = event.generation
     job.seating.changed(member)
-    job.known_step = max(job.known_step, job.generation.resume.step + 1)
-    for name in ("form", "restore", "first_step"):
-        spent = getattr(event, f"{name}_s")
-        job.phases[name] = max(job.phases.get(name, 0.0), spent)
+    if job.known_step <= job.generation.resume.step:
+        job.known_step = job.generation.resume.step + 1
+    phases = job.phases
+    for name, spent in zip(_PHASES, (event.form_s, event.restore_s, event.first_step_s), strict=True):
+        if spent > phases.get(name, -1.0):
+            phases[name] = max(0.0, spent)
     if not stillness.still_started(m, job):
         m.touch(job)
 
@@ -214,35 +231,33 @@ def _stood_otherwise(old: MemberStatus, new: MemberStatus) -> bool:
     )
 
 
-def _learn_stall(job: Job, status: MemberStatus) -> None:
+def _learn(job: Job, member: Member, status: MemberStatus) -> None:
+    phase = status.phase
     if status.stalled_s > 0:
         job.stalled[status.member] = None
-    else:
+    elif job.stalled:
         job.stalled.pop(status.member, None)
-
-
-def _learn(job: Job, member: Member, status: MemberStatus) -> None:
-    _learn_stall(job, status)
     job.elastic = job.elastic or status.elastic
-    job.barrier = job.barrier or status.phase in (MemberPhase.READY, *IN_GENERATION)
-    job.known_step = max(job.known_step, status.held_step, status.snapshot_step)
-    _learn_shard(job, member, status)
-    member.done = member.done or status.phase is MemberPhase.FINISHED
-    if status.phase is MemberPhase.READY:
+    job.barrier = job.barrier or phase in _AT_BARRIER
+    if status.held_step > job.known_step or status.snapshot_step > job.known_step:
+        job.known_step = max(status.held_step, status.snapshot_step)
+    if status.shard and member.rank >= 0:
+        _learn_shard(job, member, status)
+    if phase is MemberPhase.FINISHED:
+        member.done = True
+    elif phase is MemberPhase.READY:
         member.done = False
 
 
 def _learn_shard(job: Job, member: Member, status: MemberStatus) -> None:
     """What a rank has held in a group. "all" never takes the place of a shard: a script says so, too, while
     it has built nothing yet."""
-    seat = job.seats[member.rank : member.rank + 1] if member.rank >= 0 else []
-    if not seat or seat[0].member != member.name or status.rank != member.rank:
+    rank, word = member.rank, status.shard
+    old = job.shards.get(rank, "")
+    if word == old or (old and word == WHOLE_STATE):
         return
-    if member.generation < max(1, job.cut_at):
-        return
-    old = job.shards.get(member.rank, "")
-    if status.shard and status.shard != old and (not old or status.shard != WHOLE_STATE):
-        job.shards[member.rank] = status.shard
+    if status.rank == rank and job.seating.holds(member) and member.generation >= max(1, job.cut_at):
+        job.shards[rank] = word
         job.replan = True
 
 

@@ -41,10 +41,13 @@ def snapshot(m: Machine, event: ev.SnapshotReady) -> None:
 
 def _have(job: Job, rank: int, step: int) -> None:
     """A rank has two slots: the newest two steps that it told of are what it holds."""
-    held = job.snapshots.get(rank, ())
-    if step not in held:
+    held = job.snapshots.get(rank)
+    if held is None:
+        job.snapshots[rank] = (step,)
+    elif step not in held:
         job.snapshots[rank] = tuple(sorted((*held, step)))[-2:]
-    job.known_step = max(job.known_step, step)
+    if step > job.known_step:  # noqa: PLR1730 - of every rank in every beat
+        job.known_step = step
 
 
 def tend(m: Machine, job: Job) -> int:
@@ -101,10 +104,10 @@ def from_statuses(job: Job) -> None:
 
 def from_status(job: Job, member: Member) -> None:
     """What the newest status of a seated member tells of its slots."""
-    status = member.status
-    if job.generation is None or status is None or member.dead:
+    status, generation = member.status, job.generation
+    if generation is None or status is None or status.snapshot_generation != generation.number:
         return
-    if status.snapshot_generation == job.generation.number:
+    if member.failure is None:
         for step in (status.snapshot_before, status.snapshot_step):
             if step > NO_STEP:
                 _have(job, member.rank, step)

@@ -160,8 +160,9 @@ class Seating:
 
     def changed(self, member: Member) -> None:
         """This member's record is another now."""
-        if self.holds(member):
-            self._unsure[member.rank] = None
+        rank = member.rank
+        if 0 <= rank < len(self._members) and self._members[rank] is member:
+            self._unsure[rank] = None
 
     def turn(self, number: int) -> None:
         """The job has the generation of this number now."""

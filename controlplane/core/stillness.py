@@ -28,7 +28,7 @@ _ASKED = (MemberPhase.LAUNCHED, MemberPhase.WARM)
 def still(m: Machine, job: Job, member: Member, old: MemberStatus | None) -> bool:
     """After a new status of this member (`old`: the one before): whether nothing follows from it."""
     look = _LOOKS.get(job.phase)
-    if look is None or not _quiet(job) or not _plain(job, member):
+    if look is None or not _plain(job, member) or not _quiet(job):
         return False
     releasing.from_status(job, member)
     return look(m, job, member, old.phase if old is not None else MemberPhase.LAUNCHED)
@@ -49,7 +49,7 @@ def _quiet(job: Job) -> bool:
     busy = job.fresh or job.stalled or job.relaunch or (job.replan and job.phase is JobPhase.RUNNING)
     wanted = job.pause or job.wanted_now
     pending = wanted or job.ending or job.hang or job.broken_since is not None
-    if busy or pending or not all(ask.outcome for ask in job.asks.values()):
+    if busy or pending or (job.asks and not all(ask.outcome for ask in job.asks.values())):
         return False
     resize = job.resize
     if resize is None or resize.stage == WARM:  # it looks at newcomers, who have no seats
@@ -60,17 +60,20 @@ def _quiet(job: Job) -> bool:
 def _plain(job: Job, member: Member) -> bool:
     """A living member in its seat, with nothing to complain of."""
     status = member.status
-    if member.dead or status is None or status.failure is not None or status.no_room:
+    if member.failure is not None or status is None or status.failure is not None or status.no_room:
         return False
-    return 0 <= member.rank < len(job.seats) and job.seats[member.rank].member == member.name
+    return job.seating.holds(member)
 
 
 def _blocked(job: Job, name: str, waits: Callable[[Member], bool]) -> bool:
     """Whether somebody is waited for; the search goes on where it found the last one."""
-    size = len(job.seats)
+    seated = job.seated()
+    size = len(seated)
     first = job.watched.get(name, 0) % size
-    for rank in chain(range(first, size), range(first)):
-        if waits(job.members[job.seats[rank].member]):
+    if waits(seated[first]):
+        return True
+    for rank in chain(range(first + 1, size), range(first)):
+        if waits(seated[rank]):
             job.watched[name] = rank
             return True
     return False
@@ -109,10 +112,12 @@ def _stopping(m: Machine, job: Job, member: Member, before: MemberPhase) -> bool
 
 
 def _behind(m: Machine, job: Job, member: Member) -> bool:
-    if member.dead:
+    if member.failure is not None:
         return False
-    ready = member.phase is MemberPhase.READY
-    return member.phase in IN_GENERATION or (ready and not incidents.at_barrier(m, job, member))
+    phase = member.phase
+    if phase in IN_GENERATION:
+        return True
+    return phase is MemberPhase.READY and not incidents.at_barrier(m, job, member)
 
 
 def _storing(_m: Machine, _job: Job, member: Member, before: MemberPhase) -> bool:

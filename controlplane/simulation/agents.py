@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controlplane.core import events as ev
-from controlplane.core.model import NO_STEP, WHOLE_STATE, Failure, MemberPhase, MemberStatus
+from controlplane.core.model import NO_STEP, WHOLE_STATE, Failure, MemberPhase
+from controlplane.simulation import records
 
 if TYPE_CHECKING:
     from controlplane.core.effects import Launch
-
-STATE_BYTES = 1 << 30
+    from controlplane.core.model import MemberStatus
 
 
 class Rank:
@@ -18,11 +18,12 @@ class Rank:
 
     __slots__ = (
         "copied", "copied_by", "failure", "generation", "held", "local", "name", "node", "phase", "rank",
-        "shard", "step",
+        "shard", "step", "store",
     )  # fmt: skip
 
     def __init__(self, order: Launch, shard: str) -> None:
         self.name, self.rank, self.local, self.node = order.member, order.rank, order.local_rank, order.node
+        self.store = f"{order.node}:1"
         self.phase = MemberPhase.STARTING
         self.generation = 0
         self.step = self.held = self.copied = NO_STEP
@@ -32,12 +33,7 @@ class Rank:
 
     def status(self, job: str) -> MemberStatus:
         """As its agent reports it."""
-        return MemberStatus(
-            self.name, job, self.phase, True, generation=self.generation, rank=self.rank, step=self.step,
-            held_step=self.held, pid=1, store=f"{self.node}:1", state_bytes=STATE_BYTES,
-            snapshot_step=self.copied, snapshot_generation=self.copied_by, failure=self.failure,
-            shard=self.shard,
-        )  # fmt: skip
+        return records.status(self, job)
 
 
 class Agent:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from controlplane.core import effects as fx
 from controlplane.core import events as ev
 from controlplane.core.model import NO_STEP, MemberPhase
+from controlplane.simulation import records
 from controlplane.simulation.agents import Agent, Rank, word
 from controlplane.simulation.costs import NET_S
 
@@ -94,12 +95,12 @@ class Orders:
 
     def _leave(self, agent: Agent, upto: int, clean: bool) -> bool:
         training, now = self.world.training, self.world.clock.now
-        stretch = training.stretch
-        for rank in agent.in_generation(upto):
-            trained = stretch is not None and stretch.generation == rank.generation
-            if trained and rank.phase is MemberPhase.RUNNING:
-                rank.step = training.steps(now)
-                copied = training.copied(now)
+        trained = training.stretch.generation if training.stretch is not None else -1
+        ranks = agent.in_generation(upto)
+        steps, copied = training.steps(now), training.copied(now)
+        for rank in ranks:
+            if rank.generation == trained and rank.phase is MemberPhase.RUNNING:
+                rank.step = steps
                 if copied > NO_STEP:
                     rank.copied, rank.copied_by = copied, rank.generation
             rank.phase = MemberPhase.READY
@@ -162,22 +163,10 @@ class Orders:
         stretch = world.training.stretch
         if stretch is None or stretch.generation != generation.number or not world.training.on:
             return
-        costs, step = world.setup.costs, generation.resume.step + 1
+        costs = world.setup.costs
+        spans_s = (costs.form_s, costs.restore_s, world.setup.step_s)
         for seat in generation.seats:
-            agent = world.by_name[seat.node]
-            world.feed(
-                ev.MemberStarted(
-                    seat.node,
-                    agent.boots,
-                    seat.member,
-                    generation.job,
-                    generation.number,
-                    step,
-                    costs.form_s,
-                    costs.restore_s,
-                    world.setup.step_s,
-                )
-            )
+            world.feed(records.started(seat, world.by_name[seat.node].boots, generation, spans_s))
 
     def kill(self, orders: Sequence[fx.Kill]) -> None:
         """End a process: its agent lists it no more."""
