@@ -52,13 +52,14 @@ class Material:
 
 
 class TlsFiles:
-    """The PEM files of one process. Without any: plaintext."""
+    """The PEM files of one process. Without any: plaintext. `flags`: how the flags that name them begin."""
 
-    def __init__(self, cert: str = "", key: str = "", ca: str = "") -> None:
+    def __init__(self, cert: str = "", key: str = "", ca: str = "", flags: str = "--tls") -> None:
         """Read them. Raises SettingsError, with the flag, when they will not do."""
-        self._paths = {"--tls-cert": cert, "--tls-key": key, "--tls-ca": ca}
+        self._cert, self._key, self._ca = (f"{flags}-{each}" for each in ("cert", "key", "ca"))
+        self._paths = {self._cert: cert, self._key: key, self._ca: ca}
         if bool(cert) != bool(key):
-            raise SettingsError("--tls-cert and --tls-key belong together: give both, or neither")
+            raise SettingsError(f"{self._cert} and {self._key} belong together: give both, or neither")
         self._seen = self._signature()
         self._material = self._read()
 
@@ -70,7 +71,7 @@ class TlsFiles:
     @property
     def serves(self) -> bool:
         """Whether a server can prove who it is."""
-        return bool(self._paths["--tls-cert"])
+        return bool(self._paths[self._cert])
 
     @property
     def given(self) -> bool:
@@ -80,7 +81,7 @@ class TlsFiles:
     @property
     def verifies(self) -> bool:
         """Whether those who call must have a certificate."""
-        return self.serves and bool(self._paths["--tls-ca"])
+        return self.serves and bool(self._paths[self._ca])
 
     def material(self) -> Material:
         """What the files hold; what they held before, while they do not fit together."""
@@ -89,7 +90,7 @@ class TlsFiles:
             self._seen = seen
             try:
                 self._material = self._read()
-                log.info("took the renewed certificate: %s", self._paths["--tls-cert"] or "authority only")
+                log.info("took the renewed certificate: %s", self._paths[self._cert] or "authority only")
             except SettingsError as error:
                 log.error("the changed TLS files are not used, the former go on: %s", error)
         return self._material
@@ -125,9 +126,10 @@ class TlsFiles:
         parts = [_pem(flag, path) for flag, path in self._paths.items()]
         material = Material(*parts)
         if material.cert:
-            _check_pair(material, self._paths["--tls-cert"], self._paths["--tls-key"])
+            names = [f"{flag} {self._paths[flag]}" for flag in (self._cert, self._key)]
+            _check_pair(material, " and ".join(names))
         if material.ca:
-            _check_authority(material.ca, self._paths["--tls-ca"])
+            _check_authority(material.ca, f"{self._ca} {self._paths[self._ca]}")
         return material
 
 
@@ -162,25 +164,22 @@ def _pem(flag: str, path: str) -> bytes:
     return data
 
 
-def _check_pair(material: Material, cert: str, key: str) -> None:
+def _check_pair(material: Material, names: str) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with in_memory(material.cert) as chain, in_memory(material.key) as private:
         try:
             context.load_cert_chain(chain, private, password=lambda: "")
         except (ssl.SSLError, ValueError) as error:
             raise SettingsError(
-                f"--tls-cert {cert} and --tls-key {key} do not fit together ({error}): "
-                "give a certificate and its own key, unencrypted"
+                f"{names} do not fit together ({error}): give a certificate and its own key, unencrypted"
             ) from error
 
 
-def _check_authority(data: bytes, path: str) -> None:
+def _check_authority(data: bytes, name: str) -> None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=data.decode("ascii", "replace"))
     except ssl.SSLError as error:
-        raise SettingsError(
-            f"--tls-ca {path} holds no certificate ({error}): name the authority's"
-        ) from error
+        raise SettingsError(f"{name} holds no certificate ({error}): name the authority's") from error
 
 
 @contextmanager

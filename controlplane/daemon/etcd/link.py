@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
+    from controlplane.access.tls import Material
     from controlplane.daemon.etcd.target import Target
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,9 @@ OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", 256 * 1024 * 1024),
 )
+
+ANEW = "if it was made anew, or restored, restart the coordinators"
+"""The mend where etcd is not the one that this process has known: that may be meant, or a wrong address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,8 @@ class Link:
         self.timeout_s = timeout_s
         self.clock = clock
         self._jitter = jitter
-        self._channels: dict[str, tuple[grpc.aio.Channel, tuple[object, ...]]] = {}
+        self._tls = target.tls()
+        self._channels: dict[str, tuple[grpc.aio.Channel, Material]] = {}
         self._retired: list[grpc.aio.Channel] = []
         self._closed = False
         self._at = int(jitter() * len(target.endpoints))
@@ -187,11 +192,12 @@ class Link:
         if header is None or not header.raft_term:
             return
         if header.cluster_id and self._cluster_id not in (0, header.cluster_id):
-            raise Failed(Trouble(EtcdUnavailable, "belongs to another etcd cluster than before", sent=True))
+            text = f"belongs to another etcd cluster than before; {ANEW}"
+            raise Failed(Trouble(EtcdUnavailable, text, sent=True))
         self._cluster_id = header.cluster_id or self._cluster_id
         if header.raft_term < self._raft_term:
             past = f"answers from the past (raft term {header.raft_term} after {self._raft_term})"
-            text = f"{past}: a stale member, or etcd lost its data"
+            text = f"{past}: a stale member, or etcd lost its data; {ANEW}"
             raise Failed(Trouble(EtcdUnavailable, text, sent=True))
         self._raft_term = header.raft_term
 
@@ -237,20 +243,15 @@ class Link:
     def _channel(self, endpoint: str) -> grpc.aio.Channel:
         """The channel to this endpoint. Renewed certificates are taken when it has to connect anew: what runs
         on a living connection is left alone."""
-        files = self.target.files()
-        channel, made_with = self._channels.get(endpoint, (None, ()))
+        material = self._tls.material()
+        channel, made_with = self._channels.get(endpoint, (None, material))
         if channel is not None:
-            if files == made_with or channel.get_state() is grpc.ChannelConnectivity.READY:
+            if material is made_with or channel.get_state() is grpc.ChannelConnectivity.READY:
                 return channel
             log.info("etcd's certificates were renewed: connecting to %s with them", endpoint)
             self._retired.append(channel)
-        credentials = self.target.credentials()
-        channel = (
-            grpc.aio.secure_channel(endpoint, credentials, OPTIONS)
-            if credentials
-            else grpc.aio.insecure_channel(endpoint, OPTIONS)
-        )
-        self._channels[endpoint] = channel, files
+        channel = self._tls.channel(endpoint, OPTIONS)
+        self._channels[endpoint] = channel, material
         return channel
 
     async def _metadata(self, endpoint: str, timeout_s: float) -> tuple[tuple[str, str], ...]:

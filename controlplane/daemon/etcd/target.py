@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import grpc
-
+from controlplane.access.tls import TlsFiles
 from controlplane.settings import SettingsError, host_port
 
 if TYPE_CHECKING:
@@ -40,8 +39,6 @@ class Target:
         endpoints = tuple(_endpoint(part) for part in settings.etcd.split(",") if part.strip())
         if not endpoints:
             raise SettingsError("--etcd names no endpoint: give host:port, comma separated")
-        if bool(settings.etcd_cert) != bool(settings.etcd_key):
-            raise SettingsError("--etcd-cert and --etcd-key go together: give both or none")
         if settings.etcd_cert and not settings.etcd_ca:
             raise SettingsError("--etcd-cert needs --etcd-ca: without it the connection has no TLS")
         if bool(settings.etcd_user) != bool(settings.etcd_password_file):
@@ -49,30 +46,12 @@ class Target:
         password = _read("--etcd-password-file", settings.etcd_password_file).decode().rstrip("\r\n")
         ca, cert, key = settings.etcd_ca, settings.etcd_cert, settings.etcd_key
         target = cls(endpoints, ca, cert, key, settings.etcd_user, password, private)
-        target.credentials()  # a file that cannot be read is told now, not at the first call
+        target.tls()  # a file that cannot be read is told now, not at the first call
         return target
 
-    def files(self) -> tuple[object, ...]:
-        """What the PEM files are now: another value, when one of them was renewed."""
-        return tuple(_state(path) for path in (self.ca, self.cert, self.key) if path)
-
-    def credentials(self) -> grpc.ChannelCredentials | None:
-        """TLS credentials from the files, None without TLS; SettingsError when a file cannot be read."""
-        if not self.ca:
-            return None
-        return grpc.ssl_channel_credentials(
-            _read("--etcd-ca", self.ca),
-            _read("--etcd-key", self.key) or None,
-            _read("--etcd-cert", self.cert) or None,
-        )
-
-
-def _state(path: str) -> tuple[int, int, int] | None:
-    try:
-        found = Path(path).stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    def tls(self) -> TlsFiles:
+        """The PEM files, read anew when they change; SettingsError when they will not do."""
+        return TlsFiles(self.cert, self.key, self.ca, "--etcd")
 
 
 def _endpoint(text: str) -> str:
