@@ -47,10 +47,11 @@ def newest(path: Path, status: MemberStatus, released_step: int) -> Offer | None
     except BaseException:
         arena.close()
         raise
-    return Offer(_held(slot, status), slot)
+    return Offer(held_in(slot, status), slot)
 
 
-def _held(slot: SlotView, status: MemberStatus) -> Held:
+def held_in(slot: SlotView, status: MemberStatus, *, digests: bool = True) -> Held:
+    """What a slot of this member's arena holds; `digests`: every byte of it is read for them."""
     return Held(
         job=status.job,
         member=status.member,
@@ -60,5 +61,5 @@ def _held(slot: SlotView, status: MemberStatus) -> Held:
         generation=slot.generation,
         data_bytes=slot.data_bytes,
         header_bytes=slot.header_bytes,
-        digests=digests_of(slot),
+        digests=digests_of(slot) if digests else b"",
     )

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from concurrent.futures import ThreadPoolExecutor
 
+    from agent.peer_blocks import Held
     from agent.peer_copies import Copies
     from agent.peer_filling import Receiving
+    from agent.peer_own import Own
 
 STREAMS_MAX = 8
 """Streams of each direction at a time; one more is asked to come again."""
@@ -58,13 +60,15 @@ _CODES: dict[type[Exception], grpc.StatusCode] = {
 
 
 class PeerServer:
-    """Serves `copies` at an address. `count` hears bytes received and given, and calls refused.
+    """Serves `copies`, and what members of its own node left, at an address. `count` hears bytes received
+    and given, and calls refused.
 
     With `tls`, only agents of this cluster are let in, and a copy is changed only by whoever left it."""
 
     def __init__(
         self,
         copies: Copies,
+        own: Own,
         pool: ThreadPoolExecutor,
         timeout_s: float,
         count: Callable[[str, int], None],
@@ -75,7 +79,8 @@ class PeerServer:
         self._cluster, self._tls = cluster, tls or TlsFiles()
         self._owners: dict[str, str] = {}  # member: the node that left its copy
         self._telling = Sparing()
-        self._copies, self._pool, self._timeout_s, self._count = copies, pool, timeout_s, count
+        self._copies, self._own = copies, own
+        self._pool, self._timeout_s, self._count = pool, timeout_s, count
         self._putting: dict[str, tuple[str, asyncio.Task[Any]]] = {}
         self._giving = 0
         self._server: Any = None
@@ -192,13 +197,23 @@ class PeerServer:
                 await self._give(request, context)
 
     async def _give(self, request: Any, context: Any) -> None:
-        with self._copies.reading(request.member, request.step, request.generation) as (slot, held):
-            who = "the one who fetches"
-            await wire.write(context, pb.GetMessage(snapshot=wire.message_of(held)), self._timeout_s, who)
-            memory = slot.arena.area(slot.index)
-            for block in blocks(memory, places(held.data_bytes, held.header_bytes)):
-                await wire.write(context, wire.block(block), self._timeout_s, who)
-                self._count("peer_given_bytes", len(block))
+        what = request.member, request.step, request.generation
+        own = await in_thread(self._pool, self._own.open, *what)
+        if own is None:
+            with self._copies.reading(*what) as (slot, held):
+                await self._send(context, held, slot.arena.area(slot.index))
+            return
+        try:
+            await self._send(context, own.held, own.memory)
+        finally:
+            await in_thread(self._pool, own.close)
+
+    async def _send(self, context: Any, held: Held, memory: memoryview) -> None:
+        who = "the one who fetches"
+        await wire.write(context, pb.GetMessage(snapshot=wire.message_of(held)), self._timeout_s, who)
+        for block in blocks(memory, places(held.data_bytes, held.header_bytes)):
+            await wire.write(context, wire.block(block), self._timeout_s, who)
+            self._count("peer_given_bytes", len(block))
 
     @contextmanager
     def _one_more(self) -> Iterator[None]:
@@ -212,9 +227,10 @@ class PeerServer:
 
     async def _have(self, request: Any, context: Any) -> Any:
         async with self._answering(context):
+            listing = self._copies.listing(request.member)
             if request.member:
                 check_member(request.member)
-            listing = self._copies.listing(request.member)
+                listing = [*await in_thread(self._pool, self._own.listing, request.member), *listing]
             return pb.HaveReply(copies=[wire.message_of(held, digests=False) for held in listing])
 
     async def _drop(self, request: Any, context: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from agent.peer_copies import Copies
 from agent.peer_fetch import Fetches
 from agent.peer_offer import Offer, newest
+from agent.peer_own import Own
 from agent.peer_push import Pushes
 from agent.peer_server import PeerServer
 from agent.peer_threads import in_thread, nice_pool
@@ -51,7 +52,13 @@ class Peers:
         self._pool, self._fetching = nice_pool(2, "peers"), ThreadPoolExecutor(1, "fetch")
         self._kept = Copies(paths.copies)
         self._server = PeerServer(
-            self._kept, self._pool, timeout_s, self._count, cluster=settings.cluster, tls=access.files
+            self._kept,
+            Own(paths, status),
+            self._pool,
+            timeout_s,
+            self._count,
+            cluster=settings.cluster,
+            tls=access.files,
         )
         self._pushes = Pushes(
             self._offer, self._pool, timeout_s, settings.peer_bytes_per_s, self._count, access=access

@@ -175,5 +175,7 @@ def full(job: Job) -> bool:
 
 
 def _touch_all(m: Machine) -> None:
+    """A node may be used again, or not any more: also to keep copies."""
     for job in m.jobs.values():
+        job.replan = True
         m.touch(job)

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core import effects as fx
-from controlplane.core import ending, incidents, members, network, reach
+from controlplane.core import ending, incidents, members, network, numbers, reach
 from controlplane.core.failures import Evidence, is_exception
 from controlplane.core.model import (
     NO_STEP,
@@ -93,7 +93,7 @@ def running(m: Machine, job: Job) -> None:
         _close(m, job, generation)
         ending.finishing(m, job)
         return
-    if rolls.unheard:
+    if rolls.unheard or numbers.owed(m, job, generation):
         return
     if not generation.store:
         _running_plain(m, job)

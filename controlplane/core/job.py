@@ -61,6 +61,7 @@ class Member:
     rank: int = NO_RANK
     launch: Launch | None = None  # repeated until its effect is seen; None for an adopted member
     status: MemberStatus | None = None
+    kept: tuple[tuple[int, int], ...] = ()  # (generation, step) of its READY slots, as told last, ascending
     seen_seq: int = -1  # the newest report of it
     seen_at: float = 0.0  # when (s) its agent last spoke of it
     entered: int = 0  # newest generation that it was seen in

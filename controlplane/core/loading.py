@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from controlplane.core.job import Job
     from controlplane.core.machine import Machine
     from controlplane.core.model import CheckpointRecord, Resume
+    from controlplane.core.reach import Shards
     from controlplane.core.resume import Choice, Copy
 
     Key = tuple[str, ...]
@@ -26,10 +27,6 @@ SHARED_FROM_BYTES = 64 * 1024 * 1024
 
 READERS_MAX = 64
 """More readers than this would not balance: chunks are not cut smaller."""
-
-
-FETCH_TRIES = 3
-"""Times that a copy at a peer is asked for, when nothing else is left."""
 
 
 def loading(m: Machine, job: Job) -> None:
@@ -55,14 +52,14 @@ def _choose(m: Machine, job: Job) -> Restoring | None:
     need = reach.shards(m, job)
     copies = reach.copies(m, job, need)
     choice = resume.choose(copies, job.known_step, tuple(need.readers), need.readers)
-    if (choice is None or choice.resume.tier is Tier.FRESH) and _try_again(m, job):
+    if _hopes(m, job, need, choice):
         return None
     if choice is None:
         _begin_again(m, job, copies)
         return None
-    silent = _may_hold_more(m, job, choice.resume)
+    silent = _unheard(m, job, choice.resume)
     if silent:
-        m.set_phase(job, JobPhase.LOADING, f"{', '.join(silent)} may keep newer state: waits for their word")
+        _wait_for(m, job, silent)
         return None
     coming = sealing.coming(m, job, choice.resume.step)
     if coming:
@@ -71,12 +68,22 @@ def _choose(m: Machine, job: Job) -> Restoring | None:
     return _restoring(m, job, choice)
 
 
-def _try_again(m: Machine, job: Job) -> bool:
-    """Before all is lost, copies that could not be fetched are tried again, a few times."""
-    left = [key for key, tries in job.fetch_tries.items() if key in job.spoiled and tries < FETCH_TRIES]
-    if not left:
+def _hopes(m: Machine, job: Job, need: Shards, choice: Choice | None) -> bool:
+    """Whether a newer state may be had yet: before an older one is gone on from, copies that could not be
+    fetched are asked for again, a few times, and nodes whose streams broke are waited for."""
+    if not any(node.state == "suspect" for node in m.nodes.values()) and not job.spoiled:
         return False
-    m.set_phase(job, JobPhase.LOADING, f"{job.spoiled[left[0]]}; nothing else is left: it is tried again")
+    hoped = reach.copies(m, job, need, hoped=True)
+    better = resume.choose(hoped, job.known_step, tuple(need.readers), need.readers)
+    if better is None or (choice is not None and better.resume.step <= choice.resume.step):
+        return False
+    silent = dict.fromkeys(copy.node for copy in better.copies if copy.node and not m.up(copy.node))
+    if silent:
+        _wait_for(m, job, list(silent))
+        return True
+    keys = [reach.fetch_key(copy.member, copy.node, copy.step) for copy in better.copies if copy.node]
+    left = [key for key in keys if key in job.spoiled]
+    m.set_phase(job, JobPhase.LOADING, f"{job.spoiled[left[0]]}; no other copy is as new: it is tried again")
     m.wake(job, job.fetch_again_at)
     if m.now >= job.fetch_again_at:
         for key in left:
@@ -85,21 +92,17 @@ def _try_again(m: Machine, job: Job) -> bool:
     return True
 
 
-def _may_hold_more(m: Machine, job: Job, resume: Resume) -> list[str]:
-    """Nodes that may keep copies of a later step, and are about to speak or to be given up: their own
-    deadlines bring the answer."""
-    if (
-        resume.tier not in (Tier.CHECKPOINT, Tier.FRESH)
-        or resume.step >= job.known_step
-        or not job.spec.replicas
-    ):
+def _wait_for(m: Machine, job: Job, silent: list[str]) -> None:
+    """They speak, or are given up: their own deadlines bring the answer."""
+    m.set_phase(job, JobPhase.LOADING, f"{', '.join(silent)} may keep newer state: waits for their word")
+
+
+def _unheard(m: Machine, job: Job, resume: Resume) -> list[str]:
+    """Nodes that have not spoken to this leader yet, and may keep copies of a later step."""
+    fallen = resume.tier in (Tier.CHECKPOINT, Tier.FRESH) and resume.step < job.known_step
+    if not fallen or not job.spec.replicas:
         return []
-    return [
-        node.name
-        for node in m.nodes.values()
-        if node.state == "expected"
-        or (node.state == "suspect" and any(copy.step > resume.step for copy in node.copies_of(job.name)))
-    ]
+    return [node.name for node in m.nodes.values() if node.state == "expected"]
 
 
 def _begin_again(m: Machine, job: Job, copies: list[Copy]) -> None:
@@ -276,10 +279,11 @@ def fetched(m: Machine, event: ev.Fetched) -> None:
     if not event.reason:
         _in_place(m, job, restoring, answer)
         return
-    key = (f"{answer.source}@{answer.keeper}", answer.step)
+    key = reach.fetch_key(answer.source, answer.keeper, answer.step)
     words = f"step {answer.step} of {answer.source} cannot be had from {answer.keeper}: {event.reason}"
     job.spoiled[key], job.fetch_tries[key] = words, job.fetch_tries.get(key, 0) + 1
     job.fetch_again_at = m.now + m.settings.long_retry_s
-    m.note("fetch_failed", job.name, words)
+    given_up = job.fetch_tries[key] >= reach.FETCH_TRIES
+    m.note("copy_given_up" if given_up else "fetch_failed", job.name, words)
     job.restoring = None
     m.touch(job)

@@ -72,6 +72,7 @@ def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
 def _take(m: Machine, job: Job, member: Member, old: MemberStatus | None, status: MemberStatus) -> None:
     """What is new in a status."""
     plain = not job.elastic
+    member.kept = _slots(status)
     _learn(job, member, status)
     if old is None or _stood_otherwise(old, status):
         job.changed(member)
@@ -141,7 +142,9 @@ def spoil(job: Job, source: Source, step: int, reason: str) -> None:
     if source.tier in (Tier.MEMORY, Tier.PEER):
         job.spoiled[(source.member, step)] = reason
     if answer is not None and answer.tier is Tier.PEER:
-        job.spoiled[(f"{answer.source}@{answer.keeper}", step)] = reason
+        key = (f"{answer.source}@{answer.keeper}", step)
+        job.spoiled[key] = reason
+        job.fetch_tries.pop(key, None)  # it came, and is no good: it is not asked for again
 
 
 def bury(m: Machine, job: Job, member: Member, failure: Failure) -> None:
@@ -162,7 +165,7 @@ def bury(m: Machine, job: Job, member: Member, failure: Failure) -> None:
 
 def forget(m: Machine, job: Job, member: Member) -> None:
     """Nothing is left of it, its snapshot included."""
-    member.status = None
+    member.status, member.kept = None, ()
     job.changed(member)
     if not job.seating.holds(member):
         job.strike(member)
@@ -219,6 +222,17 @@ def _same(old: MemberStatus, new: MemberStatus) -> bool:
         and old.failure == new.failure
         and (old.stalled_s > 0) == (new.stalled_s > 0)
     )
+
+
+def _slots(status: MemberStatus) -> tuple[tuple[int, int], ...]:
+    """What the slots of its arena hold: (generation, step), ascending."""
+    newest = status.snapshot_generation
+    slots = (
+        (status.former_generation, status.former_step),
+        (newest, status.snapshot_before),
+        (newest, status.snapshot_step),
+    )
+    return tuple(sorted(slot for slot in slots if slot[1] > NO_STEP))
 
 
 def _stood_otherwise(old: MemberStatus, new: MemberStatus) -> bool:

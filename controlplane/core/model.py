@@ -158,6 +158,7 @@ class Fault:
 
     step: int
     generation: int
+    stop: bool = False  # the job ends at it, by policy
 
 
 @dataclass(frozen=True, slots=True)

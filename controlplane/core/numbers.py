@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core import effects as fx
 from controlplane.core import sealing
-from controlplane.core.failures import Evidence
+from controlplane.core.failures import Evidence, repeat_key
 from controlplane.core.model import Cause, Failure, Fault, JobPhase, Window
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from controlplane.core import events as ev
     from controlplane.core.job import Job
     from controlplane.core.machine import Machine
-    from controlplane.core.model import JobState, Resume
+    from controlplane.core.model import Generation, JobState, Resume
     from controlplane.core.resume import Copy
 
 FAULTS_KEPT = 64
@@ -37,16 +37,38 @@ def faulted(m: Machine, event: ev.UserFault) -> None:
         m.note("fault_ignored", job.name, f"step {event.step}: {event.reason} (--on-nan ignore)")
         return
     first = all(fault.generation != event.generation for fault in job.faults)
-    distrust(m, job, Fault(max(event.step, 1), event.generation), event.reason)
+    policy = _policy(job, event)
+    distrust(m, job, Fault(max(event.step, 1), event.generation, policy == "stop"), event.reason)
     if not first:
         return
-    job.on_fault = _policy(job, event)
+    job.on_fault = policy
     member = job.members.get(event.member)
     where = f"rank {member.rank} ({member.name} on {member.node})" if member else event.member
     failure = Failure(Cause.FAULT, f"{where}, step {event.step}: {event.reason}", step=event.step)
     job.fresh.append(Evidence(m.now, failure))
     m.store(f"job/{job.name}", fx.Store(0, 0, job=job.name, state=job.state()))
     m.touch(job)
+
+
+def owed(m: Machine, job: Job, generation: Generation) -> bool:
+    """Whether this generation trains although its numbers were found wrong: a leader that heard of it was
+    gone before it could stop the ranks. They are stopped now."""
+    found = [fault for fault in job.faults if fault.generation == generation.number]
+    if not found:
+        return False
+    step = min(fault.step for fault in found)
+    words = f"step {step} of generation {generation.number} was at fault, as a former leader was told"
+    failure = Failure(Cause.FAULT, words, step=step)
+    job.failures_seen[repeat_key(failure)] = sum(f.step == step and f not in found for f in job.faults)
+    job.on_fault = "stop" if any(fault.stop for fault in found) else "rollback"
+    job.fresh.append(Evidence(m.now, failure))
+    m.touch(job)
+    return True
+
+
+def speaks_against(job: Job, step: int, generation: int) -> bool:
+    """Whether some fault speaks against the state that this generation has after so many steps."""
+    return any(_hit(fault, step, generation) for fault in job.faults)
 
 
 def _policy(job: Job, event: ev.UserFault) -> str:

@@ -14,10 +14,13 @@ if TYPE_CHECKING:
 
     from controlplane.core.job import Job, Member
     from controlplane.core.machine import Machine, Node
-    from controlplane.core.model import CheckpointRecord, Generation, MemberStatus, Placement
+    from controlplane.core.model import CheckpointRecord, Generation, Placement
 
 
 WHOLE_OR_SILENT = ("", WHOLE_STATE)
+
+FETCH_TRIES = 3
+"""Times that a copy at a peer is asked for before an older state is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,16 +186,19 @@ def _word(job: Job, member: Member, rank: int) -> str:
     return job.shards.get(rank, "") or told
 
 
-def copies(m: Machine, job: Job, need: Shards) -> list[Copy]:
-    """Every copy of the state that a coming generation could start from."""
+def copies(m: Machine, job: Job, need: Shards, hoped: bool = False) -> list[Copy]:
+    """Every copy of the state that a coming generation could start from. `hoped`: also those that may be had
+    yet, at nodes whose stream broke, or that could not be fetched at the first try."""
     if need.recut and not job.cut_words:
         return [*(copy for copy in _living(job, need) if copy.tier is Tier.FRESH), *_checkpoints(job, need)]
     found = [
         *_living(job, need),
-        *_arenas(m, job, need),
-        *_peers(m, job, need),
+        *_arenas(m, job, need, hoped),
+        *_peers(m, job, need, hoped),
         *_checkpoints(job, need),
     ]
+    if job.spoiled:
+        found = [copy for copy in found if not (copy.node and not copy.arena and _barred(job, copy, hoped))]
     return numbers.trusted(job, found) if job.faults else found
 
 
@@ -234,28 +240,38 @@ def _held_in(member: Member) -> int:
     return told or member.generation
 
 
-def _arenas(m: Machine, job: Job, need: Shards) -> Iterator[Copy]:
+def _arenas(m: Machine, job: Job, need: Shards, hoped: bool) -> Iterator[Copy]:
     seats = {seat.member: seat.rank for seat in job.seats}
     for member in job.members.values():
-        if member.status is None or not m.up(member.node):
+        node = m.nodes.get(member.node)
+        if member.status is None or node is None or not _gives(node, hoped):
             continue
         word = _word(job, member, member.status.rank) or need.only
         rank = seats.get(member.name, need.here.get((member.node, word)))
-        if rank is None or need.words[rank] != word:
-            continue
-        for step, generation in _slots(member.status):
-            if (member.name, step) not in job.spoiled and generation >= job.cut_at:
-                born = birth(job, step, generation)
-                yield _slot(job, member, Copy(Tier.MEMORY, step, rank, word, member.name, born=born))
+        if rank is None or not node.up:
+            yield from _stranded(job, node, member, word, need)
+        elif need.words[rank] == word:
+            for generation, step in member.kept:
+                if (member.name, step) not in job.spoiled and generation >= job.cut_at:
+                    born = birth(job, step, generation)
+                    yield _slot(job, member, Copy(Tier.MEMORY, step, rank, word, member.name, born=born))
 
 
-def _slots(status: MemberStatus) -> Iterator[tuple[int, int]]:
-    if status.snapshot_step > NO_STEP:
-        yield status.snapshot_step, status.snapshot_generation
-    if status.snapshot_before > NO_STEP:
-        yield status.snapshot_before, status.snapshot_generation
-    if status.former_step > NO_STEP:
-        yield status.former_step, status.former_generation
+def _gives(node: Node, hoped: bool) -> bool:
+    return node.up or (hoped and node.state == "suspect")
+
+
+def _stranded(job: Job, node: Node, member: Member, word: str, need: Shards) -> Iterator[Copy]:
+    """Snapshots that a member left where nobody needs them: those who do fetch them from its node."""
+    rank = need.readers.get(word)
+    if rank is None or not node.peer:
+        return
+    for generation, step in member.kept:
+        if (member.name, step) not in job.spoiled and generation >= job.cut_at:
+            born = birth(job, step, generation)
+            yield Copy(
+                Tier.PEER, step, rank, word, member.name, born=born, node=node.name, generation=generation
+            )
 
 
 def _slot(job: Job, member: Member, copy: Copy) -> Copy:
@@ -269,15 +285,30 @@ def _slot(job: Job, member: Member, copy: Copy) -> Copy:
     )  # fmt: skip
 
 
-def _peers(m: Machine, job: Job, need: Shards) -> Iterator[Copy]:
+def fetch_key(member: str, node: str, step: int) -> tuple[str, int]:
+    """The name, among `Job.spoiled`, of the snapshot of a member that a node keeps."""
+    return f"{member}@{node}", step
+
+
+def tried_again(job: Job, key: tuple[str, int]) -> bool:
+    """Whether a copy could not be fetched, and is asked for once more before it is given up."""
+    return key in job.spoiled and 0 < job.fetch_tries.get(key, 0) < FETCH_TRIES
+
+
+def _barred(job: Job, copy: Copy, hoped: bool) -> bool:
+    """Whether a copy at a peer is not to be asked for."""
+    key = fetch_key(copy.member, copy.node, copy.step)
+    return key in job.spoiled and not (hoped and tried_again(job, key))
+
+
+def _peers(m: Machine, job: Job, need: Shards, hoped: bool) -> Iterator[Copy]:
     for node in m.nodes.values():
-        if not (node.up and node.peer):
+        if not (_gives(node, hoped) and node.peer):
             continue
         for kept in node.copies_of(job.name):
             word = kept.shard or need.only
             rank = _reader(job, node, word, need)
-            spoiled = (f"{kept.member}@{node.name}", kept.step) in job.spoiled
-            if rank is None or spoiled or kept.generation < job.cut_at:
+            if rank is None or kept.generation < job.cut_at:
                 continue
             born = birth(job, kept.step, kept.generation)
             yield Copy(

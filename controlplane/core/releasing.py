@@ -35,6 +35,8 @@ def snapshot(m: Machine, event: ev.SnapshotReady) -> None:
         return
     job.costs.stall_s = max(event.stall_s, job.costs.stall_s * STALL_KEPT)
     _have(job, member.rank, event.step)
+    if (event.generation, event.step) > max(member.kept, default=(0, NO_STEP)):
+        member.kept = (*member.kept, (event.generation, event.step))[-2:]
     if not stillness.still_copied(job, member):
         m.touch(job)
 

@@ -13,6 +13,7 @@ from controlplane.core import (
     asking,
     cadence,
     commit,
+    numbers,
     releasing,
     retention,
     scrubbing,
@@ -92,7 +93,7 @@ def begin(m: Machine, job: Job, step: int, final: bool = False) -> None:
     """Have the writers make the snapshot of `step` durable."""
     number = releasing.number_of(job)
     name = f"{step}-{number}"
-    if name in job.checkpoints or name in job.savings:
+    if name in job.checkpoints or name in job.savings or numbers.speaks_against(job, step, number):
         return
     kind, base = commit.base_for(job.checkpoints.values(), step, job.spec.full_every)
     job.full_owed = kind == commit.FULL and job.collecting is not None

@@ -47,6 +47,22 @@ async def test_a_copy_comes_back_bit_for_bit(base: Path) -> None:
         assert third.loaded == [REPLACEMENT, REPLACEMENT]
 
 
+async def test_what_a_member_left_is_given_to_another_node(base: Path) -> None:
+    """Its rank is gone from this node, and no partner keeps a copy: its arena is all there is."""
+    async with Side(base, "a") as left, Side(base, "c") as third:
+        for step in (10, 20):
+            left.snapshot(MEMBER, values(step), step)
+        for step in (20, 10):
+            assert await third.fetch(REPLACEMENT, MEMBER, step, left.peers.address) == ""
+            assert read(third.paths.arena(REPLACEMENT), step) == read(left.paths.arena(MEMBER), step)
+        reason = await third.fetch(REPLACEMENT, MEMBER, 30, left.peers.address)
+        assert f"snapshot 30 of {MEMBER}" in reason and f"snapshot 10 of {MEMBER} (generation 1)" in reason
+        del left.members[MEMBER]
+        assert "nothing of it is there" in await third.fetch("job.8", MEMBER, 20, left.peers.address)
+        with Arena.open(left.paths.arena(MEMBER)) as arena:
+            assert not any(slot.pins for slot in arena.slots), "what was given is not held any longer"
+
+
 async def test_what_this_agent_keeps_itself_needs_no_network(base: Path) -> None:
     async with Side(base, "a") as owner, Side(base, "b") as partner:
         await copied(owner, partner, 10)

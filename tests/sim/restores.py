@@ -89,13 +89,16 @@ def fetch(agent: Agent, order: fx.Fetch) -> None:
 def _fetch(agent: Agent, order: fx.Fetch) -> None:
     keeper = next(each for each in agent.world.agents if f"{each.name}:peer" == order.address)
     wanted = (order.source, order.step, order.generation)
-    found = [k for k in keeper.copies if (k.told.member, k.told.step, k.told.generation) == wanted]
+    found = [k.line for k in keeper.copies if (k.told.member, k.told.step, k.told.generation) == wanted]
+    left = keeper.ranks.get(order.source)  # a member of its own that sat there
+    if left is not None and left.labels.get(order.step) == order.generation and order.step in left.slots:
+        found.append(left.slots[order.step])
     rank = agent.ranks.get(order.member)
     reason = "" if keeper.up and found and not agent.world.faulty("peer") else "connection refused"
     if not at_barrier(rank):
         reason = f"{order.member} is not at the barrier"
     elif not reason and rank is not None:
-        rank.fill(order.step, found[0].line, order.generation)
+        rank.fill(order.step, found[0], order.generation)
     agent.send(
         ev.Fetched(agent.name, agent.incarnation, order.job, order.member, order.source, order.step, reason)
     )

@@ -1,0 +1,48 @@
+"""Snapshots that members of this node left in their arenas, for those who need them on another node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.checkpoint.arena import Arena, SlotState
+from agent.peer_offer import Offer, held_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.paths import Paths
+    from agent.peer_blocks import Held
+    from controlplane.core.model import MemberStatus
+
+
+class Own:
+    """The arenas of this node's members. Its calls block: run them in a thread."""
+
+    def __init__(self, paths: Paths, status: Callable[[str], MemberStatus | None]) -> None:
+        self._paths, self._status = paths, status
+
+    def listing(self, member: str) -> list[Held]:
+        """What this member's READY slots hold, without digests. Raises ArenaError."""
+        status, path = self._status(member), self._paths.arena(member)
+        if status is None or not path.exists():
+            return []
+        with Arena.open(path) as arena:
+            ready = [slot for slot in arena.slots if slot.state == SlotState.READY]
+            return [held_in(slot, status, digests=False) for slot in ready]
+
+    def open(self, member: str, step: int, generation: int) -> Offer | None:
+        """The snapshot of this step and generation, pinned; None when it is not here. Raises ArenaError."""
+        status, path = self._status(member), self._paths.arena(member)
+        if status is None or not path.exists():
+            return None
+        arena = Arena.open(path)
+        try:
+            slot = arena.find(step, generation=generation)
+            if slot is None:
+                arena.close()
+                return None
+            arena.pin(slot)
+        except BaseException:
+            arena.close()
+            raise
+        return Offer(held_in(slot, status), slot)
