@@ -8,6 +8,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from controlplane import contradictions
 from controlplane.kube_settings import KubeSettings
@@ -151,7 +152,9 @@ class CoordinatorSettings(EtcdSettings, KubeSettings, TlsSettings):
     alert_webhook: str = setting(
         "",
         "URL that is told of the cluster's health: Alertmanager's own (.../api/v2/alerts), or one that takes "
-        "what Alertmanager sends to webhooks; empty: nobody",
+        "what Alertmanager sends to webhooks; say one with a token in it by HOLDFAST_ALERT_WEBHOOK, since "
+        "others see command lines; empty: nobody",
+        env=True,
     )
     otlp_endpoint: str = setting(
         "",
@@ -278,8 +281,19 @@ def check_coordinator(settings: CoordinatorSettings) -> None:
 
 
 def _check_url(flag: str, url: str) -> None:
-    if url and not url.startswith(("http://", "https://")):
-        raise SettingsError(f"{flag} {url!r} is no URL: give one that begins with http:// or https://")
+    """Its value is not told: there may be a token in it."""
+    if not url:
+        return
+    if not url.startswith(("http://", "https://")):
+        raise SettingsError(f"{flag} is no URL: give one that begins with http:// or https://")
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise SettingsError(f"{flag} has a blank or another character in it that no URL has: write it as %XX")
+    try:
+        named = bool(urlsplit(url).hostname and urlsplit(url).port != 0)
+    except ValueError:
+        named = False
+    if not named:
+        raise SettingsError(f"{flag} names no host, or a port that is none: give http://host:port/...")
 
 
 def check_agent(settings: AgentSettings) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import fsspec
 
 from agent.checkpoint import causes, drivers, pacing, probing
-from agent.checkpoint.errors import CheckpointError, StorageError, storage_error
+from agent.checkpoint.errors import CheckpointError, StorageError, shown, storage_error
 from agent.checkpoint.local import DRAFT_AGE_S, LocalBackend
 from agent.checkpoint.remote import RemoteBackend
 from agent.checkpoint.retrying import PATIENCE, GaveUpError, Patience
@@ -23,13 +22,7 @@ if TYPE_CHECKING:
     from agent.checkpoint.chunks import BaseIndex
     from agent.checkpoint.names import Bytes, Entry
 
-_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]*@")
 _LOCAL = ("file", "local")
-
-
-def shown(url: str) -> str:
-    """A URL as it may be shown: without the password in it."""
-    return _PASSWORD.sub(r"\1:...@", url)
 
 
 class Backend(Protocol):
@@ -270,7 +263,9 @@ def _check_scheme(url: str, shown: str) -> None:
             hint = f"did you mean {near[0]}://?" if near else "file:// and s3:// are known, for example"
             raise StorageError(f"storage {shown}: unknown scheme {scheme!r}; {hint}")
     if head in _LOCAL and not rest.startswith("/"):
-        raise StorageError(f"storage {shown}: not an absolute path; write {head}:///{rest}")
+        raise StorageError(
+            f"storage {shown}: not an absolute path; write {head}:///{shown.split('://', 1)[1]}"
+        )
 
 
 def _is_local(filesystem: Any) -> bool:

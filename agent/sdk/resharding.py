@@ -28,7 +28,7 @@ def load(tracked: Tracked, resume: Resume) -> None:
     try:
         header: bytes = dcp.load_into(tensors, resume.storage, resume.job, resume.checkpoint, resume.digest)
     except (OSError, LookupError, ValueError, RuntimeError) as error:
-        raise RestoreError(f"checkpoint {resume.checkpoint} in {resume.storage}: {error}") from error
+        raise RestoreError(f"checkpoint {resume.checkpoint} of {resume.job}: {error}") from error
     entries, plain = transfer.read(header, f"checkpoint {resume.checkpoint}")
     tracked.adopt_plain([entry.name for entry in entries], plain, tensors)
 

@@ -101,9 +101,10 @@ class Admin:
         return reply
 
     async def events(self, follow: bool, after: int = 0, job: str = "") -> AsyncIterator[pb.EventLine]:
-        """The journal from line `after` on. Raises UnreachableError when the stream breaks."""
+        """The journal from line `after` on: the leader's, where several are asked and one leads (a standby's
+        tells of nothing but itself). Raises UnreachableError when the stream breaks."""
         address, problem = self._addresses[0], "no coordinator was asked"
-        for address in self._addresses:
+        for address in await self._leader_first():
             request = pb.EventsRequest(follow=follow, after=after, job=job)
             call = self._stub(address).Events(request, metadata=self._access.metadata())
             try:
@@ -116,6 +117,17 @@ class Admin:
                 if error.code() not in (*_AWAY, grpc.StatusCode.FAILED_PRECONDITION):
                     raise CliError(_told(error)) from error
         raise UnreachableError(f"coordinator {problem}")
+
+    async def _leader_first(self) -> list[str]:
+        addresses = list(self._addresses)
+        for address in addresses if len(addresses) > 1 else ():
+            call = self._stub(address).Status
+            try:
+                await call(pb.StatusRequest(), timeout=self._timeout_s, metadata=self._access.metadata())
+            except grpc.aio.AioRpcError:
+                continue  # it does not lead, or does not answer: whoever is asked for events says why
+            return [address, *(each for each in addresses if each != address)]
+        return addresses
 
     async def _ask(self, method: str, request: Any) -> Any:
         problems = []

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import itertools
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HIDDEN = "(hidden)"
 _ALONE = frozenset({"token", "password", "passwd", "pwd", "secret", "apikey", "credential", "credentials"})
 """Words that name a secret. Not `tokens`, nor `tokenizer`: those are what scripts are about."""
 
 _BEFORE_KEY = frozenset({"api", "access", "private", "secret", "auth", "account", "encryption"})
-_USERINFO = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)[^/@\s:]*:[^/@\s]+@", re.IGNORECASE)
+_USERINFO = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^/@\s:]*:[^/\s]+)@", re.IGNORECASE)
+_VALUE = re.compile(r"(?P<name>[?&;](?P<bare>[^=&;#\s]*)=)(?P<value>[^&;#\s]+)")
+_SIGNED = frozenset({"sig", "signature", "x-amz-signature", "x-goog-signature", "sas"})
 
 
 def names_a_secret(name: str) -> bool:
@@ -21,9 +27,22 @@ def names_a_secret(name: str) -> bool:
     return bool(_ALONE & set(words)) or any(a in _BEFORE_KEY and b == "key" for a, b in pairs)
 
 
+def url(text: str, word: Callable[[str], str] = lambda value: HIDDEN) -> str:
+    """The same text, with `user:password` of a URL in it, and what its query says under a secret's name,
+    replaced by a word for each."""
+
+    def value(found: re.Match[str]) -> str:
+        name = found["bare"]
+        secret = names_a_secret(name) or name.lower() in _SIGNED
+        return found["name"] + word(found["value"]) if secret else found[0]
+
+    without = _USERINFO.sub(lambda found: f"{found['scheme']}{word(found['user'])}@", text)
+    return _VALUE.sub(value, without) if "://" in without else without
+
+
 def shown(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The same arguments, with `--api-key VALUE`, `--api-key=VALUE`, `api_key=VALUE` and the user of
-    `s3://user:password@host` hidden."""
+    """The same arguments, with `--api-key VALUE`, `--api-key=VALUE`, `api_key=VALUE`, the user of
+    `s3://user:password@host` and secrets in the query of a URL hidden."""
     words, hide = [], False
     for word in argv:
         name, equals, _ = word.partition("=")
@@ -33,6 +52,6 @@ def shown(argv: tuple[str, ...]) -> tuple[str, ...]:
         elif equals and names_a_secret(name):
             words.append(f"{name}={HIDDEN}")
         else:
-            words.append(_USERINFO.sub(rf"\g<scheme>{HIDDEN}@", word))
+            words.append(url(word))
         hide = flag and not equals and names_a_secret(word)
     return tuple(words)

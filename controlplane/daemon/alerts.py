@@ -6,9 +6,11 @@ while an alert stands, as it expects. Any other URL gets what Alertmanager sends
 from __future__ import annotations
 
 import asyncio
+import base64
 import dataclasses
 import datetime
 import hashlib
+import http.client
 import json
 import logging
 import random
@@ -16,6 +18,7 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,7 +167,7 @@ class Alerts:
             trouble = await asyncio.to_thread(post, self._url, body(self._url, self._cluster, news))
             self._count("failed" if trouble else "sent")
             if trouble:
-                log.warning("alerts cannot be told to %s, trying on: %s", self._url, trouble)
+                log.warning("alerts cannot be told to %s, trying on: %s", _door(self._url), trouble)
                 taken = False
                 continue
             self._taken(news)
@@ -179,8 +182,14 @@ class Alerts:
 
 
 def post(url: str, content: bytes) -> str:
-    """Post JSON. Returns "" when it was taken, else why not."""
-    request = urllib.request.Request(url, content, {"Content-Type": "application/json"}, method="POST")
+    """Post JSON; `user:password@` before the host is shown as basic authentication. Returns "" when it was
+    taken, else why not."""
+    parts, headers = urlsplit(url), {"Content-Type": "application/json"}
+    user, _, host = parts.netloc.rpartition("@")
+    if user:
+        headers["Authorization"] = f"Basic {base64.b64encode(unquote(user).encode()).decode()}"
+    place = urlunsplit(parts._replace(netloc=host))
+    request = urllib.request.Request(place, content, headers, method="POST")
     try:
         with urllib.request.urlopen(request, timeout=POST_TIMEOUT_S) as answer:
             answer.read()
@@ -189,7 +198,15 @@ def post(url: str, content: bytes) -> str:
             return f"HTTP {error.code}: {error.reason}"
     except (OSError, ValueError) as error:
         return str(getattr(error, "reason", error)) or type(error).__name__
+    except http.client.HTTPException as error:
+        return f"what it answers is no HTTP: {type(error).__name__}"
     return ""
+
+
+def _door(url: str) -> str:
+    """Host and port of a URL: tokens stand in paths, queries, and before hosts."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/..."
 
 
 def _now() -> str:

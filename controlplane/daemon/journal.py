@@ -164,10 +164,13 @@ def _hidden(record: Any, key: bytes) -> Any:
 
 
 def conceal(record: Any, word: Callable[[str], str] = lambda value: HIDDEN) -> Any:
-    """The record with a word for each value of every JobSpec's environment, and with stacks cut short."""
+    """The record with a word for each value of every JobSpec's environment, and for each user and password
+    in the URL of a storage; and with stacks cut short."""
     if isinstance(record, JobSpec):
         env = tuple((name, word(value)) for name, value in record.env)
-        return dataclasses.replace(record, env=env, argv=arguments.shown(record.argv))
+        storage, mirror = (arguments.url(each, word) for each in (record.storage, record.mirror))
+        argv = arguments.shown(record.argv)
+        return dataclasses.replace(record, env=env, argv=argv, storage=storage, mirror=mirror)
     if isinstance(record, Standing):
         return dataclasses.replace(record, stacks=record.stacks[:STACK_CHARS])
     changes: dict[str, Any] = {}

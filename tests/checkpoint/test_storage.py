@@ -34,6 +34,8 @@ LARGE: Shapes = [("w", "uint8", (6 << 20,))]
         ("file://relative/path", "not an absolute path; write file:///relative/path"),
         ("oci://bucket/x", r"oci://bucket/x: its driver is missing: .*ocifs.* \(pip install\)"),
         ("ftp://me:secret@localhost:1/x", r"ftp://me:\.\.\.@localhost:1/x"),
+        ("ftp://me:a@secret@localhost:1/x", r"ftp://me:\.\.\.@localhost:1/x"),
+        ("file://me:secret@host/x", r"write file:///me:\.\.\.@host/x"),
     ],
 )
 def test_urls_that_name_no_storage(url: str, message: str) -> None:

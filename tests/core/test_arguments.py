@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.core.arguments import HIDDEN, shown
+from controlplane.core.arguments import HIDDEN, shown, url
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,19 @@ from controlplane.core.arguments import HIDDEN, shown
 def test_what_looks_like_a_secret_is_hidden(argv: str, told: str) -> None:
     assert " ".join(shown(tuple(argv.split()))) == told
     assert shown(shown(tuple(argv.split()))) == shown(tuple(argv.split()))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("ftp://me:a@b@host/c", "ftp://<me:a@b>@host/c"),
+        ("sftp://me@host/c", "sftp://me@host/c"),
+        ("https://host/c?sig=abc&v=2&X-Amz-Security-Token=de", "https://host/c?sig=<abc>&v=2&X-Amz-Security-Token=<de>"),
+        ("filecache::s3://k:X@host/a", "filecache::s3://<k:X>@host/a"),
+        ("/data/a?token=b", "/data/a?token=b"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_a_url_is_shown_without_who_and_what_opens_it(text: str, told: str) -> None:
+    assert url(text, lambda value: f"<{value}>") == told
+    assert url(url(text)) == url(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import socket
@@ -15,6 +16,7 @@ import pytest
 from controlplane.core.effects import Alert, Probe
 from controlplane.daemon.alerts import Alerts
 from controlplane.daemon.prober import Prober
+from controlplane.settings import CoordinatorSettings, SettingsError, check_coordinator
 from tests.daemon.rig import Agent, until
 
 if TYPE_CHECKING:
@@ -100,6 +102,36 @@ async def test_a_webhook_that_fails_is_tried_again(receiver: Receiver) -> None:
         receiver.broken = False
         await until(lambda: len(receiver.bodies) == 1)
         assert counts.count("failed") >= 2
+
+
+async def test_a_webhook_that_speaks_no_http_is_tried_again_and_its_token_is_in_no_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    heads = []
+
+    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        writer.write(b"SSH-2.0-OpenSSH_9.2\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(babble, "127.0.0.1", 0)
+    door = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, running(f"http://me:planted@{door}/planted?token=planted") as (alerts, counts):
+        alerts.tell(LOST)
+        await until(lambda: len(counts) >= 2)
+    assert set(counts) == {"failed"}
+    assert f"Basic {base64.b64encode(b'me:planted').decode()}" in heads[0]
+    assert f"http://{door}/..." in caplog.text and "no HTTP: BadStatusLine" in caplog.text
+    assert "planted" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "url", ["hooks/planted", "http:///planted", "http://h:planted/", "http://h/pla nted"]
+)
+def test_a_url_that_is_none_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(SettingsError, match="--alert-webhook") as refused:
+        check_coordinator(CoordinatorSettings(alert_webhook=url))
+    assert "planted" not in str(refused.value)
 
 
 async def test_alertmanagers_own_door_gets_its_list(receiver: Receiver) -> None:

@@ -18,6 +18,7 @@ ISSUED: dict[str, Any] = {
     "peerName": "peers.mine",
     "certManager": {"issuerRef": {"name": "ours", "kind": "ClusterIssuer"}, "hours": 48, "csiDriver": True},
 }
+_HOOK: dict[str, Any] = {"alertWebhook": {"secretName": "hook"}, "otlpHeaders": {"secretName": "collector"}}
 _CERTIFIED = {"bundled": {"enabled": True, "certificate": {"enabled": True, "issuerRef": {"name": "ca"}}}}
 _SELECT = {
     "nodeSelector": {"pool": "a"},
@@ -159,6 +160,10 @@ GOOD: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "all that is asked of kubernetes": ({**ETCD, "kubernetes": KUBERNETES}, ()),
     "the page": ({**ETCD, "page": PAGE, "coordinator": {"tokens": {"secretName": "people"}}}, ()),
+    "secrets that the environment brings": (
+        {**ETCD, "coordinator": {**_HOOK, "settings": {"otlp_endpoint": "http://c:4318"}}},
+        (),
+    ),
     "a page for everybody": (
         {**ETCD, "page": {"enabled": True, "public": True}, "networkPolicy": {"pageNamespaces": {"a": "b"}}},
         (),
@@ -201,6 +206,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "nobody to ask kubernetes as": (
         {**ETCD, "kubernetes": {"events": True}, "serviceAccount": {"create": False}},
         "kubernetes, or page.enabled, is on and there is no service account of ours",
+    ),
+    "two to be told": (
+        {**ETCD, "coordinator": {**_HOOK, "settings": {"alert_webhook": "http://a/"}}},
+        "coordinator.alertWebhook.secretName and coordinator.settings.alert_webhook exclude each other",
     ),
     "a page for nobody": ({**ETCD, "page": {"enabled": True}}, "page.enabled is on and nobody could look"),
     "a page at no host": (

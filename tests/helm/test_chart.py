@@ -180,6 +180,28 @@ def test_the_page_is_the_leaders() -> None:
     assert "--page=" in other["args"]
 
 
+def test_a_secret_url_is_in_the_environment_and_its_port_is_open() -> None:
+    objects = rendered(GOOD["secrets that the environment brings"][0])
+    (container,) = one(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"]
+    secret = {
+        each["name"]: each["valueFrom"].get("secretKeyRef")
+        for each in container["env"]
+        if "valueFrom" in each
+    }
+    assert secret["HOLDFAST_ALERT_WEBHOOK"] == {"name": "hook", "key": "url"}
+    assert secret["OTEL_EXPORTER_OTLP_HEADERS"] == {"name": "collector", "key": "headers"}
+    assert not [word for word in container["args"] if "alert-webhook" in word]
+    assert {443, 4318} <= open_ports(objects)
+    plain = {**ETCD, "coordinator": {"settings": {"alert_webhook": "http://alerts.ns/api/v2/alerts"}}}
+    assert 80 in open_ports(rendered(plain)) and not {80, 443} & open_ports(rendered(ETCD))
+
+
+def open_ports(objects: list[Object]) -> set[int]:
+    """What the coordinators may call."""
+    rules = one(objects, "NetworkPolicy")["spec"]["egress"]
+    return {each["port"] for rule in rules for each in rule.get("ports", [])}
+
+
 def test_the_token_is_mounted_where_the_api_is_asked() -> None:
     for kubernetes, wanted in (({}, False), (KUBERNETES, True)):
         objects = rendered({**ETCD, "kubernetes": kubernetes})
@@ -191,12 +213,7 @@ def test_the_token_is_mounted_where_the_api_is_asked() -> None:
         account = [each["projected"] for each in pod["volumes"] if each["name"] == "account"]
         files = {item["path"] for each in account for part in each["sources"] for item in _items(part)}
         assert files == ({"token", "ca.crt", "namespace"} if wanted else set())
-        ports = [
-            each["port"]
-            for rule in one(objects, "NetworkPolicy")["spec"]["egress"]
-            for each in rule.get("ports", [])
-        ]
-        assert ({443, 6443} <= set(ports)) is wanted
+        assert ({443, 6443} <= open_ports(objects)) is wanted
 
 
 def _items(source: Object) -> list[Object]:

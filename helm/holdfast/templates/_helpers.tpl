@@ -128,6 +128,9 @@ capabilities:
 {{- if and .Values.etcd.user (not .Values.etcd.passwordSecret.name) -}}
 {{- fail "etcd.user is set and etcd.passwordSecret.name is not: name the secret that holds the password" -}}
 {{- end -}}
+{{- if and .Values.coordinator.alertWebhook.secretName (hasKey .Values.coordinator.settings "alert_webhook") -}}
+{{- fail "coordinator.alertWebhook.secretName and coordinator.settings.alert_webhook exclude each other: drop one" -}}
+{{- end -}}
 {{- if and .Values.etcd.bundled.certificate.enabled (not .Values.etcd.bundled.certificate.issuerRef.name) -}}
 {{- fail "etcd.bundled.certificate.enabled needs etcd.bundled.certificate.issuerRef.name: the issuer that signs" -}}
 {{- end -}}
