@@ -296,7 +296,7 @@ STATUSES: dict[type[Any], Callable[[Any], tuple[MemberStatus, ...]]] = {
 }
 """What an event tells of members."""
 
-GIVEN_UP = ("node_lost", "node_cut", "drain_forced")
+GIVEN_UP = ("node_lost", "node_cut", "drain_forced", "copy_given_up")
 """Notes of a memory that is given up, knowingly."""
 
 CHECKS: dict[type[Any], Callable[[Safety, Any], None]] = {
