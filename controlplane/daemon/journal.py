@@ -12,7 +12,7 @@ import json
 import logging
 import time
 from collections import deque
-from itertools import islice
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core import arguments
@@ -56,6 +56,7 @@ class Journal:
     def __init__(self, path: Path | None = None) -> None:
         self.folder = None if path is None else path.parent
         self._recordings = None if path is None else folder_of(path)
+        self._recording: Recording | None = None
         self._ring: deque[Line] = deque(maxlen=RING_LINES)
         self._news = asyncio.Event()
         self._skipped = 0
@@ -77,7 +78,8 @@ class Journal:
 
     def record(self, term: int, settings: CoreSettings, bytes_max: int = BYTES_MAX) -> Recording:
         """Begin the recording of a reign, `bytes_max` of it; of a journal without a file it goes nowhere."""
-        return Recording(self._recordings, term, settings, _hidden, bytes_max)
+        self._recording = Recording(self._recordings, term, settings, _hidden, bytes_max)
+        return self._recording
 
     def skip(self) -> None:
         """Something happened that changes nothing: it is only counted."""
@@ -109,9 +111,11 @@ class Journal:
 
     def lines(self, after: int = 0, job: str = "") -> list[Line]:
         """What memory holds behind sequence number `after`, all of it when `after` is not of this journal."""
-        oldest = self._ring[0].sequence if self._ring else self.sequence + 1
-        start = 0 if after > self.sequence else max(0, after + 1 - oldest)
-        return [line for line in islice(self._ring, start, None) if not job or line.job == job]
+        after = 0 if after > self.sequence else after
+        newest = takewhile(lambda line: line.sequence > after, reversed(self._ring))
+        found = [line for line in newest if not job or line.job == job]
+        found.reverse()
+        return found
 
     async def follow(self, after: int = 0, job: str = "") -> AsyncIterator[Line]:
         """Lines as they come, until the journal is closed."""
@@ -127,6 +131,8 @@ class Journal:
     async def close(self) -> None:
         """Write what waits, release the followers."""
         self.release()
+        if self._recording is not None:
+            await asyncio.to_thread(self._recording.wait)
         if self._file is not None:
             await asyncio.to_thread(self._file.close)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -26,6 +27,7 @@ class LineFile:
     def __init__(self, path: Path) -> None:
         self.trouble = ""
         self._refused = self._unwritten = 0  # each is counted by one thread only
+        self._over = False
         self._torn = _is_torn(path)
         self._path = path
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -46,12 +48,16 @@ class LineFile:
             self._refused += 1
             self._complain(f"{WAITING_LINES_MAX} lines wait for {self._path}: the disk does not follow")
 
+    def end(self) -> None:
+        """Take no more: what waits is written, then the file is closed. Nobody is held up."""
+        self._over = True
+        with contextlib.suppress(queue.Full):  # then the thread comes by here again, and sees that it is over
+            self._waiting.put_nowait(None)
+
     def close(self, timeout_s: float = 5.0) -> None:
-        """Write what waits, for at most `timeout_s`, and close the file."""
-        try:
-            self._waiting.put(None, timeout=timeout_s)
-        except queue.Full:
-            return  # the thread hangs in the disk; it is a daemon and ends with the process
+        """The same, and wait for it for at most `timeout_s`: a thread that hangs in the disk ends with the
+        process."""
+        self.end()
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
@@ -60,8 +66,8 @@ class LineFile:
             batch = [self._waiting.get()]
             while len(batch) < _BATCH_LINES and batch[-1] is not None and not self._waiting.empty():
                 batch.append(self._waiting.get())
-            going = batch[-1] is not None
             self._append([line for line in batch if line is not None])
+            going = batch[-1] is not None and not (self._over and self._waiting.empty())
         os.close(self._file)
 
     def _append(self, lines: list[str]) -> None:

@@ -62,6 +62,7 @@ class Recording:
         self._beats: dict[str, NodeBeat] = {}
         self._left = self._bytes_max = bytes_max
         self._file = _open(folder, term) if folder is not None else None
+        self._whole = self._file
         self._write(
             {
                 "kind": "reign",
@@ -85,10 +86,15 @@ class Recording:
         self._write(line)
 
     def close(self) -> None:
-        """The reign is over."""
+        """The reign is over: what waits is written soon, and nobody waits for it."""
         if self._file is not None:
-            self._file.close()
+            self._file.end()
             self._file = None
+
+    def wait(self) -> None:
+        """Until it is written, for a few seconds at most. Not on the event loop."""
+        if self._whole is not None:
+            self._whole.close()
 
     def _plain(self, record: Any) -> Any:
         return plain(self._shortened(record, self._key))
@@ -152,9 +158,11 @@ def _differs(old: MemberStatus, new: MemberStatus) -> dict[str, Any]:
 
 
 def _open(folder: Path, term: int) -> LineFile | None:
-    """The file of a reign; the oldest other goes. None, and a word in the log, where there can be none."""
+    """The file of a reign; the oldest other goes, and one of the same term: it was of another etcd. None,
+    and a word in the log, where there can be none."""
     try:
         folder.mkdir(exist_ok=True, mode=0o700)
+        (folder / f"{term}.jsonl").unlink(missing_ok=True)
         known = sorted(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime)
         for path in known[: max(0, len(known) - KEPT + 1)]:
             path.unlink()

@@ -70,6 +70,22 @@ async def test_a_restart_goes_on_where_the_file_ends(folder: Path) -> None:
     assert json.loads(last)["sequence"] == 3
 
 
+async def test_no_line_is_passed_over_where_the_file_has_a_gap(folder: Path) -> None:
+    """The disk was full for a while, or a line is not to be read: numbers are missing."""
+    path = folder / "journal.jsonl"
+    journal = Journal(path)
+    for _ in range(6):
+        journal.write(1, "effect", Note("k", "s", "r"))
+    await journal.close()
+    rows = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*rows[:2], "{torn\n", *rows[4:]]))
+    journal = Journal(path)
+    assert [line.sequence for line in journal.lines(after=2)] == [5, 6]
+    assert [line.sequence for line in journal.lines(after=3)] == [5, 6]
+    assert [line.sequence for line in journal.lines(after=5)] == [6]
+    await journal.close()
+
+
 async def test_followers_get_each_line_once(journal: Journal) -> None:
     for number in range(3):
         journal.write_body(1, "daemon", "T", {"job": "ab"[number % 2], "n": number})

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +21,7 @@ from controlplane.core.model import JobSpec, MemberPhase, MemberStatus
 from controlplane.core.timing import CoreSettings
 from controlplane.daemon import recording, replaying
 from controlplane.daemon.journal import Journal
+from controlplane.daemon.linefile import LineFile
 from controlplane.daemon.recording import folder_of
 
 if TYPE_CHECKING:
@@ -167,6 +171,42 @@ async def test_a_reign_is_bounded_and_old_ones_go(folder: Path) -> None:
     for term in range(8, 8 + recording.KEPT):
         await Reign(folder, term).end()
     assert sorted(each.stem for each in folder_of(path).glob("*.jsonl")) == ["10", "11", "8", "9"]
+
+
+async def test_the_end_of_a_file_waits_for_no_disk(folder: Path) -> None:
+    """A reign ends on the event loop: there a disk that hangs must hold up nobody."""
+    disk = Slow(folder / "lines")
+    file = LineFile(disk.path)
+    for number in range(3000):
+        file.write(f"{number:0100d}")
+    begun = time.monotonic()
+    file.end()
+    assert time.monotonic() - begun < 4  # `close` waits for five seconds
+    assert disk.rest() == 3000
+    file.close()
+
+
+class Slow:
+    """A file that takes 64 KiB, and more only once it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        os.mkfifo(path)
+        self._end = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+
+    def rest(self) -> int:
+        """Read all; how many lines it was."""
+        lines = 0
+        while select.select([self._end], [], [], 1.0)[0]:
+            lines += os.read(self._end, 1 << 16).count(b"\n")
+        os.close(self._end)
+        return lines
+
+
+async def test_a_term_of_another_etcd_is_another_reign(folder: Path) -> None:
+    await trained(folder).end()
+    path = await Reign(folder).end()
+    assert [line.get("kind", line.get("type")) for line in lines_of(path)] == ["reign", "Elected"]
 
 
 @pytest.mark.parametrize(
