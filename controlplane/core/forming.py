@@ -233,8 +233,10 @@ def _close(m: Machine, job: Job, generation: Generation) -> None:
         return
     begun = job.seating.rolls.begun
     waiting = [mb for rank, mb in enumerate(job.seated()) if rank not in begun and not mb.done]
+    first = generation.resume.step
     for member in waiting:
-        hint(m, job, member, generation)
+        if member.status is not None and member.status.step > first:
+            hint(m, job, member, generation)
     if any(mb.hint[0] != generation.number for mb in waiting):
         return
     if any(m.now < mb.hint[1] + m.settings.retry_s for mb in waiting):

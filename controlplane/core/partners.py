@@ -140,9 +140,12 @@ def _keep_words(m: Machine, job: Job) -> None:
 
 
 def _shards(m: Machine, job: Job, words: Sequence[str], owners: Mapping[str, Member]) -> list[Shard]:
-    domains: dict[str, dict[str, None]] = {}
-    for seat, word in zip(job.seats, words, strict=True):
-        domains.setdefault(word, {})[_domain(m, seat.node)] = None
+    domains: dict[str, dict[str, None]] = {word: {} for word in owners}
+    if len(owners) == 1:
+        domains = {word: dict.fromkeys(_domain(m, node) for node in job.seat_nodes()) for word in owners}
+    else:
+        for seat, word in zip(job.seats, words, strict=True):
+            domains[word][_domain(m, seat.node)] = None
     former = job.partners or _kept(m, job)
     sizes = {word: owner.status.state_bytes if owner.status else 0 for word, owner in owners.items()}
     return [Shard(word, tuple(domains[word]), sizes[word], former.get(word, ())) for word in owners]

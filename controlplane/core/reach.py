@@ -43,9 +43,10 @@ def shards(m: Machine, job: Job) -> Shards:
     recall(m, job)
     if recuts(job, len(job.seats) // job.spec.nproc_per_node):
         return _arranged(job, _recut(job), recut=True)
-    known = [_word(job, job.members[seat.member], seat.rank) for seat in job.seats]
-    left = _left(m, job) if any(map(_silent, known)) else {}
-    if all(map(_silent, known)) and not any(word not in WHOLE_OR_SILENT for word in left.values()):
+    known = [_word(job, member, rank) for rank, member in enumerate(job.seated())]
+    words = dict.fromkeys(known)
+    left = _left(m, job) if any(map(_silent, words)) else {}
+    if all(map(_silent, words)) and not any(word not in WHOLE_OR_SILENT for word in left.values()):
         known = [WHOLE_STATE if word in WHOLE_OR_SILENT else word for word in known]
     else:
         known = [left.get(r) or f"?{r}" if _silent(word) else word for r, word in enumerate(known)]
@@ -78,6 +79,11 @@ def _former(job: Job) -> list[str]:
     return [job.shards.get(seat.rank, "") or _told(job, seat) for seat in seats]
 
 
+def _words(job: Job) -> dict[str, None]:
+    """The different ones among them: where the state is replicated, one for all of ten thousand nodes."""
+    return dict.fromkeys(_former(job))
+
+
 def _told(job: Job, seat: Placement) -> str:
     """What the member of a seat says that it holds."""
     member = job.members.get(seat.member)
@@ -87,7 +93,7 @@ def _told(job: Job, seat: Placement) -> str:
 
 def recall(m: Machine, job: Job) -> None:
     """Where the seats do not tell what the ranks of the newest generation held, the dead and partners may."""
-    if job.generation is None or not job.generation.store or not any(map(_silent, _former(job))):
+    if job.generation is None or not job.generation.store or not any(map(_silent, _words(job))):
         return
     for rank, word in _left(m, job).items():
         if _silent(job.shards.get(rank, "")) and not _silent(word) and rank < job.generation.world_size:
@@ -97,7 +103,8 @@ def recall(m: Machine, job: Job) -> None:
 
 def _as_elsewhere(job: Job) -> None:
     """Replicas that were once seen to hold the same shards tell what their unknown ranks held."""
-    words, former = job.cut_words, _former(job)
+    words = job.cut_words
+    former = _former(job) if words else []
     if not words or len(former) % len(words):
         return
     if any(not _silent(word) and word != words[rank % len(words)] for rank, word in enumerate(former)):
@@ -110,7 +117,7 @@ def _as_elsewhere(job: Job) -> None:
 
 def sharded(job: Job) -> bool:
     """Whether ranks hold different parts of the state."""
-    return any(word not in WHOLE_OR_SILENT for word in _former(job))
+    return any(word not in WHOLE_OR_SILENT for word in _words(job))
 
 
 def recuts(job: Job, nodes: int) -> bool:
@@ -126,7 +133,7 @@ def repeats(job: Job) -> tuple[str, ...]:
     is made of them. () when the state is cut over all ranks."""
     size = job.spec.nproc_per_node * job.spec.replica_nodes
     words = _former(job)
-    known = all(word and not word.startswith("?") for word in words)
+    known = all(word and not word.startswith("?") for word in dict.fromkeys(words))
     seen = len(words) >= 2 * size and known and words == words[:size] * (len(words) // size)
     if seen and words[0] != WHOLE_STATE:
         job.cut_words = tuple(words[:size])
@@ -169,9 +176,9 @@ def _left(m: Machine, job: Job) -> dict[int, str]:
     left = {copy.rank: copy.shard for copy in kept if copy.generation >= job.cut_at}
     for member in job.members.values():
         status = member.status
-        if status is None or member.generation < max(1, job.cut_at):
+        if status is None or status.shard in WHOLE_OR_SILENT:
             continue
-        if status.shard not in WHOLE_OR_SILENT:
+        if member.generation >= max(1, job.cut_at):
             left[status.rank] = status.shard
     return left
 

@@ -99,8 +99,10 @@ def held_by_all(job: Job, step: int) -> bool:
 def from_statuses(job: Job) -> None:
     """Beats repair lost reports: what members say now of their slots, of those who say something new."""
     unread, job.unread = job.unread, {}
+    number = number_of(job)
     for member in unread.values():
-        if job.seating.holds(member):
+        status = member.status
+        if status is not None and status.snapshot_generation == number and job.seating.holds(member):
             from_status(job, member)
 
 

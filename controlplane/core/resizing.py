@@ -191,14 +191,23 @@ def holds(m: Machine, job: Job) -> bool:
         m.note("resize_dropped", job.name, f"{resize.reason}: who stood ready is gone")
         job.resize_at = m.now + m.settings.resize_every_s
         return False
-    names = {(seat.node, seat.local_rank): seat.member for seat in job.seats}
-    reseat(m, job, [
-        Placement(rank, names.get((s.node, s.local_rank)) or resize.fresh[s], s.node, s.local_rank)
-        for rank, s in enumerate(resize.spots)
-    ])  # fmt: skip
+    reseat(m, job, _seats(job, resize))
     job.resize_at = m.now + m.settings.resize_every_s
     job.unsaved = 0
     return False
+
+
+def _seats(job: Job, resize: Resize) -> list[Placement]:
+    """Who stays keeps its seat, who stood ready takes one."""
+    old = {(seat.node, seat.local_rank): seat for seat in job.seats}
+    seats = []
+    for rank, spot in enumerate(resize.spots):
+        seat = old.get((spot.node, spot.local_rank))
+        if seat is None or seat.rank != rank:
+            name = seat.member if seat is not None else resize.fresh[spot]
+            seat = Placement(rank, name, spot.node, spot.local_rank)
+        seats.append(seat)
+    return seats
 
 
 def _unsaved(m: Machine, job: Job, resize: Resize) -> None:
@@ -213,13 +222,13 @@ def _unsaved(m: Machine, job: Job, resize: Resize) -> None:
 def _halting(m: Machine, job: Job, resize: Resize) -> bool:
     """Wait for the end of everyone's step; who has not come soon after the first is interrupted."""
     seated = job.seated()
-    behind = [mb for mb in seated if mb.phase in IN_GENERATION]
+    behind = job.seating.at(job.seating.rolls.inside)
     if not resize.met and len(behind) < len(seated):
         resize.met = True
         resize.hard_at = min(resize.hard_at, m.now + m.settings.gentle_s)
     job.stop_by = resize.hard_at + m.settings.stop_timeout_s
     if not behind:
-        if not all(incidents.at_barrier(m, job, mb) for mb in seated):
+        if not incidents.all_at_barrier(m, job):
             m.wake(job, m.now + m.settings.retry_s)
             return True
         resize.stage, resize.save_by = SAVE, m.now + m.settings.final_checkpoint_timeout_s

@@ -20,6 +20,8 @@ Ranks = dict[int, None]
 """A set of ranks that keeps its order: the core never walks a `set`."""
 
 _ASKED = (MemberPhase.LAUNCHED, MemberPhase.WARM)
+_MANY = 4
+"""When more than one in so many has changed, the rolls are written anew."""
 
 
 class Rolls:
@@ -62,6 +64,20 @@ class Rolls:
             else:
                 del roll[rank]
             changed ^= bit
+
+    def note_all(self, stand: Iterable[tuple[int, Member]]) -> None:
+        """How the members of so many ranks stand now that the rolls are written anew."""
+        marks = self._marks
+        for rank, member in stand:
+            marks[rank] = self._marks_of(member)
+        kinds = dict.fromkeys(marks)
+        for index, roll in enumerate(self._rolls):
+            bit = 1 << index
+            roll.clear()
+            if all(kind & bit for kind in kinds):
+                roll.update(dict.fromkeys(range(len(marks))))
+            elif any(kind & bit for kind in kinds):
+                roll.update(dict.fromkeys([rank for rank, own in enumerate(marks) if own & bit]))
 
     def _marks_of(self, member: Member) -> int:
         status, dead, number = member.status, member.failure is not None, self.number
@@ -139,8 +155,7 @@ class Seating:
         self.version += 1
         self._unsure = {}
         self._rolls = Rolls(self._rolls.number, len(self._rows))
-        for rank, member in enumerate(self._members):
-            self._rolls.note(rank, member)
+        self._rolls.note_all(enumerate(self._members))
 
     def put(self, seat: Placement, member: Member) -> None:
         """Another member in one seat, perhaps on another node."""
@@ -173,6 +188,9 @@ class Seating:
         """How all of them stand."""
         if self._unsure:
             unsure, self._unsure = self._unsure, {}
+            if len(unsure) > len(self._members) // _MANY:
+                self._rolls.note_all((rank, self._members[rank]) for rank in unsure)
+                return self._rolls
             for rank in unsure:
                 self._rolls.note(rank, self._members[rank])
         return self._rolls

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from controlplane.core import effects as fx
 from controlplane.core import failures, formation, incidents, placing, reach, recovery, replicas, resizing
 from controlplane.core.commit import newest_good
-from controlplane.core.model import JobPhase, Plan, Strategy
+from controlplane.core.model import JobPhase, Placement, Plan, Strategy
 
 if TYPE_CHECKING:
     from controlplane.core.job import Job
@@ -78,9 +78,10 @@ def _shrink(m: Machine, job: Job, missing: list[str]) -> None:
     left = _left(m, job)
     if job.incident is not None and job.incident.plan.strategy is not Strategy.SHRINK:
         _judge(m, job, missing, len(left))
-    seats = [seat for node in left for seat in job.seating.on(node)]
+    kept = [seat for node in left for seat in job.seating.on(node)]
+    seats = [seat if seat.rank == rank else _at(rank, seat) for rank, seat in enumerate(kept)]
     cut = reach.torn(job, len(left))
-    resizing.reseat(m, job, [dataclasses.replace(seat, rank=rank) for rank, seat in enumerate(seats)])
+    resizing.reseat(m, job, seats)
     job.short_since = None
     job.resize_at = m.now + m.settings.resize_every_s
     reason = recovery.SHRINK.reason.format(missing=", ".join(missing), shrinks=len(left))
@@ -89,6 +90,10 @@ def _shrink(m: Machine, job: Job, missing: list[str]) -> None:
     if cut:
         reason += "; its shards are cut anew from the newest checkpoint"
     m.set_phase(job, JobPhase.STOPPING, reason)
+
+
+def _at(rank: int, seat: Placement) -> Placement:
+    return Placement(rank, seat.member, seat.node, seat.local_rank)
 
 
 def _judge(m: Machine, job: Job, missing: list[str], left: int) -> None:
