@@ -52,6 +52,11 @@ class Sparing:
         self._room -= 1
         return True
 
+    def untold(self) -> int:
+        """How many were held back since this was asked last."""
+        left, self.left = self.left, 0
+        return left
+
 
 class Denied(Exception):
     """Someone is turned away."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import grpc
 
 from controlplane.access.guard import Guard, Sparing, calling
 from controlplane.access.tls import LIMITS, TlsFiles, listen
-from controlplane.core.events import NodeBroken
+from controlplane.core.events import NodeBroken, NodeJoined
 from controlplane.daemon.admin import Admin
 from controlplane.daemon.health import Health
 from controlplane.daemon.links import Link
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 HELLO_TIMEOUT_S = 10.0
 HELLOS_MAX = 512
 """Streams at a time that have not been told yet whether they are welcome."""
+DROPS_TOLD_PER_S = 20.0
+"""In log and journal: with each new leader ten thousand agents come by every standby. All are counted."""
 STOP_TIMEOUT_S = 1.0
 """Beyond its grace a server's stop is waited for so long, twice."""
 
@@ -70,7 +73,7 @@ class Front:
         self.leader = self.leader_page = ""
         self.address = self.page = ""
         self._greeting = 0
-        self._telling = Sparing()
+        self._turned_away, self._dropped = Sparing(), Sparing(DROPS_TOLD_PER_S)
         self.alerts: Alerts | None = None
         self.spans: Spans | None = None
         self.platform: Platform | None = None
@@ -84,7 +87,7 @@ class Front:
             self._drop(unwelcome.counted, str(unwelcome), context)
             await context.write(unwelcome.answer)
             return
-        joined = greeting.joined
+        joined = _limited(greeting.joined)
         link = Link(joined.node, joined.incarnation)
         reign.links.expect(link)
         reign.post(joined)
@@ -160,12 +163,14 @@ class Front:
             )
         if not greeting.protocol_version or not greeting.cluster:
             raise _Unwelcome("malformed", "the hello names no protocol version or no cluster", retry=False)
-        theirs = [job for job in _jobs_of(greeting.joined) if not calling().may_touch(job)]
+        theirs = [
+            job for job in (*_jobs_of(greeting.joined), *greeting.joined.jobs) if not calling().may_touch(job)
+        ]
         if theirs:
             raise _Unwelcome(
                 "denied",
-                f"{calling()} has ranks of job {theirs[0]!r}, for which it may not speak: add the job to its "
-                "certificate or token, or end those ranks",
+                f"{calling()} has ranks of job {theirs[0]!r}, or is to take them, and may not speak for it: "
+                "add the job to its certificate or token, or take it out of --jobs and end those ranks",
                 retry=False,
             )
         if self.reign is None:
@@ -223,21 +228,27 @@ class Front:
 
     def denied(self, counted: str, peer: str, reason: str) -> None:
         """Someone was turned away: counted each time, told now and then."""
-        self.metrics.messages_dropped_total.labels(counted).inc()
-        if self._telling():
-            log.warning("turned away (%s) %s: %s; %d more untold", counted, peer, reason, self._telling.left)
-            term = self.reign.term if self.reign else 0
-            body = {"kind": counted, "subject": peer, "reason": reason}
-            self.journal.write_body(term, "daemon", "Dropped", body)
+        self._tell(self._turned_away, "turned away", counted, peer, reason)
 
     def _drop(self, counted: str, reason: str, context: Any) -> None:
         """Count and name a message that is not acted upon."""
+        self._tell(self._dropped, "dropped", counted, context.peer(), reason)
+
+    def _tell(self, sparing: Sparing, what: str, counted: str, peer: str, reason: str) -> None:
         self.metrics.messages_dropped_total.labels(counted).inc()
-        peer = context.peer()
-        log.warning("dropped (%s) from %s: %s", counted, peer, reason)
+        if not sparing():
+            return
+        more = f"; {left} more before, untold" if (left := sparing.untold()) else ""
+        log.warning("%s (%s) %s: %s%s", what, counted, peer, reason, more)
         term = self.reign.term if self.reign else 0
         body = {"kind": counted, "subject": peer, "reason": reason}
         self.journal.write_body(term, "daemon", "Dropped", body)
+
+
+def _limited(joined: NodeJoined) -> NodeJoined:
+    """A node whose agent may speak for some jobs only takes ranks of no others."""
+    jobs = calling().jobs
+    return dataclasses.replace(joined, jobs=jobs) if jobs and not joined.jobs else joined
 
 
 def _jobs_of(event: Any) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -9,6 +11,7 @@ import pytest
 
 from controlplane.core.events import MemberReport
 from controlplane.core.model import MemberPhase, MemberStatus
+from controlplane.daemon.rpc import DROPS_TOLD_PER_S
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
 from tests.daemon.rig import Agent, until
@@ -40,6 +43,19 @@ async def test_refused_hellos(make: Callable[..., Coordinator], cluster: str) ->
             assert answer.refused.retry is retry
             assert (await agent.ended())[0] is grpc.StatusCode.OK
         assert _dropped(one, counted) == 1
+
+
+async def test_a_storm_of_agents_at_a_standby_is_counted_and_fills_no_log(
+    make: Callable[..., Coordinator], cluster: str
+) -> None:
+    one, storm, begun = await make(etcd="127.0.0.1:9").start(), 150, time.monotonic()
+    agents = [Agent(one.listen, f"n{number}") for number in range(storm)]
+    answers = await asyncio.gather(*(agent.hello(cluster) for agent in agents))
+    took_s = time.monotonic() - begun
+    assert all(answer.refused.retry for answer in answers)
+    await asyncio.gather(*(agent.close() for agent in agents))
+    assert _dropped(one, "not_leader") == storm
+    assert 1 <= one.log().count("dropped (not_leader)") <= DROPS_TOLD_PER_S * (took_s + 2)
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,7 @@ def test_few_lines_are_told_of_many() -> None:
     assert sum(telling() for _ in range(100)) == 5 and telling.left == 95
     now[0] = 1.0
     assert sum(telling() for _ in range(100)) == 5
+    assert (telling.untold(), telling.untold()) == (190, 0)
 
 
 @pytest.mark.parametrize("name", ["grpc.max_concurrent_streams", "grpc.server_handshake_timeout_ms"])
