@@ -176,8 +176,10 @@ class Observer:
             metrics.recovery_seconds.labels(phase).observe(duration_s)
 
     def _snapshot(self, event: events.SnapshotReady) -> None:
+        seen = self._jobs.get(event.job)
+        if seen is None:
+            return  # an agent's word for a job that nobody knows
         self._metrics.snapshot_stall_seconds.labels(event.job).observe(event.stall_s)
-        seen = self._seen(event.job)
         seen.times.owe(SNAPSHOT, event.stall_s / seen.ranks)
 
     def _release(self, effect: effects.Release) -> None:

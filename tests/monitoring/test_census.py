@@ -52,6 +52,18 @@ def test_the_gauges_show_the_census() -> None:
     assert read("holdfast_spare_nodes") == 0
 
 
+def test_a_job_that_nobody_submitted_has_no_series() -> None:
+    """An agent may name any job: what is shown for ever is what the core knows."""
+    metrics = Metrics("0")
+    observer = Observer(metrics, lambda: 5.0)
+    observer.event(ev.SnapshotReady("n1", 1, "x.1", "x", 1, 10, 0.5))
+    observer.event(ev.JobSubmitted(JobSpec("j", ("t.py",), "/")))
+    observer.event(ev.SnapshotReady("n1", 1, "j.1", "j", 1, 10, 0.5))
+    read: Callable[..., float | None] = metrics.registry.get_sample_value
+    assert read("holdfast_snapshot_stall_seconds_sum", {"training_job": "j"}) == 0.5
+    assert read("holdfast_snapshot_stall_seconds_sum", {"training_job": "x"}) is None
+
+
 def test_a_look_that_takes_long_is_rare() -> None:
     now = [0.0]
     metrics = Metrics("0")
