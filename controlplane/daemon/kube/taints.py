@@ -146,9 +146,10 @@ class Reader:
     def end(self) -> None:
         """Have the thread return."""
         self._over = True
-        if self._connection is not None and self._connection.sock is not None:
+        door = self._connection.sock if self._connection is not None else None  # the thread takes it away
+        if door is not None:
             with contextlib.suppress(OSError):
-                self._connection.sock.shutdown(socket.SHUT_RDWR)
+                door.shutdown(socket.SHUT_RDWR)
 
     def _run(self) -> None:
         try:

@@ -5,6 +5,7 @@ What is said again within a while becomes a series; a budget bounds what is sent
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import logging
 import time
@@ -159,11 +160,10 @@ class Telling:
                 await self._tell(self._waiting.popleft())
             for series in list(self._known.values()):
                 await self._update(series)
-            try:
+            self._forget()
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(UPDATE_S / 4):
                     await self._wake.wait()
-            except TimeoutError:
-                self._forget()
 
     async def _tell(self, word: Word) -> None:
         now, series = self._clock(), self._known.get(word)
