@@ -74,7 +74,7 @@ def _take(m: Machine, job: Job, member: Member, old: MemberStatus | None, status
     plain = not job.elastic
     member.kept = _slots(status)
     _learn(job, member, status)
-    if old is None or _stood_otherwise(old, status):
+    if old is None or old.phase is not status.phase or _stood_otherwise(old, status):
         job.changed(member)
     else:
         job.unread[member.name] = member
@@ -227,6 +227,8 @@ def _same(old: MemberStatus, new: MemberStatus) -> bool:
 def _slots(status: MemberStatus) -> tuple[tuple[int, int], ...]:
     """What the slots of its arena hold: (generation, step), ascending."""
     newest = status.snapshot_generation
+    if status.snapshot_before <= NO_STEP and status.former_step <= NO_STEP:
+        return ((newest, status.snapshot_step),) if status.snapshot_step > NO_STEP else ()
     slots = (
         (status.former_generation, status.former_step),
         (newest, status.snapshot_before),
@@ -236,10 +238,9 @@ def _slots(status: MemberStatus) -> tuple[tuple[int, int], ...]:
 
 
 def _stood_otherwise(old: MemberStatus, new: MemberStatus) -> bool:
-    """Whether more than its snapshots is another now."""
+    """Whether more than its snapshots is another now, its phase apart."""
     return (
-        old.phase is not new.phase
-        or old.generation != new.generation
+        old.generation != new.generation
         or old.failure != new.failure
         or old.no_room != new.no_room
     )
@@ -255,7 +256,7 @@ def _learn(job: Job, member: Member, status: MemberStatus) -> None:
     job.barrier = job.barrier or phase in _AT_BARRIER
     if status.held_step > job.known_step or status.snapshot_step > job.known_step:
         job.known_step = max(status.held_step, status.snapshot_step)
-    if status.shard and member.rank >= 0:
+    if status.shard and member.rank >= 0 and job.shards.get(member.rank) != status.shard:
         _learn_shard(job, member, status)
     if phase is MemberPhase.FINISHED:
         member.done = True

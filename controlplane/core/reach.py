@@ -222,14 +222,18 @@ def generation_met(job: Job) -> bool:
 
 
 def _living(job: Job, need: Shards) -> Iterator[Copy]:
+    met, told = generation_met(job), dict[tuple[int, int, str], None]()
     for member in job.seated():
         status, word = member.status, need.words[member.rank]
-        if _of_another_cut(job, member, need, word):
+        if status is None or _of_another_cut(job, member, need, word):
             continue
-        if status is not None and status.held_step > NO_STEP:
+        if status.held_step > NO_STEP:
             born = birth(job, status.held_step, _held_in(member))
-            yield Copy(Tier.DONOR, status.held_step, member.rank, word, born=born)
-        elif status is not None and (member.generation == 0 or not generation_met(job)):
+            state = (status.held_step, born, word)
+            if status.held_step == 0 or state not in told:  # of many alike the first is the nearest
+                yield Copy(Tier.DONOR, status.held_step, member.rank, word, born=born)
+            told[state] = None
+        elif member.generation == 0 or not met:
             yield Copy(Tier.FRESH, 0, member.rank, word)
 
 
@@ -248,20 +252,28 @@ def _held_in(member: Member) -> int:
 
 
 def _arenas(m: Machine, job: Job, need: Shards, hoped: bool) -> Iterator[Copy]:
-    seats = {seat.member: seat.rank for seat in job.seats}
+    alike: dict[tuple[int, int, str], tuple[int, str, int]] = {}
+    seen = 0
     for member in job.members.values():
         node = m.nodes.get(member.node)
         if member.status is None or node is None or not _gives(node, hoped):
             continue
         word = _word(job, member, member.status.rank) or need.only
-        rank = seats.get(member.name, need.here.get((member.node, word)))
+        rank = member.rank if job.seating.holds(member) else need.here.get((member.node, word))
         if rank is None or not node.up:
             yield from _stranded(job, node, member, word, need)
         elif need.words[rank] == word:
             for generation, step in member.kept:
                 if (member.name, step) not in job.spoiled and generation >= job.cut_at:
-                    born = birth(job, step, generation)
-                    yield _slot(job, member, Copy(Tier.MEMORY, step, rank, word, member.name, born=born))
+                    state, name, seen = (step, birth(job, step, generation), word), member.name, seen + 1
+                    if name in job.answered:
+                        copy = Copy(Tier.MEMORY, step, rank, word, name, born=state[1])
+                        yield _slot(job, member, copy)
+                    elif state not in alike or (rank, name) < alike[state]:
+                        alike[state] = rank, name, seen
+    # Of many alike the nearest is enough. Two states of one member stay in their order.
+    for (step, born, word), (rank, name, _) in sorted(alike.items(), key=lambda found: found[1][2]):
+        yield Copy(Tier.MEMORY, step, rank, word, name, born=born)
 
 
 def _gives(node: Node, hoped: bool) -> bool:
