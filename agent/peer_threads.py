@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from agent.checkpoint import priority
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_NICE = 10
 T = TypeVar("T")
 
 
 def nice_pool(threads: int, name: str) -> ThreadPoolExecutor:
     """Threads that give way to everything else."""
-    return ThreadPoolExecutor(threads, name, initializer=_be_nice)
+    return ThreadPoolExecutor(threads, name, initializer=priority.give_way)
 
 
 async def in_thread(pool: ThreadPoolExecutor, work: Callable[..., T], *args: Any) -> T:
@@ -44,7 +43,3 @@ async def undo(future: asyncio.Future[Any]) -> None:
     close = getattr(future.result(), "close", None)
     if close is not None:
         close()
-
-
-def _be_nice() -> None:
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

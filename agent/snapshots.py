@@ -7,13 +7,11 @@ orders take does not grow with their number."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from agent import restoring, saving, upkeep
+from agent.checkpoint import priority
 from agent.site import FAILURES, log
 from controlplane.core import effects
 
@@ -52,7 +50,7 @@ class Snapshots:
             **upkeep.Upkeep(self.site).kinds(),
         }
         self._pools = {
-            name: ThreadPoolExecutor(1, name, initializer=be_nice, initargs=(nice,))
+            name: ThreadPoolExecutor(1, name, initializer=priority.give_way, initargs=(nice,))
             for name, nice in NICE.items()
         }
         self._running: dict[Key, asyncio.Task[None]] = {}
@@ -118,9 +116,3 @@ class Snapshots:
             return await loop.run_in_executor(pool, kind.work, order, held)
         finally:
             await asyncio.to_thread(held.close)
-
-
-def be_nice(nice: int) -> None:
-    """Give this thread a priority, as a nice value."""
-    with contextlib.suppress(PermissionError):  # it is as nice already
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.checkpoint import chunks, codec, names, rows
+from agent.checkpoint import chunks, codec, names, priority, rows
 from agent.checkpoint.chunks import BaseIndex, Chunk, Claims, Place, Ref, Seen
 from agent.checkpoint.errors import CheckpointCorrupt, CheckpointError
 from agent.checkpoint.names import PLAIN
@@ -27,7 +27,6 @@ packs, encodes, or hands to a storage that wants a copy."""
 _THINKERS = 4
 """So many of them hash or encode at a time, and no more than there are cores: the others wait for the
 storage, which always has something to do then."""
-_NICE = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class Writing:
     def run(self, cuts: tuple[Cut, ...], *, nice: bool = True) -> list[tuple[Ref, ...]]:
         """All of the cuts put; where the bytes of each are. The first failure stops the rest. `nice`: give
         way to the training, unless that waits for this."""
-        with ThreadPoolExecutor(WORKERS, "persist", initializer=be_nice if nice else None) as pool:
+        with ThreadPoolExecutor(WORKERS, "persist", initializer=priority.give_way if nice else None) as pool:
             try:
                 found = list(pool.map(self._one, cuts))
                 list(pool.map(self._pack, rows.packs(one for one in found if isinstance(one, rows.Delta))))
@@ -189,8 +188,3 @@ class Writing:
 
 def _nbytes(span: Span) -> int:
     return span.nbytes
-
-
-def be_nice() -> None:
-    """This thread gives way to the training."""
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.checkpoint import load, save
+from agent.checkpoint import load, priority, save
 from agent.checkpoint.arena import Arena
 from agent.checkpoint.store import Store
-from agent.snapshots import NICE, be_nice
+from agent.snapshots import NICE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ def _anonymous_bytes() -> int:
 
 
 def _nice_thread(name: str) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, name, initializer=be_nice, initargs=(NICE[name],))
+    return ThreadPoolExecutor(1, name, initializer=priority.give_way, initargs=(NICE[name],))
 
 
 class Saver:
