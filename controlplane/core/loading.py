@@ -77,11 +77,12 @@ def _hopes(m: Machine, job: Job, need: Shards, choice: Choice | None) -> bool:
     better = resume.choose(hoped, job.known_step, tuple(need.readers), need.readers)
     if better is None or (choice is not None and better.resume.step <= choice.resume.step):
         return False
-    silent = dict.fromkeys(copy.node for copy in better.copies if copy.node and not m.up(copy.node))
+    away = [copy for copy in better.copies if copy.node and not copy.arena]
+    silent = dict.fromkeys(copy.node for copy in away if not m.up(copy.node))
     if silent:
         _wait_for(m, job, list(silent))
         return True
-    keys = [reach.fetch_key(copy.member, copy.node, copy.step) for copy in better.copies if copy.node]
+    keys = [reach.fetch_key(copy.member, copy.node, copy.step) for copy in away]
     left = [key for key in keys if key in job.spoiled]
     m.set_phase(job, JobPhase.LOADING, f"{job.spoiled[left[0]]}; no other copy is as new: it is tried again")
     m.wake(job, job.fetch_again_at)
