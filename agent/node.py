@@ -126,6 +126,7 @@ class Node:
             process_timeout_s=self.settings.process_timeout_s,
             fence_after_s=self.settings.fence_after_s,
             orphan_timeout_s=self.settings.orphan_timeout_s,
+            jobs=tuple(filter(None, self.settings.jobs.split(","))),
         )
 
     def tell(self, event: events.Event) -> None:

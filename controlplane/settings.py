@@ -244,6 +244,10 @@ class AgentSettings(CallerSettings):
         unit="bytes/s",
         minimum=0,
     )
+    jobs: str = setting(
+        "",
+        "jobs whose ranks this node takes, comma separated; empty: all that our certificate speaks for",
+    )
     domain: str = setting(
         "", "what this node fails together with (a rack, a power feed); empty: the node is its own"
     )
@@ -304,6 +308,8 @@ def check_agent(settings: AgentSettings) -> None:
         check_name("node", settings.node)
     if settings.domain:
         check_name("failure domain", settings.domain)
+    for job in filter(None, settings.jobs.split(",")):
+        check_name("job", job)
     for flag, address in (("--peer-listen", settings.peer_listen), ("--metrics", settings.metrics)):
         if address:
             host_port(flag, address)

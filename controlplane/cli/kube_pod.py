@@ -63,7 +63,7 @@ def pod_spec(job: str, values: Values, context: Values, restart: str) -> Manifes
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": values["terminationGracePeriodSeconds"],
         "securityContext": pod_security(values),
-        "initContainers": [_copier(context), _agent(job, values, context)],
+        "initContainers": [_copier(context), _agent(job, values, context, restart)],
         "containers": [_trainer(job, values, context, restart)],
         "volumes": _volumes(job, values, context),
     }
@@ -87,7 +87,7 @@ def _copier(context: Values) -> Manifest:
     }
 
 
-def _agent(job: str, values: Values, context: Values) -> Manifest:
+def _agent(job: str, values: Values, context: Values, restart: str) -> Manifest:
     agent, gi = values["agent"], values["snapshotGi"] + values["agent"]["memoryGi"]
     probe = {"httpGet": {"path": "/metrics", "port": "agent-metrics"}}
     return {
@@ -95,7 +95,7 @@ def _agent(job: str, values: Values, context: Values) -> Manifest:
         "image": context["image"],
         "imagePullPolicy": context["imagePullPolicy"],
         "restartPolicy": "Always",
-        "args": ["agent", *_agent_flags(job, values, context)],
+        "args": ["agent", *_agent_flags(job, values, context, restart)],
         "env": [
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
@@ -120,7 +120,7 @@ def _agent(job: str, values: Values, context: Values) -> Manifest:
     }
 
 
-def _agent_flags(job: str, values: Values, context: Values) -> list[str]:
+def _agent_flags(job: str, values: Values, context: Values, restart: str) -> list[str]:
     flags = [
         f"--cluster={context['cluster']}",
         f"--coordinator={','.join(values['coordinators'] or context['coordinators'])}",
@@ -135,6 +135,7 @@ def _agent_flags(job: str, values: Values, context: Values) -> list[str]:
         *agent_flags(job, values, context),
     ]
     flags += ["--domain=$(HOST_NAME)"] if values["domainIsHost"] else []
+    flags += [f"--jobs={job}"] if restart == "Never" else []
     return flags + words(values["agent"]["settings"])
 
 

@@ -44,6 +44,8 @@ class Store:
     node: str = ""  # a node's record: its state and why
     node_state: str = ""
     node_reason: str = ""
+    node_address: str = ""
+    node_domain: str = ""
     marks: NodeMarks | None = None  # of `node`; None: none
     lemon: LemonRecord | None = None  # a node's history; one without a score is deleted
 

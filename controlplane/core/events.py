@@ -27,6 +27,7 @@ from controlplane.core.model import (
     LemonRecord,
     MemberStatus,
     NodeMarks,
+    NodePlace,
     PeerCopy,
     PeerSight,
     Standing,
@@ -63,6 +64,7 @@ class Elected:
     lemons: tuple[LemonRecord, ...] = ()
     marks: tuple[NodeMarks, ...] = ()
     wall_s: float = 0.0  # Unix time of this event: what histories are dated by
+    places: tuple[NodePlace, ...] = ()  # every node that has a record, lost ones too
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ class NodeJoined:
     fence_after_s: float = 0.0
     orphan_timeout_s: float = 0.0
     holdfast_version: str = ""  # of its agent; "": not told
+    jobs: tuple[str, ...] = ()  # whose ranks it takes; (): every job's
 
 
 @dataclass(frozen=True, slots=True)

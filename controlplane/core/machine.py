@@ -75,6 +75,7 @@ class Node:
     replace_again_at: float = 0.0  # its replacement is not asked for (again) before, s
     unreplaced: str = ""  # why it could not be replaced
     replaced: bool = False  # the platform has taken it away
+    jobs: tuple[str, ...] = ()  # whose ranks it takes; (): every job's
 
     @property
     def up(self) -> bool:

@@ -361,6 +361,17 @@ class NodeMarks:
 
 
 @dataclass(frozen=True, slots=True)
+class NodePlace:
+    """A node as the last leader wrote it down: what is lost can be replaced by the next."""
+
+    node: str
+    state: str
+    reason: str = ""
+    address: str = ""  # "": not known
+    domain: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class JobState:
     """A job as etcd keeps it, for the next leader."""
 

@@ -34,7 +34,7 @@ def joined(m: Machine, event: ev.NodeJoined) -> None:
     node.incarnation, node.launcher, node.address = event.incarnation, event.launcher, event.address
     node.slots, node.port, node.heard_at = event.slots, event.port, m.now
     node.domain, node.peer, node.copies = event.domain or event.node, event.peer, event.copies
-    node.version = event.holdfast_version
+    node.version, node.jobs = event.holdfast_version, event.jobs
     node.bad_devices = {}  # its agent tells of those after its hello
     if was != "up" or new_launcher:
         node.up_since = m.now

@@ -122,15 +122,16 @@ def _rooms(m: Machine, job: Job, but: frozenset[str]) -> list[formation.Room]:
     if not nodes:
         return []
     taken, version = _of_others(m, job), _version(m, job)
-    return [_room(m, node, node.name not in taken, version) for node in nodes]
+    return [_room(m, job, node, node.name not in taken, version) for node in nodes]
 
 
-def _room(m: Machine, node: Node, idle: bool, version: str) -> formation.Room:
+def _room(m: Machine, job: Job, node: Node, idle: bool, version: str) -> formation.Room:
+    other = node.jobs and job.name not in node.jobs
     return formation.Room(
         node.name,
         node.slots,
         idle,
-        barred(m, node, version),
+        f"it takes ranks of {', '.join(node.jobs)} only" if other else barred(m, node, version),
         devices.places(node),
         standing.last_choice(m, node),
         node.up_since,

@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING
 
 from controlplane.core import devices, draining, standing
 from controlplane.core import effects as fx
+from controlplane.core.machine import Node
 from controlplane.core.model import LemonRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from controlplane.core import events as ev
-    from controlplane.core.machine import Machine, Node
+    from controlplane.core.machine import Machine
+    from controlplane.core.model import NodePlace
 
 LOOK_S = 5.0
 HOUR_S = 3600.0
@@ -27,6 +31,22 @@ def begin(m: Machine) -> None:
     """Look from now on, if that is wanted at all."""
     if m.settings.replace_nodes or m.settings.forget_after_s:
         m.deadlines.sooner(("replace", ""), m.now + LOOK_S)
+
+
+def recall(m: Machine, places: Iterable[NodePlace]) -> None:
+    """What a former leader knew: nodes that it had lost and not forgotten are replaced, or forgotten, by
+    this one; of those that are waited for, where they were. A replacement that is asked for twice finds no
+    pod, or another one at another address, and lets it be."""
+    if not (m.settings.replace_nodes or m.settings.forget_after_s):
+        return
+    for place in places:
+        node = m.nodes.get(place.node)
+        if node is None and place.state == "lost":
+            node = m.nodes[place.node] = Node(place.node, state="lost")
+        if node is not None and node.state == "lost":  # not of now: no part of a mass loss
+            node.reason, node.lost_at = place.reason, m.now - m.settings.node_timeout_s
+        if node is not None and node.state in ("lost", "expected"):
+            node.address, node.domain = place.address, place.domain
 
 
 def due(m: Machine) -> None:
@@ -62,7 +82,7 @@ def _why(m: Machine, node: Node) -> str:
     if node.cordoned or node.drain is not None or m.now < node.held_until or node.cut:
         return ""
     if node.state == "lost":
-        return f"it is lost: {node.reason}" if node.incarnation else ""
+        return f"it is lost: {node.reason}" if node.address else ""
     if not node.up:
         return ""
     if node.excluded or any(devices.number(device) is not None for device in node.bad_devices):

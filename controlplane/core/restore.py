@@ -45,6 +45,7 @@ def elected(m: Machine, event: ev.Elected) -> None:
     marks.take(m, event.marks)
     quarantine.adopt(m, event.lemons)
     m.ask_health()
+    replacing.recall(m, event.places)
     replacing.begin(m)
     for job in m.jobs.values():
         _checkpoints(job)

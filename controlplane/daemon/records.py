@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from controlplane.core.events import Elected
-from controlplane.core.model import CheckpointRecord, Generation, JobSpec, JobState, LemonRecord, NodeMarks
+from controlplane.core.model import (
+    CheckpointRecord,
+    Generation,
+    JobSpec,
+    JobState,
+    LemonRecord,
+    NodeMarks,
+    NodePlace,
+)
 from controlplane.core.replacing import GONE
 from controlplane.wire.records import pack, unpack
 from controlplane.wire.shape import WireError
@@ -58,6 +66,7 @@ class Records:
         elif store.node:
             document: dict[str, Any] = {"v": 1, "node": store.node}
             document |= {"state": store.node_state, "reason": store.node_reason}
+            document |= {"address": store.node_address, "domain": store.node_domain}
             if store.marks is not None:
                 document |= {"cordoned": store.marks.cordoned, "devices": dict(store.marks.devices)}
             puts[keys.node(store.node)] = json.dumps(document).encode()
@@ -113,6 +122,7 @@ class Records:
             marks=tuple(_marks(self.keys, values)),
             lemons=tuple(_lemons(self.keys, values)),
             wall_s=time.time(),
+            places=tuple(_places(self.keys, values)),
         )
 
 
@@ -174,6 +184,19 @@ def _marks(keys: Keyspace, values: Mapping[str, bytes]) -> Iterable[NodeMarks]:
                 yield found
         except (ValueError, TypeError, AttributeError) as error:
             log.error("the marks of node record %s cannot be read (%s)", key, error)
+
+
+def _places(keys: Keyspace, values: Mapping[str, bytes]) -> Iterable[NodePlace]:
+    """Where nodes were, by name; a record that cannot be read says nothing (`_state` has logged it)."""
+    for key in sorted(values):
+        if not key.startswith(keys.nodes):
+            continue
+        try:
+            document: Any = json.loads(values[key])
+            said = [str(document.get(name, "")) for name in ("state", "reason", "address", "domain")]
+        except (ValueError, AttributeError):
+            continue
+        yield NodePlace(key[len(keys.nodes) :], *said)
 
 
 def _state(key: str, value: bytes) -> str:

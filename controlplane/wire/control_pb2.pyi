@@ -384,7 +384,7 @@ class Partner(_message.Message):
     def __init__(self, member: _Optional[str] = ..., node: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_version", "cluster", "node", "incarnation", "launcher", "address", "slots", "port", "members", "term_seen", "holdfast_version", "domain", "peer", "copies", "process_timeout_s", "fence_after_s", "orphan_timeout_s")
+    __slots__ = ("protocol_version", "cluster", "node", "incarnation", "launcher", "address", "slots", "port", "members", "term_seen", "holdfast_version", "domain", "peer", "copies", "jobs", "process_timeout_s", "fence_after_s", "orphan_timeout_s")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -399,6 +399,7 @@ class Hello(_message.Message):
     DOMAIN_FIELD_NUMBER: _ClassVar[int]
     PEER_FIELD_NUMBER: _ClassVar[int]
     COPIES_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
     PROCESS_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     FENCE_AFTER_S_FIELD_NUMBER: _ClassVar[int]
     ORPHAN_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
@@ -416,10 +417,11 @@ class Hello(_message.Message):
     domain: str
     peer: str
     copies: _containers.RepeatedCompositeFieldContainer[PeerCopy]
+    jobs: _containers.RepeatedScalarFieldContainer[str]
     process_timeout_s: float
     fence_after_s: float
     orphan_timeout_s: float
-    def __init__(self, protocol_version: _Optional[int] = ..., cluster: _Optional[str] = ..., node: _Optional[str] = ..., incarnation: _Optional[int] = ..., launcher: _Optional[str] = ..., address: _Optional[str] = ..., slots: _Optional[int] = ..., port: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., term_seen: _Optional[int] = ..., holdfast_version: _Optional[str] = ..., domain: _Optional[str] = ..., peer: _Optional[str] = ..., copies: _Optional[_Iterable[_Union[PeerCopy, _Mapping]]] = ..., process_timeout_s: _Optional[float] = ..., fence_after_s: _Optional[float] = ..., orphan_timeout_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, protocol_version: _Optional[int] = ..., cluster: _Optional[str] = ..., node: _Optional[str] = ..., incarnation: _Optional[int] = ..., launcher: _Optional[str] = ..., address: _Optional[str] = ..., slots: _Optional[int] = ..., port: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., term_seen: _Optional[int] = ..., holdfast_version: _Optional[str] = ..., domain: _Optional[str] = ..., peer: _Optional[str] = ..., copies: _Optional[_Iterable[_Union[PeerCopy, _Mapping]]] = ..., jobs: _Optional[_Iterable[str]] = ..., process_timeout_s: _Optional[float] = ..., fence_after_s: _Optional[float] = ..., orphan_timeout_s: _Optional[float] = ...) -> None: ...
 
 class Beat(_message.Message):
     __slots__ = ("seq", "port", "members", "copies")

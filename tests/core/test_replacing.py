@@ -10,7 +10,7 @@ import pytest
 from controlplane.core import effects as fx
 from controlplane.core import events as ev
 from controlplane.core import replacing
-from controlplane.core.model import LemonRecord
+from controlplane.core.model import LemonRecord, NodePlace
 from tests.core.test_cluster import play, running
 
 if TYPE_CHECKING:
@@ -185,6 +185,58 @@ def test_what_was_held_against_a_replaced_node_is_not_held_against_its_successor
     node = m.nodes["c"]
     assert (node.excluded, node.replaced, node.unreplaced) == ({}, False, "")
     assert asked(live(stage, 300)) == []
+
+
+def elected_after(stage: Play, states: dict[str, str], **settings: Any) -> Play:
+    """Another leader, that reads what this one has written of its nodes; nobody has spoken to it yet."""
+    places = tuple(
+        NodePlace(name, state, "silent", f"10.0.0.{name}", "rack") for name, state in states.items()
+    )
+    stage.do("crash")
+    stage.cluster.machine.settings = dataclasses.replace(
+        stage.cluster.machine.settings,
+        replace_nodes=True,
+        replace_after_s=60.0,
+        node_timeout_s=30.0,
+        **settings,
+    )
+    expected = tuple(name for name, state in states.items() if state != "lost")
+    elected = dataclasses.replace(stage.etcd.elect(), nodes=expected, places=places)
+    stage.feed(elected)
+    return stage
+
+
+@pytest.mark.parametrize("state", ["lost", "up"])
+def test_the_next_leader_replaces_what_was_lost_before_it_or_meanwhile(state: str) -> None:
+    stage = elected_after(with_idle(), {"a": "up", "b": "up", "c": state})
+    for name in "ab":
+        stage.do(f"hello {name}")
+    lines = live(stage, 120, "c")
+    assert asked(lines) == [f"c gone (it is lost: {stage.cluster.machine.nodes['c'].reason})"]
+    effect = stage.last[fx.ReplaceNode]
+    assert (effect.address, effect.domain) == ("10.0.0.c", "rack")
+    answer(stage, ok=True)
+    live(stage, 10, "c")
+    assert "c" not in stage.cluster.machine.nodes
+    stage.do("stored")
+    assert stage.last[fx.Store].node_state == replacing.GONE
+
+
+def test_what_was_lost_long_ago_is_no_mass_loss_of_the_next_leaders() -> None:
+    states = dict.fromkeys("ab", "up") | dict.fromkeys("cdefgh", "lost")
+    stage = elected_after(with_idle(), states, replace_per_hour=100)
+    for name in "ab":
+        stage.do(f"hello {name}")
+    assert len(asked(live(stage, 120, *"cdefgh"))) == 6
+    assert stage.cluster.machine.brake is None
+
+
+def test_a_leader_that_replaces_nobody_does_not_recall_who_was_lost() -> None:
+    stage = with_idle()
+    stage.do("crash")
+    elected = dataclasses.replace(stage.etcd.elect(), nodes=("a",), places=(NodePlace("c", "lost", "", "x"),))
+    stage.feed(elected)
+    assert "c" not in stage.cluster.machine.nodes
 
 
 def test_an_answer_about_another_life_is_dropped() -> None:

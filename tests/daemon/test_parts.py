@@ -17,7 +17,7 @@ import pytest
 
 from controlplane.core import effects, events
 from controlplane.core.effects import Effect, Note, Store
-from controlplane.core.model import CheckpointRecord, Generation, JobPhase, JobSpec, JobState
+from controlplane.core.model import CheckpointRecord, Generation, JobPhase, JobSpec, JobState, NodePlace
 from controlplane.core.timing import CoreSettings
 from controlplane.daemon.coordinator import core_settings
 from controlplane.daemon.etcd.errors import EtcdUnavailable, Fenced
@@ -278,13 +278,14 @@ def test_records_survive_etcd() -> None:
     forgotten = records.puts(Store(1, 1, job="j", forget=("5-1", "7-7")))
     assert forgotten == {keys.checkpoint("j", 5, 1): None, keys.latest("j"): b""}
     assert records.puts(Store(1, 1, job="j", checkpoint=old))[keys.latest("j")] == b"5-1"
-    values |= records.puts(Store(1, 1, node="n1", node_state="up"))
+    values |= records.puts(Store(1, 1, node="n1", node_state="up", node_address="h", node_domain="r"))
     values |= records.puts(Store(1, 1, node="n2", node_state="lost", node_reason="silent"))
     elected = Records(keys).elected(4, {key: value for key, value in values.items() if value is not None})
     assert abs(elected.wall_s - time.time()) < 60
     assert replace(elected, wall_s=0.0) == events.Elected(
-        4, ("n1",), (spec,), (state,), (generation,), (old, replace(new, bad="rotten"))
-    )
+        4, ("n1",), (spec,), (state,), (generation,), (old, replace(new, bad="rotten")),
+        places=(NodePlace("n1", "up", "", "h", "r"), NodePlace("n2", "lost", "silent")),
+    )  # fmt: skip
 
 
 def test_who_is_dead() -> None:

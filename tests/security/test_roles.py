@@ -90,6 +90,13 @@ async def test_an_agent_of_many_nodes_speaks_for_those_only(authority: Authority
         kind, said = await greeted(served.address, hello("eval-nodes-0-abcde"), pods)
         assert kind == "refused" and "may not speak for node 'eval-nodes-0-abcde'" in said
         assert (await greeted(served.address, hello("train-nodes-1", "eval"), pods))[0] == "refused"
+        assert served.front.reign is not None
+        known = served.front.reign.core.machine.nodes
+        assert known["train-nodes-0-abcde"].jobs == ("train",), "no other job is placed there"
+        wants = hello("train-nodes-1")
+        wants.hello.jobs.append("eval")
+        kind, said = await greeted(served.address, wants, pods)
+        assert kind == "refused" and "take it out of --jobs" in said
         assert (await greeted(served.address, hello("eval-nodes-0-abcde"), every))[0] == "welcome"
 
 

@@ -3,7 +3,7 @@
 submit nodes=2 nproc=1 spares=1 storage=file:///c   a user submits job `j`
 elect                                               this coordinator leads, from what etcd holds
 crash                                               the leader is gone (etcd and nodes stay)
-hello NODE [launcher=x] [incarnation=n] [domain=d] [peer=h:p] [version=v]   an agent connects
+hello NODE [launcher=x] [incarnation=n] [domain=d] [peer=h:p] [version=v] [jobs=j,k]   an agent connects
 break NODE                                          its stream breaks
 lose NODE                                           the machine is gone, its members with it
 beat NODE                                           a heartbeat
@@ -186,12 +186,9 @@ class Play:
         listed = tuple(s for s in host.members.values() if s.phase is not MemberPhase.LAUNCHED)
         slots = int(named.get("slots", 8))
         more = named.get("domain", ""), named.get("peer", ""), tuple(host.copies.values())
-        version = named.get("version", "")
-        self.feed(
-            ev.NodeJoined(
-                name, incarnation, launcher, name, slots, 29500, listed, *more, holdfast_version=version
-            )
-        )
+        version, jobs = named.get("version", ""), tuple(filter(None, named.get("jobs", "").split(",")))
+        joined = ev.NodeJoined(name, incarnation, launcher, name, slots, 29500, listed, *more, jobs=jobs)
+        self.feed(dataclasses.replace(joined, holdfast_version=version))
 
     def broken(self, plain: list[str], named: dict[str, str]) -> None:
         host = self.hosts[plain[0]]

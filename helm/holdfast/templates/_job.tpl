@@ -185,6 +185,9 @@ spec:
         {{- if .v.domainIsHost }}
         - --domain=$(HOST_NAME)
         {{- end }}
+        {{- if eq .restart "Never" }}
+        - --jobs={{ .job }}
+        {{- end }}
         {{- include "holdfast.flags" .v.agent.settings | trim | nindent 8 }}
       env:
         - name: POD_NAME
