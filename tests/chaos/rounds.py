@@ -6,6 +6,7 @@ import random
 import shutil
 import tempfile
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,8 @@ ROUND_S = 100.0
 """A cluster lives for so long; a node that returns too often in one life is held down for minutes."""
 TOLD_S = 40.0
 WEDGED_MAX = 3
+OWN_ROW = frozenset({"node.preempted"})
+"""Planned, where the others of its row surprise: dealt like a row, so that no short run is without it."""
 PACE_S = 0.04
 FLAGS = (
     "--snapshot-every",
@@ -67,7 +70,8 @@ class Told:
 
 
 class Bag:
-    """Kinds of faults in random order; each comes before any comes again."""
+    """Kinds of faults in random order; each comes before any comes again, and one of each row of the table
+    before a second one of any row."""
 
     def __init__(self, chance: random.Random, kinds: Sequence[str]) -> None:
         self._chance, self._kinds, self._left = chance, list(kinds), list[str]()
@@ -79,7 +83,21 @@ class Bag:
                 if elastic or not KINDS[name].elastic_only:
                     self._left.remove(name)
                     return name
-            self._left += self._chance.sample(self._kinds, len(self._kinds))
+            self._left += self._dealt()
+
+    @property
+    def waits(self) -> bool:
+        """Whether a kind was passed over because no elastic job was there."""
+        return bool(self._left) and KINDS[self._left[0]].elastic_only
+
+    def _dealt(self) -> list[str]:
+        turns: Counter[str] = Counter()
+        found: list[tuple[int, str]] = []
+        for name in self._chance.sample(self._kinds, len(self._kinds)):
+            row = name if name in OWN_ROW else name.partition(".")[0]
+            found.append((turns[row], name))
+            turns[row] += 1
+        return [name for _, name in sorted(found, key=lambda each: each[0])]
 
 
 def chaos(seconds: float, seed: int, kinds: Sequence[str], say: Callable[[str], None]) -> Told:
@@ -88,7 +106,7 @@ def chaos(seconds: float, seed: int, kinds: Sequence[str], say: Callable[[str], 
     told, chance = Told(seed), random.Random(seed)
     bag, left_s = Bag(chance, kinds), seconds
     while left_s > 0 and told.wedged < WEDGED_MAX:
-        elastic = chance.random() < 0.4
+        elastic = chance.random() < 0.4 or bag.waits
         one = Round(told, random.Random(chance.random()), bag, elastic, say)
         left_s -= one.run(min(left_s, ROUND_S))
     return told
