@@ -219,7 +219,8 @@ class Ranks:
         if not isinstance(values, dict):
             raise BadMessage("report: values must map names to numbers")
         for name, value in list(values.items())[:_REPORTED_MAX]:
-            if type(value) in (int, float):
+            known = name in member.reported or len(member.reported) < _REPORTED_MAX
+            if known and (type(value) is float or (type(value) is int and abs(value) < 1 << 62)):
                 member.reported[name] = float(value)
         self._node.members.note(member, step=integer(message, "step"))
 

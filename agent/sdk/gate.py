@@ -153,22 +153,20 @@ class Gate:
 
     def _run(self) -> None:
         while not self._closed and not self.orders.refused:
-            try:
-                connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-                connection.connect(self._path)
-            except OSError:
-                connection.close()
-                self._pause()
-                continue
-            self._socket = connection
-            try:
-                self._converse(connection)
-            except (OSError, FrameError):
-                self.dropped += 1
-            finally:
-                self._socket = None
-                connection.close()
+            with contextlib.suppress(OSError):  # the agent is away
+                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                    connection.connect(self._path)
+                    self._meet(connection)
             self._pause()
+
+    def _meet(self, connection: socket.socket) -> None:
+        self._socket = connection
+        try:
+            self._converse(connection)
+        except (OSError, FrameError):
+            self.dropped += 1
+        finally:
+            self._socket = None
 
     def _pause(self) -> None:
         deadline = time.monotonic() + _PAUSE_S
@@ -252,13 +250,17 @@ class Gate:
             with self._changed:
                 handler(self, message)
                 self._changed.notify_all()
-        except formation.FormationError:
+        except (LookupError, TypeError, ValueError):  # it must not end this thread, whatever is in it
             self.dropped += 1
         self._sweep()
 
     def _sweep(self) -> None:
-        if self.orders.interrupted:
+        if not self.orders.interrupted:
+            return
+        try:
             self._severing = self._sever(self.orders.interrupted)
+        except OSError:  # no descriptor is left to look with: come again
+            self._severing = True
 
     def _hear_welcome(self, message: Message) -> None:
         interval_s = message.get("beat_interval_s", 1.0)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from agent.sdk import reporting
 from agent.sdk.errors import Interrupted, SessionError
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Numbers:
     def reported(self, name: str, value: Any, step: int) -> None:
         """A number of a report was read: one that is named as a loss must be finite."""
         if name == "loss" or name.endswith(("_loss", "/loss")):
-            number = _float(value)
+            number = reporting.number(value)
             if number is not None and not math.isfinite(number):
                 self.notice(step, f"the reported {name} is {number}")
 
@@ -108,13 +109,6 @@ class Numbers:
         session._progress.mark("fault")
         gate.wait(lambda orders: orders.interrupted >= generation or orders.complete)
         raise Interrupted
-
-
-def _float(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError, RuntimeError):  # no number at all: not for us to judge
-        return None
 
 
 def _shown(value: torch.Tensor) -> str:

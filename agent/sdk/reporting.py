@@ -38,17 +38,17 @@ class Reports:
             values, self._values, step = self._values, {}, self._step
         numbers: dict[str, float] = {}
         for name, value in values.items():
-            number = _number(value)
-            if number is None:
-                strange(name, value, step)
+            found = number(value)
+            if found is not None and abs(found) < NUMBER_MAX:
+                numbers[name] = found
             else:
-                numbers[name] = number
+                strange(name, value, step)
         return numbers
 
 
-def _number(value: Any) -> float | None:
+def number(value: Any) -> float | None:
+    """It as a number, None when it is none."""
     try:
-        number = float(value)
-    except (TypeError, ValueError, RuntimeError):
+        return float(value)
+    except Exception:  # whatever a user's object raises: the gate's thread must live
         return None
-    return number if abs(number) < NUMBER_MAX else None

@@ -49,6 +49,7 @@ generation = 0
 connect(0)
 say(op="tracked", bytes=100_000)
 say(op="ready", generation=0, held_step=0, step=0)
+say(op="report", step=3, values=dict(huge=10**400, word="no number", loss=2))
 link.settimeout(0.1)
 while True:
     try:
@@ -357,6 +358,7 @@ async def test_old_terms_are_dropped_and_a_new_leader_is_told_all(
     assert b'holdfast_agent_members{phase="running"} 1.0' in page
     assert b"holdfast_agent_term 7.0" in page
     assert b'holdfast_device_healthy{device="memory"} 1.0' in page
+    assert b'holdfast_rank_reported{name="loss",rank="0",training_job="job"} 2.0' in page
 
 
 async def test_too_little_shared_memory_is_said_to_the_rank(agent: AgentProcess, leader: Leader) -> None:

@@ -123,6 +123,19 @@ HOSTILE: list[dict[str, Any]] = [
     {"op": "form", "generation": None},
     {"op": "form", "generation": {"number": 1}},
     {"op": "form", "generation": {"number": 0, "rank": 0, "seats": []}},
+    {
+        "op": "form",
+        "generation": {
+            "number": 1,
+            "rank": 0,
+            "local_rank": 0,
+            "world_size": 1,
+            "local_world_size": 1,
+            "seats": [{"rank": 0, "member": "job.0", "node": "n", "local_rank": 0}],
+            "store": "127.0.0.1:1",
+            "resume": {"tier": "fresh", "step": 0, "rank": 0, "skip": 7},
+        },
+    },
 ]
 
 
