@@ -239,11 +239,7 @@ def _slots(status: MemberStatus) -> tuple[tuple[int, int], ...]:
 
 def _stood_otherwise(old: MemberStatus, new: MemberStatus) -> bool:
     """Whether more than its snapshots is another now, its phase apart."""
-    return (
-        old.generation != new.generation
-        or old.failure != new.failure
-        or old.no_room != new.no_room
-    )
+    return old.generation != new.generation or old.failure != new.failure or old.no_room != new.no_room
 
 
 def _learn(job: Job, member: Member, status: MemberStatus) -> None:

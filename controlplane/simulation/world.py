@@ -81,6 +81,7 @@ class World:
         self.events = 0  # steps of the core
         self.heard_at = 0.0  # when the core last heard of every node that is up
         self.down: dict[str, Outage] = {}
+        self._unjudged: dict[str, None] = {}  # of them those that the core has not given up yet
         self.struck = 0  # failures that stopped training
         self.spared = 0  # failures of nodes that were not in the job
         self._heard: tuple[tuple[str, int], ...] | None = None
@@ -123,6 +124,7 @@ class World:
         self.situation.book()
         agent.up, agent.ranks = False, {}
         self.down[agent.name] = outage
+        self._unjudged[agent.name] = None
         self._heard = None
         event = ev.NodeBroken(agent.name, agent.boots, f"{outage.cause}: connection reset")
         self.clock.after(NET_S, lambda: self.feed(event))
@@ -143,6 +145,7 @@ class World:
         self._refresh()
         self.situation.book()
         del self.down[agent.name]
+        self._unjudged.pop(agent.name, None)
         self._heard = None
         self.feed(agent.joined(self.setup.nproc))
 
@@ -186,6 +189,8 @@ class World:
     def _step(self, event: Event) -> None:
         self.events += 1
         effects = self.cluster.step(self.clock.now, event)
+        if not effects:
+            return
         told: dict[type[Any], list[Any]] = {}
         for effect in effects:
             kind = type(effect)
@@ -220,8 +225,10 @@ class World:
 
     def _suspects(self) -> bool:
         """Whether a node is away that the core has not given up yet."""
-        nodes = self.cluster.machine.nodes
-        return any(nodes[name].state != "lost" for name in self.down)
+        if self._unjudged:
+            nodes = self.cluster.machine.nodes
+            self._unjudged = {name: None for name in self._unjudged if nodes[name].state != "lost"}
+        return bool(self._unjudged)
 
 
 SEEN: dict[type[Any], Callable[[World, Any], None]] = {
