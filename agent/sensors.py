@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MEMORY_BYTES_MIN = 32 << 20
 DISK_BYTES_MIN = 8 << 20
@@ -78,31 +82,29 @@ class NvmlSensor:
     def _read(self, index: int) -> DeviceReading:
         nvml, device = self._nvml, f"gpu{index}"
         try:
-            handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-            figures = {
-                "used_bytes": float(memory.used),
-                "total_bytes": float(memory.total),
-                "temperature_celsius": float(
-                    nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
-                ),
-                "utilization_percent": float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
-            }
-            errors = self._uncorrected(handle)
+            figures = self._figures(nvml.nvmlDeviceGetHandleByIndex(index))
         except nvml.NVMLError as error:
             return DeviceReading(device, False, f"NVML: {error}")
-        reason = f"{errors} uncorrected memory errors since the driver was loaded" if errors else ""
-        return DeviceReading(device, not reason, reason, {**figures, "uncorrected_errors": float(errors)})
+        errors = figures.setdefault("uncorrected_errors", 0.0)
+        reason = f"{errors:.0f} uncorrected memory errors since the driver was loaded" if errors else ""
+        return DeviceReading(device, not reason, reason, figures)
 
-    def _uncorrected(self, handle: Any) -> int:
-        nvml = self._nvml
-        try:
-            errors: int = nvml.nvmlDeviceGetTotalEccErrors(
+    def _figures(self, handle: Any) -> dict[str, float]:
+        """What the device tells, without what its kind has not (utilization, where it is cut up by MIG)."""
+        nvml, figures = self._nvml, dict[str, float]()
+        asked: dict[str, Callable[[], Any]] = {
+            "used_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
+            "total_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total,
+            "temperature_celsius": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+            "utilization_percent": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+            "uncorrected_errors": lambda: nvml.nvmlDeviceGetTotalEccErrors(
                 handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
-            )
-        except nvml.NVMLError_NotSupported:
-            return 0
-        return errors
+            ),
+        }
+        for name, ask in asked.items():
+            with contextlib.suppress(nvml.NVMLError_NotSupported):
+                figures[name] = float(ask())
+        return figures
 
 
 def nvml_sensor() -> NvmlSensor | None:
