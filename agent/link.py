@@ -32,14 +32,16 @@ if TYPE_CHECKING:
 
 _ANSWER_TIMEOUT_S = 5.0
 _BACKOFF_S = (0.1, 3.0)
-_RESEND_S = 10.0
-"""What was said so shortly before a stream broke may never have arrived: it is said again."""
+_KEEPALIVE_S, _KEEPALIVE_ANSWER_S = 10, 5
+_RESEND_S = 2.0 * (_KEEPALIVE_S + _KEEPALIVE_ANSWER_S)
+"""What was said so shortly before a stream broke may never have arrived: it is said again. A network that is
+cut breaks no stream until the keepalive finds it silent."""
 _OUTBOX_MAX = 4096
 _OPTIONS = (
     ("grpc.max_receive_message_length", codec.MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", codec.MESSAGE_BYTES_MAX),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_time_ms", 1000 * _KEEPALIVE_S),
+    ("grpc.keepalive_timeout_ms", 1000 * _KEEPALIVE_ANSWER_S),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
 )
@@ -120,6 +122,7 @@ class Link:
         targets = itertools.cycle(self._coordinators)
         pause_s, leader, refusals = _BACKOFF_S[0], "", 0
         while True:
+            sent_on = bool(leader)
             target, leader = leader or next(targets), ""
             before = self.welcomes
             try:
@@ -140,7 +143,7 @@ class Link:
                     self.absent(target)
             if self.welcomes > before:
                 pause_s, refusals = _BACKOFF_S[0], 0
-            if not leader:
+            if sent_on or not leader:  # two may each take the other for the leader
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
                 pause_s = min(pause_s * 2, _BACKOFF_S[1])
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 from agent.link import Link, Peer
 from controlplane.core import effects, events
 from controlplane.core.model import MemberPhase, MemberStatus
+from controlplane.wire import codec
 from tests.agent.support import Leader, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-    from controlplane.wire import codec
 
 STATUS = MemberStatus("job.1", "job", MemberPhase.RUNNING)
 
@@ -96,6 +95,17 @@ async def test_what_no_leader_has_answered_is_asked_of_the_next_one() -> None:
             leader.lead(2)
             await until(lambda: len(leader.of(events.CheckpointAsked)) >= 3, "both askings again")
             assert sorted(event.step for event in leader.of(events.CheckpointAsked)) == [7, 7, 9]
+
+
+async def test_two_that_name_each_other_as_the_leader_are_asked_with_pauses() -> None:
+    async with Leader() as one, Leader() as other:
+        one.refusal = codec.refused("a standby", retry=True, leader=f"127.0.0.1:{other.port}")
+        other.refusal = codec.refused("a standby", retry=True, leader=f"127.0.0.1:{one.port}")
+        node = Node(f"127.0.0.1:{one.port}")
+        async with running(node):
+            await until(lambda: len(one.hellos) > 1, "a second attempt")
+            await asyncio.sleep(1.0)
+        assert len(one.hellos) + len(other.hellos) < 30
 
 
 async def test_an_old_leader_is_not_obeyed() -> None:
