@@ -169,7 +169,8 @@ class Pushes:
 
     async def _one(self, line: _Line) -> None:
         for member in list(line.drops):
-            await self._tell_to_drop(line, member)
+            if member in line.drops:  # not wanted again while another was dropped
+                await self._tell_to_drop(line, member)
         member, job = next(iter(line.due.items()), ("", ""))
         if not member:
             return
@@ -184,7 +185,7 @@ class Pushes:
 
     async def _tell_to_drop(self, line: _Line, member: str) -> None:
         line.drops[member] -= 1
-        if line.drops[member] <= 0:
+        if line.drops[member] < 0:
             log.warning("the partner at %s was not reached to drop its copy of %s", line.address, member)
             del line.drops[member]
             return

@@ -70,10 +70,11 @@ class Silences:
         elif member.alive:
             member.mute = True
             self._node.members.update(member, stalled_s=age_s, activity=standing.activity, step=member.step())
-            asyncio.get_running_loop().call_later(VERDICT_S, self._overdue, age_s, member, standing)
+            loop = asyncio.get_running_loop()
+            loop.call_later(VERDICT_S, self._overdue, age_s, heard_at, member, standing)
 
-    def _overdue(self, age_s: float, member: Member, standing: Standing) -> None:
-        if member.mute:
+    def _overdue(self, age_s: float, heard_at: float, member: Member, standing: Standing) -> None:
+        if member.mute and member.heard_at == heard_at:
             self._end(age_s + VERDICT_S, member, standing)
 
     def _end(self, age_s: float, member: Member, standing: Standing) -> None:
