@@ -53,3 +53,11 @@ def host_port(flag: str, text: str) -> tuple[str, int]:
     if not host or not (port.isascii() and port.isdigit()) or int(port) > _PORT_MAX:
         raise SettingsError(f"{flag} {text!r:.80} is no address: give host:port, like 127.0.0.1:7070")
     return host, int(port)
+
+
+def dialled(flag: str, text: str) -> tuple[str, int]:
+    """The same of an address that is called: port 0 stands for any free one only where somebody listens."""
+    host, port = host_port(flag, text)
+    if port == 0:
+        raise SettingsError(f"{flag} {text!r:.80} is no address: nobody listens at port 0")
+    return host, port

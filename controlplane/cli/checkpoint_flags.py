@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.errors import UsageError
-from controlplane.cli.parser import one_of, whole
+from controlplane.cli.parser import one_of, seconds, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import argparse
 
     from controlplane.cli.parser import Parser
 
@@ -83,23 +82,6 @@ def _add_where(parser: Parser) -> None:
         "--scrub-every-s", type=seconds(0.0), default=3600.0, metavar="SECONDS",
         help="between two background readings of the newest checkpoint; 0: none",
     )  # fmt: skip
-
-
-def seconds(minimum: float) -> Callable[[str], float]:
-    """An argument type: a finite number of seconds of at least `minimum`."""
-
-    def read(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from error
-        if not math.isfinite(value) or value < minimum:
-            raise argparse.ArgumentTypeError(
-                f"{text} will not do: give a number of seconds, {minimum:g} or more"
-            )
-        return value
-
-    return read
 
 
 def checkpoint_fields(values: argparse.Namespace) -> dict[str, Any]:

@@ -9,17 +9,18 @@ import grpc.aio
 
 from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import CliError, UnreachableError, UsageError
-from controlplane.settings import SettingsError
+from controlplane.setting import SettingsError, dialled
 from controlplane.wire import control_pb2 as pb
-from controlplane.wire.codec import row_message
+from controlplane.wire.codec import row_message, spec_message
 from controlplane.wire.control_pb2_grpc import AdminStub
+from controlplane.wire.shape import WireError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from types import TracebackType
 
     from controlplane.access.own import Access
-    from controlplane.core.model import CheckpointRecord
+    from controlplane.core.model import CheckpointRecord, JobSpec
 
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _OPTIONS = (("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", 64 << 20))
@@ -36,7 +37,10 @@ class Admin:
     def __init__(self, coordinators: str, timeout_s: float = 5.0, access: Access | None = None) -> None:
         self._addresses = [address.strip() for address in coordinators.split(",") if address.strip()]
         for address in self._addresses:
-            _check_address(address)
+            try:
+                dialled("--coordinator", address)
+            except SettingsError as error:
+                raise UsageError(str(error)) from error
         if not self._addresses:
             raise UsageError("--coordinator is empty: give host:port")
         self._timeout_s = timeout_s
@@ -57,9 +61,14 @@ class Admin:
         reply: pb.StatusReply = await self._ask("Status", pb.StatusRequest())
         return reply
 
-    async def submit(self, spec: pb.JobSpec) -> pb.SubmitReply:
-        """Give it a job. Raises UnreachableError, CliError with its reason to refuse."""
-        reply: pb.SubmitReply = await self._ask("Submit", pb.SubmitRequest(spec=spec))
+    async def submit(self, spec: JobSpec) -> pb.SubmitReply:
+        """Give it a job. Raises UnreachableError, CliError with its reason to refuse; UsageError on one
+        that no message can hold (a path or a variable that is no text)."""
+        try:
+            request = pb.SubmitRequest(spec=spec_message(spec))
+        except WireError as error:
+            raise UsageError(f"job {spec.job} cannot be told to a coordinator: {error}") from error
+        reply: pb.SubmitReply = await self._ask("Submit", request)
         return reply
 
     async def stop(self, job: str, reason: str) -> None:
@@ -151,12 +160,6 @@ class Admin:
             except SettingsError as error:
                 raise UsageError(str(error)) from error
         return AdminStub(self._channels[address])  # type: ignore[no-untyped-call]
-
-
-def _check_address(address: str) -> None:
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
-        raise UsageError(f"--coordinator {address!r} is no host:port, as in 127.0.0.1:7070")
 
 
 def _told(error: grpc.aio.AioRpcError) -> str:

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.tables import NOTHING, Table, as_json, plain
+from controlplane.cli.yaml_text import document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,44 +39,12 @@ def _cell(value: Any) -> str:
     return str(value) if value != "" else NOTHING
 
 
-def as_yaml(value: Any) -> str:
-    """Plain data as YAML: strings in JSON's quotes where they are not plain words."""
-    return "\n".join(_yaml(value, "")) + "\n"
-
-
-def _yaml(value: Any, indent: str) -> list[str]:
-    if isinstance(value, dict) and value:
-        return [line for key, inner in value.items() for line in _entry(f"{_scalar(key)}:", inner, indent)]
-    if isinstance(value, list) and value:
-        return [line for inner in value for line in _item(inner, indent)]
-    return [indent + _scalar(value)]
-
-
-def _entry(key: str, inner: Any, indent: str) -> list[str]:
-    if isinstance(inner, dict | list) and inner:
-        return [indent + key, *_yaml(inner, indent + "  ")]
-    return [f"{indent}{key} {_scalar(inner)}"]
-
-
-def _item(inner: Any, indent: str) -> list[str]:
-    lines = _yaml(inner, indent + "  ")
-    return [f"{indent}- {lines[0].lstrip()}", *lines[1:]]
-
-
-def _scalar(value: Any) -> str:
-    words = isinstance(value, str) and value.replace("-", "").replace("_", "").isalpha()
-    reserved = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
-    if words and value[0].isalpha() and value.lower() not in reserved:
-        return str(value)
-    return json.dumps(value)
-
-
 def _json_text(table: Table, status: pb.StatusReply) -> str:
     return json.dumps(as_json(table, status), indent=2)
 
 
 def _yaml_text(table: Table, status: pb.StatusReply) -> str:
-    return as_yaml(as_json(table, status)).rstrip("\n")
+    return document(as_json(table, status)).rstrip("\n")
 
 
 def _narrow(table: Table, status: pb.StatusReply) -> str:

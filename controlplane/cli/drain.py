@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from controlplane.cli.client import Admin
 from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import OK, CliError
+from controlplane.cli.follow import status_by
 from controlplane.cli.parser import Parser, whole
 from controlplane.cli.queries import add_coordinator
 
@@ -47,7 +48,10 @@ async def _drain(values: argparse.Namespace) -> int:
         print(f"node {values.node}: {reply.outcome}; {reply.reason}", flush=True)
         ends = time.monotonic() + values.deadline_s + 60
         while values.wait and reply.outcome != "drained":
-            (row,) = [row for row in (await admin.status()).nodes if row.node == values.node]
+            row = next((row for row in (await status_by(admin, ends)).nodes if row.node == values.node), None)
+            if row is None:
+                print(f"node {values.node}: gone")
+                return OK
             if row.standing == "drained":
                 print(f"node {values.node}: drained")
                 return OK

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.credentials import access_of, add_access, coordinator
 from controlplane.cli.errors import OK, CliError
-from controlplane.cli.parser import Parser, one_of
+from controlplane.cli.parser import Parser, one_of, whole
 from controlplane.telling.event_text import Level, stamped, tell
 from controlplane.telling.lines import job_of
 
@@ -25,7 +25,8 @@ def events(argv: Sequence[str]) -> int:
     parser.add_argument("--journal", default="", metavar="FILE", help="read this file instead of asking")
     parser.add_argument("--job", default="", help="of this job only")
     parser.add_argument("--all", action="store_true", help="every event and effect, not decisions only")
-    parser.add_argument("--after", type=int, default=0, metavar="N", help="lines behind sequence number N")
+    number = whole(0, "lines are numbered from 1", most=(1 << 63) - 1)
+    parser.add_argument("--after", type=number, default=0, metavar="N", help="lines behind sequence number N")
     parser.add_argument(
         "-o",
         "--output",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from controlplane.cli.errors import OK, CliError, UsageError
-from controlplane.cli.parser import Parser, one_of
+from controlplane.cli.parser import Parser, one_of, seconds
 from controlplane.settings import LOG_FORMATS, AgentSettings, SettingsError, check_name
 
 if TYPE_CHECKING:
@@ -69,14 +69,14 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--grace-s",
-        type=float,
+        type=seconds(0.0),
         default=20.0,
         metavar="SECONDS",
         help="after SIGTERM the agent has so long to leave in order; then the ranks are killed",
     )
     parser.add_argument(
         "--orphan-timeout-s",
-        type=float,
+        type=seconds(1.0),
         default=300.0,
         metavar="SECONDS",
         help="without an agent for so long, the ranks end",

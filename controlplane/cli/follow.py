@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from controlplane.cli.client import Admin
+    from controlplane.core.model import JobSpec
     from controlplane.wire import control_pb2 as pb
 
 PAUSE_S = 0.3
@@ -105,7 +107,7 @@ def traceback_of(line: dict[str, Any]) -> str:
     return str(failure["traceback"]) if isinstance(failure, dict) else ""
 
 
-async def submitted(admin: Admin, spec: pb.JobSpec, timeout_s: float) -> pb.SubmitReply:
+async def submitted(admin: Admin, spec: JobSpec, timeout_s: float) -> pb.SubmitReply:
     """Submit, waiting for a leader for `timeout_s`. Raises UnreachableError, CliError."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -117,10 +119,22 @@ async def submitted(admin: Admin, spec: pb.JobSpec, timeout_s: float) -> pb.Subm
             await asyncio.sleep(PAUSE_S)
 
 
+async def status_by(admin: Admin, ends: float) -> pb.StatusReply:
+    """What the leader sees; while there is none it is waited for, until `ends` (s, monotonic): whoever waits
+    for something must outlast a change of leaders. Raises UnreachableError then, CliError at once."""
+    while True:
+        try:
+            return await admin.status()
+        except UnreachableError:
+            if time.monotonic() > ends:
+                raise
+            await asyncio.sleep(PAUSE_S)
+
+
 async def until_phase(admin: Admin, job: str, phase: str) -> None:
     """Wait until a job is in this phase."""
     while True:
-        status = await admin.status()
+        status = await status_by(admin, math.inf)
         if any(row.job == job and row.phase == phase for row in status.jobs):
             return
         await asyncio.sleep(PAUSE_S)

@@ -96,10 +96,9 @@ def node_range(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"(-?\d+)(?::(-?\d+))?", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is neither a number of nodes nor MIN:MAX")
-    low = int(match[1])
-    high = int(match[2]) if match[2] is not None else low
-    if low < 1:
-        raise argparse.ArgumentTypeError(f"{text} is too small: a job needs a node; give 1 or more")
+    number = whole(1, "a job needs a node")
+    low = number(match[1])
+    high = number(match[2]) if match[2] is not None else low
     if high < low:
         raise argparse.ArgumentTypeError(
             f"{text} has its most below its least: give MIN:MAX, say {high}:{low}"

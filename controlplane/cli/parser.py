@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import math
 from typing import TYPE_CHECKING, NoReturn
 
 from controlplane.cli.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+_MOST = 1_000_000_000
+"""What a whole number may be where nobody says less: every message can hold it."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -86,7 +90,7 @@ def _hyphened(word: str) -> str:
     return name.replace("_", "-") + equals + value
 
 
-def whole(minimum: int, why: str) -> Callable[[str], int]:
+def whole(minimum: int, why: str, most: int = _MOST) -> Callable[[str], int]:
     """An argument type: a whole number of at least `minimum`; `why` tells what less would mean."""
 
     def read(text: str) -> int:
@@ -96,6 +100,25 @@ def whole(minimum: int, why: str) -> Callable[[str], int]:
             raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from error
         if value < minimum:
             raise argparse.ArgumentTypeError(f"{text} is too small: {why}; give {minimum} or more")
+        if value > most:
+            raise argparse.ArgumentTypeError(f"{text} is too large: give {most} at most")
+        return value
+
+    return read
+
+
+def seconds(minimum: float) -> Callable[[str], float]:
+    """An argument type: a finite number of seconds of at least `minimum`."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from error
+        if not math.isfinite(value) or value < minimum:
+            raise argparse.ArgumentTypeError(
+                f"{text} will not do: give a number of seconds, {minimum:g} or more"
+            )
         return value
 
     return read

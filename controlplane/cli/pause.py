@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from controlplane.cli.client import Admin
 from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import OK, CliError
+from controlplane.cli.follow import status_by
 from controlplane.cli.parser import Parser, whole
 from controlplane.cli.queries import add_coordinator
 
@@ -61,7 +62,7 @@ async def _until(admin: Admin, values: argparse.Namespace, phase: str) -> None:
     """Return once the job is in this phase. Raises CliError when it ends, or does not get there in time."""
     ends = time.monotonic() + values.timeout_s
     while True:
-        row = next((row for row in (await admin.status()).jobs if row.job == values.job), None)
+        row = next((row for row in (await status_by(admin, ends)).jobs if row.job == values.job), None)
         if row is None or (row.phase in _OVER and row.phase != phase):
             raise CliError(f"job {values.job} is {row.phase if row else 'gone'}")
         if row.phase == phase:

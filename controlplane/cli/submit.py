@@ -17,7 +17,6 @@ from controlplane.cli.job_flags import add_job_flags, job_name, read_job, said_i
 from controlplane.cli.parser import Parser
 from controlplane.cli.queries import add_coordinator
 from controlplane.telling.event_text import Level, stamped, tell
-from controlplane.wire.codec import spec_message
 
 if TYPE_CHECKING:
     import argparse
@@ -63,7 +62,7 @@ def _variable(text: str) -> tuple[str, str]:
 async def _submit(values: argparse.Namespace, spec: JobSpec) -> int:
     started = time.time()
     async with Admin(values.coordinator, access=access_of(values)) as admin:
-        reply = await admin.submit(spec_message(spec))
+        reply = await admin.submit(spec)
         print(f"job {reply.job} {'goes on' if reply.resumed else 'submitted'}, {reply.phase}", flush=True)
         if not values.wait:
             return OK

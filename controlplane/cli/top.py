@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from controlplane.cli.client import Admin
 from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import OK
-from controlplane.cli.parser import Parser, whole
+from controlplane.cli.parser import Parser, seconds, whole
 from controlplane.cli.queries import add_coordinator
 from controlplane.cli.tables import NOTHING, plain
 from controlplane.telling.quantities import duration
@@ -54,7 +54,9 @@ def top(argv: Sequence[str]) -> int:
         metavar="N",
         help="end after so many",
     )
-    parser.add_argument("--interval-s", type=float, default=1.0, metavar="SECONDS", help="between two looks")
+    parser.add_argument(
+        "--interval-s", type=seconds(0.1), default=1.0, metavar="SECONDS", help="between two looks"
+    )
     add_coordinator(parser)
     return asyncio.run(_top(parser.read(argv)))
 
@@ -69,7 +71,7 @@ async def _top(values: argparse.Namespace) -> int:
             shown += 1
             if shown == values.count:
                 return OK
-            await asyncio.sleep(max(0.1, values.interval_s))
+            await asyncio.sleep(values.interval_s)
 
 
 def screen(status: pb.StatusReply, rates: dict[str, float]) -> str:
@@ -117,7 +119,9 @@ def _jobs(status: pb.StatusReply, rates: dict[str, float]) -> str:
 
 def _behind(status: pb.StatusReply) -> str:
     """The ranks that others wait for: behind the front of their job."""
-    front = {row.job: max(r.step for r in status.ranks if r.job == row.job) for row in status.ranks}
+    front: dict[str, int] = {}
+    for row in status.ranks:
+        front[row.job] = max(row.step, front.get(row.job, row.step))
     behind = [r for r in status.ranks if r.role == "rank" and r.step < front[r.job] - 1]
     behind.sort(key=lambda row: row.step - front[row.job])
     rows = [

@@ -38,12 +38,24 @@ class Mapping:
     def write(self, record: Any, **more: Any) -> Any:
         """The message that holds a record. Raises WireError."""
         fields = dict(zip(self.names, self._values(record), strict=True))
-        for name, write in self._writes:
-            fields[name] = write(fields[name])
         try:
+            for name, write in self._writes:
+                fields[name] = write(fields[name])
             return self.message(**fields, **more)
+        except WireError:
+            raise
         except (ValueError, TypeError) as error:
-            raise WireError(f"{self.message.__name__} cannot hold {record!r}: {error}") from error
+            raise WireError(f"{self.message.__name__} cannot hold {self._blamed(fields)}") from error
+
+    def _blamed(self, fields: dict[str, Any]) -> str:
+        """The field that no message can hold. Its value is told only where it is a number: there may be a
+        secret in it."""
+        for name, value in fields.items():
+            try:
+                self.message(**{name: value})
+            except (ValueError, TypeError):
+                return f"{name} {value}" if isinstance(value, int | float) else f"what is in {name}"
+        return "what is in it"
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:

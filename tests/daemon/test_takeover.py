@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
 import os
 import signal
 import socket
+import time
 from typing import TYPE_CHECKING
 
 import grpc
 import pytest
 
+from controlplane.cli.client import Admin as Client
+from controlplane.cli.errors import UnreachableError
+from controlplane.cli.follow import status_by
 from controlplane.core.model import JobSpec
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
@@ -41,6 +47,21 @@ async def _status(address: str) -> pb.StatusReply:
             pb.StatusRequest(), timeout=20
         )
         return reply
+
+
+async def test_whoever_waits_outlasts_a_change_of_leaders(
+    make: Callable[..., Coordinator], cluster: str
+) -> None:
+    one = await make().start()
+    await one.leads()
+    async with Client(one.listen) as admin:
+        one.kill()
+        with pytest.raises(UnreachableError):
+            await status_by(admin, time.monotonic())
+        waiting = asyncio.create_task(status_by(admin, math.inf))
+        await one.start()
+        async with asyncio.timeout(60):
+            assert (await waiting).cluster == cluster
 
 
 async def test_killed_and_started_again_it_knows_its_jobs(

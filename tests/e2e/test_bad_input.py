@@ -106,6 +106,32 @@ def test_a_port_that_is_taken(no_etcd: int) -> None:
     assert f"cannot listen on 127.0.0.1:{no_etcd}" in done.stderr and "give another --listen" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("submit", "--nnodes", "99999999999"),
+            "99999999999 is too large: give 1000000000 at most",
+        ),
+        (("submit", "--spares", "99999999999"), "--spares: 99999999999 is too large"),
+        (("submit", "--env", "WORD"), "what is in env"),
+        (("events", "--after", "9" * 20), "--after: 99999999999999999999 is too large"),
+        (("exec", "--grace-s", "nan"), "nan will not do: give a number of seconds, 0 or more"),
+        (("exec", "--orphan-timeout-s", "-1"), "-1 will not do: give a number of seconds, 1 or more"),
+        (("stop", "j", "--coordinator", "h:٣"), "--coordinator 'h:٣' is no address"),
+        (("stop", "j", "--coordinator", "h:0"), "nobody listens at port 0"),
+        (("coordinator", "--advertise", "here"), "--advertise 'here' is no address: give host:port"),
+    ],
+)
+def test_values_that_nobody_can_take(
+    words: tuple[str, ...], said: str, script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORD", os.fsdecode(b"secret\xff"))
+    done = holdfast(*words, *([script] if words[0] == "submit" else []))
+    assert done.returncode == 2 and said in done.stderr
+    assert "Traceback" not in done.stderr and "secret" not in done.stderr
+
+
 def test_a_folder_without_leave_to_write(
     script: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ import sys
 import pytest
 import yaml
 
-from controlplane.cli.documents import as_yaml
+from controlplane.cli.yaml_text import document
 from controlplane.core.model import Cause, Strategy
 from controlplane.telling import story
 from controlplane.telling.story import CAUSES, STRATEGIES
@@ -130,7 +130,7 @@ def test_every_cause_and_strategy_has_its_words() -> None:
     ],
 )
 def test_yaml_reads_back(value: object) -> None:
-    assert yaml.safe_load(as_yaml(value)) == value
+    assert yaml.safe_load(document(value)) == value
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])

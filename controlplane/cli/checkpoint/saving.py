@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from controlplane.cli.client import Admin
 from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import OK, CliError
+from controlplane.cli.follow import status_by
 from controlplane.cli.parser import Parser, whole
 from controlplane.cli.queries import add_coordinator
 
@@ -53,7 +54,7 @@ async def _committed(admin: Admin, values: argparse.Namespace, before: set[str])
     """The id of the next checkpoint that is on the storage. Raises CliError when none is in time."""
     ends = time.monotonic() + values.timeout_s
     while time.monotonic() < ends:
-        rows = _rows(await admin.status(), values.job)
+        rows = _rows(await status_by(admin, ends), values.job)
         done = [row.id for row in rows if row.published and not row.bad and row.id not in before]
         if done:
             return done[-1]

@@ -26,7 +26,6 @@ from controlplane.cli.local.layout import Layout, Lock, prune, sweep
 from controlplane.cli.local.lives import Beginning, current_life, has_changed, passed_over, remember
 from controlplane.cli.local.processes import become_subreaper
 from controlplane.telling.event_text import Level, tell
-from controlplane.wire.codec import spec_message
 
 if TYPE_CHECKING:
     from controlplane.core.model import JobSpec
@@ -136,13 +135,13 @@ async def _submit(admin: Admin, layout: Layout, spec: JobSpec) -> tuple[pb.Submi
     """Submit. A job that goes on keeps its settings; when ours are others, it is taken up again with them.
     Also when that was (wall clock, s): what the journal tells before is not of this run."""
     changed, started = has_changed(layout, spec), time.time()
-    reply = await submitted(admin, spec_message(spec), SUBMIT_TIMEOUT_S)
+    reply = await submitted(admin, spec, SUBMIT_TIMEOUT_S)
     if changed and reply.resumed and reply.phase not in ENDINGS:
         say(f"job {spec.job} was begun with other settings: it goes on with the new ones")
         await admin.stop(spec.job, "taken up again with other settings")
         await until_phase(admin, spec.job, "failed")
         started = time.time()
-        reply = await submitted(admin, spec_message(spec), SUBMIT_TIMEOUT_S)
+        reply = await submitted(admin, spec, SUBMIT_TIMEOUT_S)
     remember(layout, spec)
     return reply, started
 

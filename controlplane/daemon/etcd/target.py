@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controlplane.access.tls import TlsFiles
-from controlplane.settings import SettingsError, host_port
+from controlplane.setting import SettingsError, dialled
 
 if TYPE_CHECKING:
     from controlplane.settings import EtcdSettings
@@ -56,9 +56,7 @@ class Target:
 
 def _endpoint(text: str) -> str:
     endpoint = text.strip().removeprefix("http://").removeprefix("https://").rstrip("/")
-    _, port = host_port("--etcd", endpoint)
-    if port == 0:
-        raise SettingsError(f"--etcd {text.strip()!r} is no address: nobody listens at port 0")
+    dialled("--etcd", endpoint)
     return endpoint
 
 
