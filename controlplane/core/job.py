@@ -288,7 +288,9 @@ class Job:
             self.ghosts.pop(member.name, None)
 
     def state(self, phase: JobPhase | None = None, reason: str | None = None) -> JobState:
-        """What etcd keeps of it."""
+        """What etcd keeps of it. One that is ending has ended, whatever else is told of it meanwhile."""
+        if phase is None and self.ending is not None:
+            phase, reason = self.ending.phase, self.ending.reason
         return JobState(
             self.name,
             phase or self.phase,

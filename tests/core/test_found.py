@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from controlplane.core.model import JobPhase, Tier
+from controlplane.core.model import JobPhase, MemberPhase, Tier
 from tests.core.test_cluster import play, running
 
 if TYPE_CHECKING:
@@ -256,3 +257,19 @@ def test_a_job_that_is_submitted_again_begins_once_no_node_knows_of_its_former_l
     lines = stage.do("hello a launcher=a-2 incarnation=2")
     assert not [line for line in lines if "died" in line]
     assert [line for line in lines if line.startswith("Store") and "generation=#2" in line]
+
+
+def test_what_is_told_of_a_job_while_it_ends_does_not_have_it_run_again() -> None:
+    """A new leader hears at once that the last ranks are done, and that replicas hold equal shards."""
+    stage = running("submit nodes=2 nproc=2", "ab")
+    for command in ("crash", "elect"):
+        stage.do(command)
+    for rank, word in enumerate(("left", "right", "left", "right")):
+        host = stage.hosts["ab"[rank // 2]]
+        name = f"j.100000{rank}"
+        done = replace(host.members[name], phase=MemberPhase.FINISHED, rank=rank, held_step=50)
+        host.members[name] = replace(done, generation=1, shard=word)
+    for command in ("hello a", "hello b", "stored"):
+        stage.do(command)
+    assert stage.cluster.machine.jobs["j"].cut_words == ("left", "right")
+    assert stage.etcd.states["j"].phase is JobPhase.FINISHED
