@@ -261,7 +261,7 @@ def all_at_barrier(m: Machine, job: Job) -> bool:
 def at_barrier(m: Machine, job: Job, member: Member) -> bool:
     """READY, and sure to stay so: its node speaks, and it has not been told of the generation that broke,
     or it has left it, or its agent has spoken of it since it must have heard of the end."""
-    if member.dead or member.phase is not MemberPhase.READY or not m.up(member.node):
+    if member.failure is not None or member.phase is not MemberPhase.READY or not m.up(member.node):
         return False
     broken = job.generation
     if broken is None or not broken.store or member.generation >= broken.number:

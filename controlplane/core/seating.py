@@ -67,12 +67,16 @@ class Rolls:
 
     def note_all(self, stand: Iterable[tuple[int, Member]]) -> None:
         """How the members of so many ranks stand now that the rolls are written anew."""
-        marks = self._marks
+        marks, changed = self._marks, 0
         for rank, member in stand:
-            marks[rank] = self._marks_of(member)
+            old, new = marks[rank], self._marks_of(member)
+            marks[rank] = new
+            changed |= old ^ new
         kinds = dict.fromkeys(marks)
         for index, roll in enumerate(self._rolls):
             bit = 1 << index
+            if not changed & bit:
+                continue
             roll.clear()
             if all(kind & bit for kind in kinds):
                 roll.update(dict.fromkeys(range(len(marks))))

@@ -30,7 +30,8 @@ def still(m: Machine, job: Job, member: Member, old: MemberStatus | None) -> boo
     look = _LOOKS.get(job.phase)
     if look is None or not _plain(job, member) or not _quiet(job):
         return False
-    releasing.from_status(job, member)
+    if member.status is not None and member.status.snapshot_generation:
+        releasing.from_status(job, member)
     return look(m, job, member, old.phase if old is not None else MemberPhase.LAUNCHED)
 
 
@@ -46,10 +47,11 @@ def still_copied(job: Job, member: Member) -> bool:
 
 def _quiet(job: Job) -> bool:
     """Nothing is under way that has an eye on every member."""
-    busy = job.fresh or job.stalled or job.relaunch or (job.replan and job.phase is JobPhase.RUNNING)
-    wanted = job.pause or job.wanted_now
-    pending = wanted or job.ending or job.hang or job.broken_since is not None
-    if busy or pending or (job.asks and not all(ask.outcome for ask in job.asks.values())):
+    if job.fresh or job.stalled or job.relaunch or (job.replan and job.phase is JobPhase.RUNNING):
+        return False
+    if job.pause or job.wanted_now or job.ending or job.hang or job.broken_since is not None:
+        return False
+    if job.asks and not all(ask.outcome for ask in job.asks.values()):
         return False
     resize = job.resize
     if resize is None or resize.stage == WARM:  # it looks at newcomers, who have no seats
@@ -132,7 +134,14 @@ def _forming(_m: Machine, job: Job, member: Member, before: MemberPhase) -> bool
         return before is MemberPhase.READY and member.generation < generation.number
     if member.phase not in (MemberPhase.FORMING, MemberPhase.RUNNING) or not _of(job, member):
         return False
-    return _blocked(job, "forming", lambda mb: not (mb.done or forming.runs(mb, generation)))
+    number = generation.number
+
+    def waits(mb: Member) -> bool:
+        status = mb.status
+        runs = status is not None and status.phase is MemberPhase.RUNNING and status.generation == number
+        return not (runs or mb.done)
+
+    return _blocked(job, "forming", waits)
 
 
 def _of(job: Job, member: Member) -> bool:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from controlplane.core.model import Generation
+    from controlplane.simulation.training import Stretch
     from controlplane.simulation.world import World
 
 Batch = list[tuple[Agent, int]]
@@ -42,6 +43,8 @@ class Orders:
         self.meeting: Meeting | None = None
         setup = world.setup
         self.ranks_per_replica = setup.nodes_per_replica * setup.nproc
+        self._left: tuple[float, Stretch | None, int, int] = (-1.0, None, 0, NO_STEP)
+        # when (s) nodes left which stretch, how far, and with which copy: of thousands at once
 
     def launch(self, orders: Sequence[fx.Launch]) -> None:
         """Start rank processes."""
@@ -95,10 +98,11 @@ class Orders:
 
     def _leave(self, agent: Agent, upto: int, clean: bool) -> bool:
         training, now = self.world.training, self.world.clock.now
-        trained = training.stretch.generation if training.stretch is not None else -1
-        ranks = agent.in_generation(upto)
-        steps, copied = training.steps(now), training.copied(now)
-        for rank in ranks:
+        if self._left[0] != now or self._left[1] is not training.stretch:
+            self._left = (now, training.stretch, training.steps(now), training.copied(now))
+        _, stretch, steps, copied = self._left
+        trained = stretch.generation if stretch is not None else -1
+        for rank in agent.in_generation(upto):
             if rank.generation == trained and rank.phase is MemberPhase.RUNNING:
                 rank.step = steps
                 if copied > NO_STEP:
