@@ -147,7 +147,7 @@ def test_what_cannot_be_is_named(
     assert "has no checkpoint 15; it has 20-1, 10-1" in refused(capsys, "show", url, "--checkpoint", "15")
     assert "<step>-<generation> or a step" in refused(capsys, "show", url, "--checkpoint", "x", code=2)
     assert "did you mean verify" in refused(capsys, "verfy", url, code=2)
-    assert "--keep-last -1 is too small" in refused(capsys, "gc", url, "--keep-last", "-1", code=2)
+    assert "--keep-last: -1 is too small" in refused(capsys, "gc", url, "--keep-last", "-1", code=2)
     assert "give --keep-last too" in refused(capsys, "gc", url, "--keep-every", "5", code=2)
     save(store, snapshot(arena, 30), job="other")
     assert "has 2 jobs, name one with --job: job, other" in refused(capsys, "show", url, code=2)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import subprocess
+import sys
 from typing import TYPE_CHECKING
+
+import pytest
 
 from agent.checkpoint import names
 from agent.checkpoint.store import Store
-from controlplane.cli.local.layout import make_layout
+from controlplane.cli.local.child import Child, ChildFailed
+from controlplane.cli.local.layout import make_layout, sweep
 from controlplane.cli.local.lives import Beginning, current_life, passed_over, remember
 from controlplane.core.model import JobSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -35,3 +42,34 @@ def test_a_lost_state_folder_is_told_of_and_adopting_keeps_the_name(tmp_path: Pa
     fresh = Beginning(fresh=True)
     anew = current_life(layout, spec, fresh, knows_nothing=True)
     assert anew.job == "j-life2" and passed_over(layout, spec, anew, fresh) == ""
+
+
+@pytest.fixture
+def stranger() -> Iterator[subprocess.Popen[bytes]]:
+    """A process of the same user that has `agent` in its command line, as ssh-agent has."""
+    with subprocess.Popen([sys.executable, "-c", "input()", "ssh-agent"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+def test_whoever_has_the_pid_of_a_launcher_that_is_gone_is_left_alone(
+    tmp_path: Path, stranger: subprocess.Popen[bytes]
+) -> None:
+    layout = make_layout("j", str(tmp_path / "state"), shm_dir=str(tmp_path))
+    folder = layout.node_dir("n0")
+    folder.mkdir(parents=True)
+    (folder / "launcher.pid").write_text(str(stranger.pid))
+    assert sweep(layout) == [] and not folder.exists()
+    assert stranger.poll() is None
+
+
+async def test_a_daemon_that_does_not_serve_in_time_is_named(tmp_path: Path) -> None:
+    argv = (sys.executable, "-c", "import time; time.sleep(60)")
+    child = Child("n0", lambda: argv, tmp_path / "n0.json", tmp_path / "n0.log")
+    keeper = asyncio.create_task(child.keep())
+    try:
+        with pytest.raises(ChildFailed, match=r"n0 does not serve within 1 s. From .*n0\.log"):
+            await child.served(keeper, 1.0)
+    finally:
+        await child.stop(5.0)
+        await keeper

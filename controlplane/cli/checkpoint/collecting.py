@@ -11,6 +11,7 @@ from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
 from controlplane.cli.checkpoint.adopting import record
 from controlplane.cli.checkpoint.place import make_parser, one_job, opened
 from controlplane.cli.errors import FAILED, OK, CliError, UsageError
+from controlplane.cli.parser import seconds, whole
 from controlplane.cli.tables import plain
 from controlplane.core.retention import removable
 from controlplane.telling.quantities import size
@@ -29,15 +30,15 @@ ABOUT = (
 
 def run(argv: Sequence[str]) -> int:
     """Show what would go, or with --apply delete it. Exit code 1 when not all of it could go."""
-    parser = make_parser("gc", ABOUT)
+    parser, count = make_parser("gc", ABOUT), whole(0, "a count")
     parser.add_argument(
-        "--keep-last", type=int, default=0, metavar="N", help="the newest N stay (default: all)"
+        "--keep-last", type=count, default=0, metavar="N", help="the newest N stay (default: all)"
     )
     parser.add_argument(
-        "--keep-every", type=int, default=0, metavar="STEPS", help="multiples of STEPS stay too"
+        "--keep-every", type=count, default=0, metavar="STEPS", help="multiples of STEPS stay too"
     )
     parser.add_argument(
-        "--grace-s", type=float, default=collect.GRACE_S, help="nothing younger goes (default: 3600)"
+        "--grace-s", type=seconds(0.0), default=collect.GRACE_S, help="nothing younger goes (default: 3600)"
     )
     parser.add_argument("--apply", action="store_true", help="delete it")
     values = parser.read(argv)
@@ -52,11 +53,6 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _check(values: argparse.Namespace) -> None:
-    for flag in ("keep_last", "keep_every", "grace_s"):
-        if getattr(values, flag) < 0:
-            raise UsageError(
-                f"--{flag.replace('_', '-')} {getattr(values, flag)} is too small: give 0 or more"
-            )
     if values.keep_every and not values.keep_last:
         raise UsageError("--keep-every says what stays besides the newest: give --keep-last too")
 

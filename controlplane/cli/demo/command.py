@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.demo.kills import Kill, impossible, read_kill
 from controlplane.cli.errors import INTERRUPTED, TERMINATED, CliError, UsageError
-from controlplane.cli.parser import Parser, whole
+from controlplane.cli.parser import Parser, seconds, whole
 
 if TYPE_CHECKING:
     import argparse
@@ -97,7 +97,7 @@ def _parser() -> Parser:
     )
     parser.add_argument("--seed", type=int, default=0, help="of the places within a step where blows fall")
     parser.add_argument(
-        "--timeout-s", type=float, default=900.0, metavar="SECONDS", help="give up after this"
+        "--timeout-s", type=seconds(1.0), default=900.0, metavar="SECONDS", help="give up after this"
     )
     return parser
 

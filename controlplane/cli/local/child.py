@@ -70,6 +70,19 @@ class Child:
             if failures >= STARTS_MAX:
                 raise ChildFailed(self._obituary(code))
 
+    async def served(self, keeper: asyncio.Task[None], timeout_s: float) -> None:
+        """Returns once it serves, for the first time. Raises ChildFailed when it dies too often before, or is
+        not there in time; `keeper` is its `keep`."""
+        ready = asyncio.create_task(self.ready.wait())
+        try:
+            await asyncio.wait([keeper, ready], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ready.cancel()
+        if keeper.done():
+            keeper.result()
+        elif not self.ready.is_set():
+            raise ChildFailed(f"{self.name} does not serve within {timeout_s:g} s. {self._log_told()}")
+
     async def stop(self, grace_s: float) -> None:
         """Ask it to end; SIGKILL after the grace."""
         self._stopping = True
@@ -117,11 +130,13 @@ class Child:
             log.write(f"holdfast run: {self.name} {text}\n")
 
     def _obituary(self, code: int) -> str:
+        return f"{self.name} does not start: it ended {_ending(code)} {STARTS_MAX} times. {self._log_told()}"
+
+    def _log_told(self) -> str:
+        """What it said since its last start."""
         lines = last_lines(self.log, since=self._log_from)
         told = "".join(f"\n    {line}" for line in lines) or "\n    (its log is empty)"
-        return (
-            f"{self.name} does not start: it ended {_ending(code)} {STARTS_MAX} times. From {self.log}:{told}"
-        )
+        return f"From {self.log}:{told}"
 
 
 def _ending(code: int) -> str:

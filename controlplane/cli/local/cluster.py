@@ -102,12 +102,7 @@ class LocalCluster:
         """Start it and wait until it serves."""
         keeper = asyncio.create_task(child.keep(), name=child.name)
         self._keepers.append(keeper)
-        ready = asyncio.create_task(child.ready.wait())
-        async with asyncio.timeout(START_TIMEOUT_S):
-            await asyncio.wait([keeper, ready], return_when=asyncio.FIRST_COMPLETED)
-        ready.cancel()
-        if keeper.done():
-            keeper.result()
+        await child.served(keeper, START_TIMEOUT_S)
 
     def _child(self, name: str, argv: Any, show_output: bool = False) -> Child:
         state = self.layout.state

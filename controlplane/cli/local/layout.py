@@ -145,13 +145,14 @@ def sweep(layout: Layout) -> list[str]:
 
 
 def _launcher(path: Path) -> int:
-    """The pid in this file when a launcher of ours has it now, else 0."""
+    """The pid in this file when that launcher still has it, else 0: pids are used again, and to whom this
+    one belongs now we must do no harm. A launcher is told its folder."""
     try:
         pid = int(path.read_text().split()[0])
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except (ValueError, IndexError, OSError):
         return 0
-    return pid if b"agent" in command and Path(f"/proc/{pid}").stat().st_uid == os.getuid() else 0
+    return pid if os.fsencode(path.parent) in words else 0
 
 
 def _end(pid: int) -> None:

@@ -4,6 +4,7 @@ A checkpoint's id is never written twice, so a new life must not share the old o
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from dataclasses import dataclass
@@ -92,4 +93,5 @@ def _has_checkpoints(storage: str, job: str) -> bool:
     from agent.checkpoint import names
     from agent.checkpoint.store import Store
 
-    return bool(Store.open(storage).list(names.manifests(job)))
+    with contextlib.closing(Store.open(storage)) as store:
+        return bool(store.list(names.manifests(job)))
