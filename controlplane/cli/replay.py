@@ -98,7 +98,7 @@ def _told(path: Path, file: TextIO, wish: _Wish) -> int:
     kept: deque[Step] = deque(maxlen=wish.last or 1)
     steps = effects = 0
     began = problem = None
-    for step in replaying.replay(reign.settings, file):
+    for step in replaying.replay(reign, file):
         began = step.now if began is None else began
         steps, effects, problem = step.index, effects + len(step.effects), step.problem
         kept.append(step)

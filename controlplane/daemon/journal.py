@@ -2,7 +2,7 @@
 
 A line: {"sequence", "wall_s", "monotonic_s", "term", "kind": "event"|"effect"|"daemon", "type",
 "skipped", "body": {...}}. Steady beats and empty ticks are not written; `skipped` says how
-many of them came since the line before."""
+many of them came since the line before. Generations and specs are whole once (brevity.py)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.core import arguments
 from controlplane.core.model import JobSpec, Standing
+from controlplane.daemon.brevity import Brevity
 from controlplane.daemon.linefile import LineFile, tail
 from controlplane.daemon.recording import BYTES_MAX, Recording, folder_of, word_for
 from controlplane.telling.lines import job_of
-from controlplane.wire.records import plain
 from controlplane.wire.shape import shapes_of
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class Journal:
         self._ring: deque[Line] = deque(maxlen=RING_LINES)
         self._news = asyncio.Event()
         self._skipped = 0
+        self._brevity = Brevity(conceal)
         self.sequence = 0
         self.closed = False
         if path is not None:
@@ -87,7 +88,7 @@ class Journal:
 
     def write(self, term: int, kind: str, record: Any) -> None:
         """Append an event or an effect."""
-        self.write_body(term, kind, type(record).__name__, shown(record))
+        self.write_body(term, kind, type(record).__name__, self._brevity.plain(record))
 
     def write_body(self, term: int, kind: str, type_name: str, body: dict[str, Any]) -> None:
         """Append what is no record of the core."""
@@ -158,14 +159,8 @@ class Journal:
             self.sequence = max(self.sequence, line.sequence)
 
 
-def shown(record: Any) -> dict[str, Any]:
-    """A record as the journal shows it: without the values of its environment, and without whole stacks."""
-    body: dict[str, Any] = plain(conceal(record))
-    return body
-
-
 def _hidden(record: Any, key: bytes) -> Any:
-    """The same, with values that can still be told apart."""
+    """A record without secrets, in which values can still be told apart."""
     return conceal(record, lambda value: word_for(value, key))
 
 

@@ -3,9 +3,10 @@
 The journal is for people: it leaves out what is steady and shortens what is long. A recording leaves out
 nothing that the core sees: beside the journal, a file per reign, a line per step of the core. First line:
 {"kind": "reign", "format", "term", "wall_s", "version", "settings"}; then {"now", "type", "body", "effects":
-[[type, body], ...]}, and "failed" where the core raised. A beat's line has "like": true where the body names
-only what differs from the beat of this node before. Values of a job's environment are replaced by a word that
-is the same for equal values within one process. At its bound a recording ends with {"kind": "full"}."""
+[[type, body], ...]}, and "failed" where the core raised. In effects, what was said before is short
+(brevity.py). A beat's line has "like": true where the body names only what differs from the beat of this node
+before. Values of a job's environment are replaced by a word that is the same for equal values within one
+process. At its bound a recording ends with {"kind": "full"}."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane import __version__
 from controlplane.core.events import NodeBeat
+from controlplane.daemon.brevity import Brevity
 from controlplane.daemon.linefile import LineFile
 from controlplane.wire.records import plain
 from controlplane.wire.shape import shapes_of
@@ -31,7 +33,10 @@ if TYPE_CHECKING:
     from controlplane.core.model import MemberStatus
     from controlplane.core.timing import CoreSettings
 
-FORMAT = 1
+FORMAT = 2
+FORMATS = (1, FORMAT)
+"""Those that can be told again. In the first, every effect is whole."""
+
 BYTES_MAX = 32 << 20
 """Of one reign: hours of a few nodes, the first minutes of thousands. Then it costs nothing any more."""
 
@@ -59,6 +64,7 @@ class Recording:
     ) -> None:
         """`shortened`: a record without what must not be written, hidden with the help of a key."""
         self._shortened, self._key = shortened, os.urandom(16)
+        self._brevity = Brevity(lambda record: shortened(record, self._key))
         self._beats: dict[str, NodeBeat] = {}
         self._left = self._bytes_max = bytes_max
         self._file = _open(folder, term) if folder is not None else None
@@ -80,7 +86,7 @@ class Recording:
             return
         line: dict[str, Any] = {"now": now, "type": type(event).__name__}
         line |= self._beat(event) if isinstance(event, NodeBeat) else {"body": self._plain(event)}
-        line["effects"] = [[type(each).__name__, self._plain(each)] for each in effects]
+        line["effects"] = [[type(each).__name__, self._brevity.plain(each)] for each in effects]
         if failed:
             line["failed"] = failed
         self._write(line)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from controlplane.core import events
 from controlplane.core.cluster import Cluster
 from controlplane.core.timing import CoreSettings
-from controlplane.daemon.recording import FORMAT, whole
+from controlplane.daemon.brevity import Brevity
+from controlplane.daemon.recording import FORMATS, whole
 from controlplane.wire.records import plain, restore
 from controlplane.wire.shape import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 EVENTS = {kind.__name__: kind for kind in typing.get_args(events.Event)}
 Named = tuple[str, Any]
@@ -34,6 +35,7 @@ class Reign:
     version: str  # of the Holdfast that wrote it
     wall_s: float  # Unix time of its beginning
     settings: CoreSettings
+    format: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +55,22 @@ def header(line: str) -> Reign:
     document = _document(line, 1)
     if document.get("kind") != "reign":
         raise ReplayError("line 1 begins no recording of a reign")
-    if document.get("format") != FORMAT:
-        raise ReplayError(f"a recording of format {document.get('format')!r}; this Holdfast reads {FORMAT}")
+    if document.get("format") not in FORMATS:
+        known = ", ".join(map(str, FORMATS))
+        raise ReplayError(f"a recording of format {document.get('format')!r}; this Holdfast reads {known}")
     try:
         settings = restore(CoreSettings, document["settings"])
-        return Reign(document["term"], document["version"], document["wall_s"], settings)
+        return Reign(document["term"], document["version"], document["wall_s"], settings, document["format"])
     except (KeyError, WireError) as error:
         raise ReplayError(f"line 1: {error}") from error
 
 
-def replay(settings: CoreSettings, lines: Iterable[str]) -> Iterator[Step]:
+def replay(reign: Reign, lines: Iterable[str]) -> Iterator[Step]:
     """Every step of the lines behind the header, up to the first that goes wrong. Raises ReplayError.
 
     A last line that a crash has torn is left out, and so is what follows the bound of a recording."""
-    cluster = Cluster(settings)
+    cluster = Cluster(reign.settings)
+    said = plain if reign.format == 1 else Brevity(lambda record: record).plain
     beats: dict[str, dict[str, Any]] = {}
     for index, text in enumerate(lines, 1):
         if not text.endswith("\n"):
@@ -74,13 +78,19 @@ def replay(settings: CoreSettings, lines: Iterable[str]) -> Iterator[Step]:
         line = _document(text, index + 1)
         if line.get("kind") == "full":
             return
-        step = _step(cluster, index, line, beats)
+        step = _step(cluster, said, index, line, beats)
         yield step
         if step.problem or "failed" in line:
             return
 
 
-def _step(cluster: Cluster, index: int, line: dict[str, Any], beats: dict[str, dict[str, Any]]) -> Step:
+def _step(
+    cluster: Cluster,
+    said: Callable[[Any], Any],
+    index: int,
+    line: dict[str, Any],
+    beats: dict[str, dict[str, Any]],
+) -> Step:
     try:
         body = whole(line, beats)
         event = restore(EVENTS[line["type"]], body)
@@ -89,7 +99,7 @@ def _step(cluster: Cluster, index: int, line: dict[str, Any], beats: dict[str, d
         raise ReplayError(f"line {index + 1} is no step of a core: {error!r}") from error
     named = (line["type"], body)
     try:
-        effects = tuple((type(each).__name__, plain(each)) for each in cluster.step(now, event))
+        effects = tuple((type(each).__name__, said(each)) for each in cluster.step(now, event))
     except Exception as error:
         then = ", as it did then" if line.get("failed") else f"; then it decided {_names(recorded)}"
         return Step(index, now, named, (), recorded, f"the core fails: {error!r}{then}")

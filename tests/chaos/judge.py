@@ -121,7 +121,7 @@ def _replay(path: Path) -> str:
         if not first.endswith("\n"):
             return ""  # killed before it had written a line
         reign = replaying.header(first)
-        for step in replaying.replay(reign.settings, file):
+        for step in replaying.replay(reign, file):
             if step.problem:
                 return f"{path}: step {step.index}: {step.problem}"
     return ""

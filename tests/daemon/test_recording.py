@@ -23,6 +23,7 @@ from controlplane.daemon import recording, replaying
 from controlplane.daemon.journal import Journal
 from controlplane.daemon.linefile import LineFile
 from controlplane.daemon.recording import folder_of
+from controlplane.wire.records import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,6 +112,65 @@ async def test_a_reign_is_told_again(folder: Path, capsys: pytest.CaptureFixture
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
+async def test_a_recording_of_the_first_format_is_told_again(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those have every effect whole."""
+    reign = Reign(folder)
+    path = await reign.end()
+    core, lines = Cluster(CoreSettings(node_timeout_s=9.0)), []
+    (file,) = folder_of(path).glob("*.jsonl")
+    begins = file.read_text().splitlines()[0].replace(f'"format":{recording.FORMAT}', '"format":1')
+    for now, event in told_by_hand(core):
+        effects = [[type(each).__name__, plain(each)] for each in core.step(now, event)]
+        row = {"now": now, "type": type(event).__name__, "body": plain(event), "effects": effects}
+        lines.append(json.dumps(row))
+    assert sum('"Launch"' in line and '"again"' not in line for line in lines) == 1
+    file.write_text("\n".join([begins, *lines, ""]))
+    assert main(["replay", str(path)]) == 0
+    assert f"{len(lines)} steps" in capsys.readouterr().out
+
+
+def told_by_hand(core: Cluster) -> Iterator[tuple[float, Event]]:
+    """A job of two ranks is launched."""
+    yield 1.0, events.Elected(7, wall_s=1e9)
+    yield 2.0, events.NodeJoined("a", 1, "la", "10.0.0.1", 2, 4000)
+    yield 3.0, events.Stored(1)
+    yield 4.0, events.JobSubmitted(JobSpec("j", ("t.py",), "/", env=(("KEY", "v"),), nproc_per_node=2))
+    yield 5.0, events.Stored(2)
+    yield 6.0, events.Stored(3)
+
+
+@pytest.mark.parametrize("kind", ["journal", "recording"])
+async def test_what_is_written_grows_with_the_ranks_and_not_with_their_square(
+    folder: Path, kind: str
+) -> None:
+    sizes = {}
+    for nodes in (8, 32):
+        (folder / str(nodes)).mkdir()
+        reign = Reign(folder / str(nodes))
+        for number in range(nodes):
+            reign.tell(events.NodeJoined(f"n{number}", 1, "l", "10.0.0.1", 8, 4000))
+        env = (("LONG", "v" * 2000),)
+        spec = JobSpec("j", ("t.py",), "/", env, nnodes_min=nodes, nnodes_max=nodes, nproc_per_node=8)
+        effects = reign.tell(events.JobSubmitted(spec))
+        assert sum(isinstance(each, Launch) for each in effects) == 8 * nodes
+        for each in effects:
+            reign.journal.write(7, "effect", each)
+        path = await reign.end()
+        file = path if kind == "journal" else next(folder_of(path).glob("*.jsonl"))
+        sizes[nodes] = file.stat().st_size
+        stored, launched = (
+            [each for each in map(json.loads, path.read_text().splitlines()) if each["type"] == name]
+            for name in ("Store", "Launch")
+        )
+        (whole,) = [each["body"]["generation"] for each in stored if each["body"]["generation"]]
+        again = launched[-1]["body"]["generation"]
+        assert again["again"] and again["number"] == whole["number"] and "seats" not in again
+        assert len(whole["seats"]) == 8 * nodes and again["resume"]["tier"] == whole["resume"]["tier"]
+    assert sizes[32] < 5 * sizes[8], sizes
+
+
 async def test_beats_take_little_room_and_secrets_none(folder: Path) -> None:
     path = await trained(folder).end()
     text = next(folder_of(path).glob("*.jsonl")).read_text()
@@ -166,7 +226,7 @@ async def test_a_reign_is_bounded_and_old_ones_go(folder: Path) -> None:
     (file,) = folder_of(path).glob("*.jsonl")
     assert file.stat().st_size < 20_100
     rows = file.read_text().splitlines(keepends=True)
-    steps = list(replaying.replay(CoreSettings(node_timeout_s=9.0), rows[1:]))
+    steps = list(replaying.replay(replaying.header(rows[0]), rows[1:]))
     assert len(steps) == len(lines) - 2 and not any(step.problem for step in steps)
     for term in range(8, 8 + recording.KEPT):
         await Reign(folder, term).end()

@@ -1,0 +1,81 @@
+"""Records as the journal and recordings write them: what many say alike is written whole once.
+
+A generation's seats and sources grow with its ranks, and every Launch and Form carries the generation: whole
+in each they would grow with the square; so would a job's environment with its launches. The first record that
+carries a generation or a spec is written whole, so is every Store and JobSubmitted; a later one that carries
+the same has `"again": true` in it: of the generation all but `seats` and `sources`, of the spec `job`."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from controlplane.core.effects import Store
+from controlplane.core.events import JobSubmitted
+from controlplane.core.model import Generation, JobSpec
+from controlplane.wire.records import plain
+from controlplane.wire.shape import shapes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ALWAYS_WHOLE = (Store, JobSubmitted)
+KEPT = 4
+"""Of each job: a generation has no meeting point at first, and members that launch late have an older one."""
+
+
+class Brevity:
+    """What has been written whole so far, and what is said instead. `shown`: a record without secrets."""
+
+    def __init__(self, shown: Callable[[Any], Any]) -> None:
+        self._shown = shown
+        self._known: dict[tuple[type, str], list[tuple[Any, Any, dict[str, Any]]]] = {}
+
+    def plain(self, record: Any) -> dict[str, Any]:
+        """The record as what JSON knows."""
+        short: dict[str, dict[str, Any]] = {}
+        kind: Any = type(record)
+        for name in _heavy(kind):
+            value = getattr(record, name)
+            said = self._again(value) if value is not None else None
+            if said is not None and not isinstance(record, ALWAYS_WHOLE):
+                short[name] = said
+        if short:
+            record = dataclasses.replace(record, **dict.fromkeys(short))
+        body: dict[str, Any] = plain(self._shown(record))
+        return body | short
+
+    def _again(self, value: JobSpec | Generation) -> dict[str, Any] | None:
+        """What is said of a value that was written whole; None when it was not: from now on it is."""
+        known = self._known.setdefault((type(value), value.job), [])
+        for original, _, said in known:
+            if original is value:
+                return said
+        shown = self._shown(value)
+        for _, before, said in known:
+            if before == shown:
+                return said
+        known.append((value, shown, _SHORT[type(value)](shown)))
+        del known[:-KEPT]
+        return None
+
+
+def _generation(value: Generation) -> dict[str, Any]:
+    resume = dataclasses.replace(value.resume, sources=())
+    body: dict[str, Any] = plain(dataclasses.replace(value, seats=(), resume=resume))
+    del body["seats"], body["resume"]["sources"]
+    return body | {"again": True}
+
+
+def _spec(value: JobSpec) -> dict[str, Any]:
+    return {"job": value.job, "again": True}
+
+
+_SHORT: dict[type, Callable[[Any], dict[str, Any]]] = {Generation: _generation, JobSpec: _spec}
+
+
+@cache
+def _heavy(record: Any) -> tuple[str, ...]:
+    """The fields that carry one generation or one spec."""
+    return tuple(shape.name for shape in shapes_of(record) if shape.kind in _SHORT and not shape.many)
