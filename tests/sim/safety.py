@@ -74,8 +74,11 @@ class Safety:
         going = (*effect.forget, *([let_go.id] if let_go else []))
         for name in effect.forget:
             self.forgotten[name] = self.committed.get(name, 0)
+        held = {name: record for (_, name), record in self.world.etcd.checkpoints.items()}
         good = {n: s for n, s in self.committed.items() if n not in self.bad}
-        for (_, name), record in self.world.etcd.checkpoints.items():  # a former leader may not have told
+        # what etcd holds as let go was looked at then: it is, or soon will be, off the storage
+        good = {n: s for n, s in good.items() if n in held and held[n].bad != RETIRED}
+        for name, record in held.items():  # a former leader may not have told
             good |= {name: record.step} if record.published and not record.bad else {}
         if going and good:
             newest = max(good, key=lambda name: (good[name], int(name.rpartition("-")[2])))
