@@ -88,14 +88,14 @@ def _known() -> dict[str, str]:
     return {name: f"{WORDS.get(name, '')} {' '.join(flags(name))}".strip() for name in COMMANDS}
 
 
-def flags(command: str) -> list[str]:
-    """The flags that a command's help names, in its order."""
+def flags(command: str, *verb: str) -> list[str]:
+    """The flags that the help of a command (or of a verb of it) names, in its order."""
     from controlplane.cli.main import main
 
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
-        if main([command, "--help"]) != OK:
-            raise CliError(f"`holdfast {command} --help` failed")
+        if main([command, *verb, "--help"]) != OK:
+            raise CliError(f"`holdfast {' '.join([command, *verb])} --help` failed")
     return list(dict.fromkeys(_FLAG.findall(said.getvalue())))
 
 

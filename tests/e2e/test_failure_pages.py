@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from controlplane.cli.checkpoint.command import VERBS
+from controlplane.cli.completion import flags
 from controlplane.cli.main import COMMANDS
 from controlplane.cli.run import make_parser
 from controlplane.settings import AgentSettings, CoordinatorSettings
@@ -15,8 +18,20 @@ from controlplane.settings import AgentSettings, CoordinatorSettings
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted((DOCS / "failures").glob("*.md"))
 PARTS = ("## What you will see", "## What Holdfast does", "## What you can do")
-OF_COMMANDS = {"--wait", "--force", "--release", "--follow", "--level", "--model", "--cluster", "--domain"}
+OF_COMMANDS = {"--wait", "--force", "--release", "--follow", "--model", "--cluster", "--domain"}
 """Flags of single commands, which their own tests know."""
+
+
+ALL_PAGES = [DOCS.parent / "README.md", DOCS.parent / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+COMMAND = re.compile(r"(?:`|^\s*|\$ )holdfast ([a-z]+)([^`\n]*)", re.MULTILINE)
+"""A command in a page: between backticks, or on a line of its own."""
+
+
+@cache
+def flags_of(command: str) -> set[str]:
+    """Of `checkpoint` the flags are its verbs'."""
+    verbs = VERBS if command == "checkpoint" else ("",)
+    return {flag for verb in verbs for flag in flags(command, *([verb] if verb else []))}
 
 
 def known_flags() -> set[str]:
@@ -43,3 +58,13 @@ def test_a_page_has_its_parts_and_names_only_what_exists(page: Path) -> None:
         assert (page.parent / link).exists(), f"{page.name} links to {link}"
     unknown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) - known_flags()
     assert not unknown, f"{page.name}: {unknown} are no flags"
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.stem)
+def test_a_command_in_a_page_has_the_flags_that_it_is_given(page: Path) -> None:
+    for found in COMMAND.finditer(page.read_text().replace("\\\n", " ")):
+        command, words = found[1], re.split(r"\S+\.py\b| -- ", found[2])[0]
+        if command not in COMMANDS:
+            continue  # prose that begins a line
+        unknown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", words)) - flags_of(command)
+        assert not unknown, f"{page.name}: holdfast {command} has no {', '.join(unknown)}"
