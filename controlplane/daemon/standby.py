@@ -7,10 +7,11 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable
+from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable, Fenced
 from controlplane.daemon.etcd.rows import created_at
 from controlplane.daemon.etcd.store import Records as EtcdRecords
 from controlplane.daemon.identity import Identity
+from controlplane.daemon.loop import ReignOver
 from controlplane.daemon.records import Records
 from controlplane.daemon.reign import Reign
 from controlplane.wire import codec
@@ -145,8 +146,7 @@ class Standby:
             failed = running.exception() if running.done() else None
             if failed is None:
                 return leadership.reason
-            log.error("the reign of term %d ended by a failure", reign.term, exc_info=failed)
-            return f"failure: {_root(failed)}"
+            return _told(reign.term, failed, leadership.reason)
         finally:
             running.cancel()
             lost.cancel()
@@ -178,8 +178,14 @@ async def _resign(leadership: Leadership) -> None:
         log.warning("etcd does not answer: the lease of term %d is left to expire", leadership.term)
 
 
-def _root(error: BaseException) -> str:
-    """The first cause within exception groups, in one line."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"
+def _told(term: int, failed: BaseException, lost: str) -> str:
+    """Why a reign ended by itself. That another leads, or that its time is over, is no failure of ours."""
+    cause = failed
+    while isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    if isinstance(cause, ReignOver | Fenced):
+        reason = lost or str(cause)
+        log.warning("the reign of term %d is over: %s", term, reason)
+        return reason
+    log.error("the reign of term %d ended by a failure", term, exc_info=failed)
+    return f"failure: {type(cause).__name__}: {cause}"
