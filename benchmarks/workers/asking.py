@@ -1,0 +1,39 @@
+"""Asks a coordinator to take a job until it does: `holdfast submit` in a process that is there already.
+
+`asking.py ADDRESS JOB SCRIPT` prints `ready` at the first refusal, then when the answer came that the job is
+taken and stored (s, CLOCK_MONOTONIC). A process that starts for each question may take longer than a
+failover."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+
+from controlplane.cli.client import Admin
+from controlplane.cli.errors import UnreachableError
+from controlplane.core.model import JobSpec
+
+PAUSE_S = 0.02
+RANKS = 9  # more than any node has room for
+
+
+async def ask(address: str, job: str, script: str) -> None:
+    """Ask until it is taken. Raises CliError when it is refused for good."""
+    spec = JobSpec(job, (script,), "/", nproc_per_node=RANKS)
+    refused = False
+    async with Admin(address) as admin:
+        while True:
+            try:
+                await admin.submit(spec)
+                print(time.monotonic(), flush=True)
+                return
+            except UnreachableError:
+                if not refused:
+                    print("ready", flush=True)
+                refused = True
+                await asyncio.sleep(PAUSE_S)
+
+
+if __name__ == "__main__":
+    asyncio.run(ask(*sys.argv[1:4]))
