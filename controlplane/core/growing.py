@@ -78,9 +78,9 @@ def _without(m: Machine, job: Job, going: set[str], reason: str, *, must: bool) 
     if not must:
         return None
     rest = {name: kept[name] for name in left}
-    layout = replicas.told(job.spec, len(left))
-    words = f"{len(left)} nodes" + (f" ({layout})" if layout else "")
-    return _made(m, Strategy.SHRINK, f"{reason}; the job goes on with {words}", rest)
+    aside = [name for name in rows if name not in rest and name not in going]
+    layout = replicas.shrunk(job.spec, len(rows), len(left), aside)
+    return _made(m, Strategy.SHRINK, f"{reason}; the job goes on with {len(left)} nodes; {layout}", rest)
 
 
 def _tell(m: Machine, job: Job, going: set[str], why: str) -> None:

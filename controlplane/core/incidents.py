@@ -60,6 +60,7 @@ def _strategy(m: Machine, job: Job, fresh: list[failures.Evidence]) -> tuple[Str
     failure = failures.root(fresh).failure
     dead = job.dead()
     ready = [name for name in spares(job).values() if job.members[name].phase is MemberPhase.READY]
+    shrinks = shrinking.possible(m, job) if dead else 0
     situation = recovery.Situation(
         elastic=job.elastic and not job.relaunch,
         barrier=job.barrier or job.known_step > 0,
@@ -69,7 +70,8 @@ def _strategy(m: Machine, job: Job, fresh: list[failures.Evidence]) -> tuple[Str
         max_restarts=job.spec.max_restarts,
         dead=len(dead),
         nodes_up=all(placing.serves(m, job, member.node) for member in dead),
-        shrinks=shrinking.possible(m, job) if dead else 0,
+        shrinks=shrinks,
+        layout=shrinking.layout(m, job) if shrinks else "",
         missing=", ".join(shrinking.wanting(m, job)),
         planned=job.resize.strategy if job.resize and failure.cause is Cause.RESIZED else "",
         why=job.resize.reason if job.resize else "",

@@ -38,6 +38,7 @@ class Situation:
     spares: bool  # a READY spare stands beside every dead seat
     shrinks: int = 0  # nodes that the job may go on with at once; 0: it waits, or lacks none
     missing: str = ""  # the nodes that it would go on without
+    layout: str = ""  # what it would go on with, and why
     planned: str = ""  # the planned change that this is about: its strategy ...
     why: str = ""  # ... and its reason
     on_fault: str = "rollback"  # what is wanted when the numbers are wrong: rollback, stop
@@ -82,7 +83,8 @@ REFORM = Rung(lambda s: s.dead == 0, Strategy.REFORM, "nobody died: the same mem
 SHRINK = Rung(
     lambda s: not s.nodes_up and s.shrinks > 0,
     Strategy.SHRINK,
-    "no node has room for the ranks of {missing}: the job goes on with {shrinks} nodes, and grows back",
+    "no node has room for the ranks of {missing}: the job goes on with {shrinks} nodes, and grows back; "
+    "{layout}",
 )
 AWAIT_NODE = Rung(
     lambda s: not s.nodes_up,

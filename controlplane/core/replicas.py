@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from controlplane.core.model import JobSpec
 
+_NAMED = 8  # nodes that a sentence names; more are counted
+
 
 def impossible(spec: JobSpec) -> str:
     """Why the layout cannot be laid over the job's nodes, naming the divisor that fails; "" when it can."""
@@ -67,3 +69,18 @@ def told(spec: JobSpec, nodes: int) -> str:
     sizes = {"tp": spec.tensor_parallel, "pp": spec.pipeline_parallel, "cp": spec.context_parallel}
     sizes["dp"] = nodes * spec.nproc_per_node // spec.replica_ranks
     return " x ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1 or axis == "dp")
+
+
+def shrunk(spec: JobSpec, before: int, left: int, aside: Sequence[str] = ()) -> str:
+    """The layout over the nodes that are left of those before, what it was, and why it is this one, for
+    people. `aside`: nodes that live, and wait because their replica is not whole."""
+    ranks = spec.replica_ranks
+    if ranks == 1 and spec.replica_nodes > 1:
+        ranks = spec.replica_nodes * spec.nproc_per_node
+    now, was = (told(spec, nodes) or f"dp {nodes * spec.nproc_per_node // ranks}" for nodes in (left, before))
+    why = f"gives way, replicas of {ranks} ranks stay whole" if ranks > 1 else "is its only axis"
+    words = f"layout {now}, it was {was}: data parallel {why}"
+    if not aside:
+        return words
+    names = ", ".join(aside[:_NAMED]) + (f" and {len(aside) - _NAMED} more" if len(aside) > _NAMED else "")
+    return f"{words}; {names} {'wait' if len(aside) > 1 else 'waits'}: the rest of the replica is gone"

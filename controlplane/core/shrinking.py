@@ -36,6 +36,17 @@ def possible(m: Machine, job: Job) -> int:
     return 0 if lacking(m, job) else len(_left(m, job))
 
 
+def layout(m: Machine, job: Job) -> str:
+    """How the model lies on the nodes that are left, and why so."""
+    before, left = job.seat_nodes(), _left(m, job)
+    gone = {*wanting(m, job), *left}
+    return replicas.shrunk(job.spec, len(before), len(left), [name for name in before if name not in gone])
+
+
+def _reason(m: Machine, job: Job, missing: list[str], left: int) -> str:
+    return recovery.SHRINK.reason.format(missing=", ".join(missing), shrinks=left, layout=layout(m, job))
+
+
 def _spare(m: Machine, job: Job) -> bool:
     return any(room.takes(job.spec.nproc_per_node) for room in placing.others(m, job))
 
@@ -76,17 +87,15 @@ def tend(m: Machine, job: Job) -> None:
 
 def _shrink(m: Machine, job: Job, missing: list[str]) -> None:
     left = _left(m, job)
+    reason = _reason(m, job, missing, len(left))
     if job.incident is not None and job.incident.plan.strategy is not Strategy.SHRINK:
-        _judge(m, job, missing, len(left))
+        _judge(m, job, reason)
     kept = [seat for node in left for seat in job.seating.on(node)]
     seats = [seat if seat.rank == rank else _at(rank, seat) for rank, seat in enumerate(kept)]
     cut = reach.torn(job, len(left))
     resizing.reseat(m, job, seats)
     job.short_since = None
     job.resize_at = m.now + m.settings.resize_every_s
-    reason = recovery.SHRINK.reason.format(missing=", ".join(missing), shrinks=len(left))
-    layout = replicas.told(job.spec, len(left))
-    reason += f": {layout}" if layout else ""
     if cut:
         reason += "; its shards are cut anew from the newest checkpoint"
     m.set_phase(job, JobPhase.STOPPING, reason)
@@ -96,12 +105,11 @@ def _at(rank: int, seat: Placement) -> Placement:
     return Placement(rank, seat.member, seat.node, seat.local_rank)
 
 
-def _judge(m: Machine, job: Job, missing: list[str], left: int) -> None:
+def _judge(m: Machine, job: Job, reason: str) -> None:
     """No new evidence, but the time is over: another plan for the same verdict."""
     assert job.incident is not None
     verdict = failures.judge(job.name, job.evidence, job.seats)
     drop = tuple(member.name for member in job.dead())
-    reason = recovery.SHRINK.reason.format(missing=", ".join(missing), shrinks=left)
     plan = Plan(job.name, Strategy.SHRINK, drop, (), reason)
     job.incident = dataclasses.replace(job.incident, verdict=verdict, plan=plan)
     m.emit(fx.Judged(verdict, plan, job.incident.id))

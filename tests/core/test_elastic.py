@@ -76,6 +76,21 @@ def test_a_job_of_one_size_parks() -> None:
     assert view.jobs(stage.cluster, 0.0)[0].phase in ("stopping", "parked")
 
 
+REPLICAS = "submit nodes=2 most=4 replica=2 nproc=1"
+LEFT = "layout dp 1, it was dp 2: data parallel gives way, replicas of 2 ranks stay whole"
+
+
+@pytest.mark.parametrize("trouble", ["lose b", "drain b"])
+def test_a_shrink_says_which_layout_is_left_and_why(trouble: str) -> None:
+    stage = running(REPLICAS, "abcd")
+    lines = stage.do(trouble)
+    for _ in range(5):
+        lines += [line for each in ("beat a", "beat c", "beat d", "wait 15") for line in stage.do(each)]
+    judged = [line for line in lines if line.startswith("Judged") and " shrink " in line]
+    assert "the job goes on with 2 nodes" in judged[0]
+    assert judged[0].endswith(f"; {LEFT}; a waits: the rest of the replica is gone")
+
+
 def test_another_software_version_takes_no_seats() -> None:
     stage = alone()
     host = stage.cluster.machine.nodes["a"]

@@ -116,3 +116,30 @@ def test_a_shrunken_layout_of_16384_devices() -> None:
     assert len(left) // 16 == 128 - max(map(holes.count, holes)), "holes in one place each cost a replica"
     assert [nodes.index(node) % 16 for node in left] == [*range(16)] * (len(left) // 16)
     assert replicas.told(job, len(left)) == f"tp 8 x pp 16 x dp {len(left) // 16}"
+
+
+@pytest.mark.parametrize(
+    ("flags", "before", "left", "aside", "words"),
+    [
+        ({}, 3, 2, (), "layout dp 2, it was dp 3: data parallel is its only axis"),
+        (
+            {"nproc_per_node": 2, "tensor_parallel": 2}, 3, 2, (),
+            "layout tp 2 x dp 2, it was tp 2 x dp 3: data parallel gives way, replicas of 2 ranks stay whole",
+        ),
+        (
+            {"nproc_per_node": 2, "tensor_parallel": 2, "pipeline_parallel": 2, "replica_nodes": 2},
+            4, 2, ("d",),
+            "layout tp 2 x pp 2 x dp 1, it was tp 2 x pp 2 x dp 2: data parallel gives way, "
+            "replicas of 4 ranks stay whole; d waits: the rest of the replica is gone",
+        ),
+        (
+            {"nproc_per_node": 8, "replica_nodes": 16}, 64, 48, tuple(f"n{at}" for at in range(10)),
+            "layout dp 3, it was dp 4: data parallel gives way, replicas of 128 ranks stay whole; "
+            "n0, n1, n2, n3, n4, n5, n6, n7 and 2 more wait: the rest of the replica is gone",
+        ),
+    ],
+)  # fmt: skip
+def test_the_layout_that_is_left_is_told_with_its_reason(
+    flags: dict[str, int], before: int, left: int, aside: tuple[str, ...], words: str
+) -> None:
+    assert replicas.shrunk(spec(**flags), before, left, aside) == words

@@ -114,6 +114,11 @@ def test_tensor_groups_stay_whole_when_the_job_shrinks_and_grows() -> None:
             assert all(seats[at]["node"] == seats[at + 1]["node"] for at in range(0, len(seats), 2))
         reasons = [body["state"]["reason"] for body in run.journal("JobChanged")]
         assert any("tp 2 x dp 1" in reason for reason in reasons), reasons
+        plans = [body["plan"] for body in run.journal("Judged")]
+        (left,) = [plan["reason"] for plan in plans if plan["strategy"] == "shrink"]
+        assert left.endswith(
+            "layout tp 2 x dp 1, it was tp 2 x dp 2: data parallel gives way, replicas of 2 ranks stay whole"
+        )
         assert any("the job grows to 2 nodes (tp 2 x dp 2)" in reason for reason in reasons), reasons
 
 
