@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agent.checkpoint import load, typed, whole
+from agent.checkpoint import load, syncing, typed, whole
 from agent.checkpoint.errors import CheckpointError, storage_error
 from agent.checkpoint.reading import read_chunk
 from agent.checkpoint.shm import align
@@ -79,7 +79,7 @@ def safetensors(
             os.fsync(file.fileno())
         with _explained(path):
             os.link(draft, path)
-            _sync_folder(path.parent)
+            syncing.sync_folder(path.parent)
     finally:
         draft.unlink(missing_ok=True)
     return size
@@ -199,11 +199,3 @@ def _explained(path: Path) -> Iterator[None]:
         raise CheckpointError(f"{path} was made by somebody else meanwhile") from error
     except OSError as error:
         raise storage_error(str(path), "cannot be written", error) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

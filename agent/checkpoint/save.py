@@ -106,13 +106,12 @@ def persist_part(
         placed=placed(tensors, cuts, found),
         state=state if share == 0 else None,
     )
-    digest = _keep(store, part)
+    digest = keep(store, part)
     writing.remember()
-    nbytes = sum(cut.nbytes for cut in cuts)
-    return _told(part, member, digest, nbytes, writing.written)
+    return told(part, member, digest, sum(cut.nbytes for cut in cuts), writing.written)
 
 
-def _told(part: Part, member: str, digest: str, nbytes: int, written: int) -> CheckpointPart:
+def told(part: Part, member: str, digest: str, nbytes: int, written: int) -> CheckpointPart:
     """What the coordinator hears of a part that is durable."""
     return CheckpointPart(
         job=part.job,
@@ -130,7 +129,7 @@ def _told(part: Part, member: str, digest: str, nbytes: int, written: int) -> Ch
     )
 
 
-def _keep(store: Store, part: Part) -> str:
+def keep(store: Store, part: Part) -> str:
     """Make the chunks durable, then the part that names them; its digest."""
     content, digest = parting.seal(part)
     store.flush()

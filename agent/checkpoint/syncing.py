@@ -27,7 +27,7 @@ def sync(
     Raises the first OSError, when all have been tried. A file that failed is unlinked: what it holds is not
     to be relied on."""
     waits: list[Callable[[], None]] = [partial(os.fsync, descriptor) for descriptor, _ in files]
-    waits += [partial(_sync_folder, folder) for folder in folders]
+    waits += [partial(sync_folder, folder) for folder in folders]
     waits += [partial(_sync_emptied, folder) for folder in emptied]
     errors = _at_once(waits)
     for (descriptor, target), error in zip(files, errors, strict=False):
@@ -54,7 +54,8 @@ def _error(wait: Callable[[], None]) -> OSError | None:
     return None
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -64,4 +65,4 @@ def _sync_folder(folder: Path) -> None:
 
 def _sync_emptied(folder: Path) -> None:
     with suppress(FileNotFoundError):
-        _sync_folder(folder)
+        sync_folder(folder)

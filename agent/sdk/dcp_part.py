@@ -15,7 +15,6 @@ from agent.sdk.dcp_memory import Scattered
 from agent.sdk.dcp_plan import Assignment
 from agent.sdk.dcp_staged import Staged
 from agent.sdk.errors import SessionError
-from controlplane.core.model import CheckpointPart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from agent.checkpoint.layout import Tensor
     from agent.sdk.dcp_plan import Portion
     from agent.sdk.dcp_writer import HoldfastWriter
+    from controlplane.core.model import CheckpointPart
 
 
 class PartWriter:
@@ -50,15 +50,17 @@ class PartWriter:
         writing = Writing(store, target, index, placed, cast("memoryview", memory))
         (cuts,) = cutting.plan(placed, 1)
         refs = writing.run(cuts, nice=not self._awaited())
-        digest = self._keep(shard, placed, data_bytes, save.placed(placed, cuts, refs), state)
+        part = self._part(shard, placed, data_bytes, save.placed(placed, cuts, refs), state)
+        digest = save.keep(store, part)
         writing.remember()
-        return self._told(shard, digest, sum(cut.nbytes for cut in cuts), writing.written)
+        return save.told(part, "", digest, sum(cut.nbytes for cut in cuts), writing.written)
 
-    def _keep(self, shard: str, tensors: tuple[Tensor, ...], data_bytes: int, placed: Any, state: Any) -> str:
-        """Make the part durable; its digest."""
-        writer, store = self._writer, self._writer.store
+    def _part(
+        self, shard: str, tensors: tuple[Tensor, ...], data_bytes: int, placed: Any, state: Any
+    ) -> parts.Part:
+        writer = self._writer
         step, generation = names.split_id(writer.checkpoint_id)
-        part = parts.Part(
+        return parts.Part(
             job=writer.job,
             id=writer.checkpoint_id,
             step=step,
@@ -73,29 +75,6 @@ class PartWriter:
             tensors=tensors,
             placed=placed,
             state=state,
-        )
-        content, digest = parts.seal(part)
-        store.flush()
-        store.put(names.part(writer.job, writer.checkpoint_id, digest), content)
-        store.flush()
-        return digest
-
-    def _told(self, shard: str, digest: str, total: int, written: int) -> CheckpointPart:
-        """What the coordinator is to know of the part."""
-        step, generation = names.split_id(self._writer.checkpoint_id)
-        return CheckpointPart(
-            job=self._writer.job,
-            checkpoint=self._writer.checkpoint_id,
-            shard=shard,
-            share=0,
-            shares=1,
-            rank=self._writer.rank,
-            member="",
-            step=step,
-            generation=generation,
-            digest=digest,
-            bytes_total=total,
-            bytes_written=written,
         )
 
     def _awaited(self) -> bool:
