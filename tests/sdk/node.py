@@ -283,12 +283,6 @@ class Node:
     def seat(self, rank: int) -> Member:
         return self.members[self.seats[rank]]
 
-    def stop_silently(self, rank: int) -> Member:
-        """SIGSTOP a rank. It is found silent when the test says so (`bury`)."""
-        member = self.seat(rank)
-        os.kill(member.pid, signal.SIGSTOP)
-        return member
-
     def bury(self, member: Member) -> None:
         """The verdict on a silent rank: interrupted first, killed after, as over a network that is cut."""
         member.gone = True
