@@ -122,6 +122,9 @@ def tend(m: Machine, job: Job) -> None:
     if any(node.state == "expected" for node in m.nodes.values()):
         return
     job.replan = False
+    if not job.spec.replicas:
+        _none(m, job)
+        return
     need = reach.shards(m, job)
     _keep_words(m, job)
     owners = {word: job.members[job.seats[rank].member] for word, rank in need.readers.items()}
@@ -129,6 +132,14 @@ def tend(m: Machine, job: Job) -> None:
     job.partners = plan(shards, _keepers(m, job), job.spec.replicas)
     _tell_alone(m, job, shards)
     _order(m, job, owners)
+
+
+def _none(m: Machine, job: Job) -> None:
+    """No copies are wanted: who was told to make some hears so."""
+    reach.recall(m, job)
+    _keep_words(m, job)
+    job.partners, job.alone = {}, ""
+    _order(m, job, {})
 
 
 def _keep_words(m: Machine, job: Job) -> None:

@@ -169,8 +169,12 @@ class Orders:
             return
         costs = world.setup.costs
         spans_s = (costs.form_s, costs.restore_s, world.setup.step_s)
-        for seat in generation.seats:
-            world.feed(records.started(seat, world.by_name[seat.node].boots, generation, spans_s))
+
+        def tell() -> None:
+            for seat in generation.seats:
+                world.feed(records.started(seat, world.by_name[seat.node].boots, generation, spans_s))
+
+        world.at_once(tell)
 
     def kill(self, orders: Sequence[fx.Kill]) -> None:
         """End a process: its agent lists it no more."""
@@ -208,7 +212,7 @@ class Orders:
                 if agent.up and agent.boots == boots and do(agent):
                     self.world.report(agent)
 
-        self.world.clock.after(delay_s, answer)
+        self.world.clock.after(delay_s, lambda: self.world.at_once(answer))
 
 
 def _started(agent: Agent) -> bool:
