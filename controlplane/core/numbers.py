@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from controlplane.core.resume import Copy
 
 FAULTS_KEPT = 64
+STEP_MAX = 1 << 53
+"""No script gets so far. What would follow from a later step, no message to the ranks could hold."""
 
 _RUNS = (JobPhase.RUNNING, JobPhase.FORMING)
 
@@ -29,6 +31,9 @@ def faulted(m: Machine, event: ev.UserFault) -> None:
     job = m.jobs.get(event.job)
     if job is None or job.ended or job.ending is not None or job.generation is None:
         m.drop("stale_fault", event.member, f"job {event.job} does not run here")
+        return
+    if event.step >= STEP_MAX:
+        m.drop("stray_fault", event.member, f"step {event.step} is beyond all steps")
         return
     if event.generation != job.generation.number or job.phase not in _RUNS:
         m.drop("stale_fault", event.member, f"generation {event.generation} is over already")

@@ -7,8 +7,9 @@ import random
 from agent.sdk import numbers as sdk
 from controlplane.core import numbers
 from controlplane.core.job import Job
-from controlplane.core.model import Fault, Generation, JobSpec, Resume, Tier, Window
+from controlplane.core.model import Fault, Generation, JobPhase, JobSpec, Resume, Tier, Window
 from controlplane.core.resume import Copy
+from tests.core.test_cluster import running
 
 
 def job(window: int, *faults: Fault, skips: tuple[Window, ...] = ()) -> Job:
@@ -35,6 +36,16 @@ def test_what_was_consumed_before_the_state_cannot_be_left_out() -> None:
 def test_the_first_fault_of_the_generation_counts_and_those_of_others_do_not() -> None:
     faults = (Fault(5, 3), Fault(13, 4), Fault(12, 4))
     assert numbers.skipping(job(1, *faults), Resume(Tier.MEMORY, 10)).skip == (Window(12, 13),)
+
+
+def test_a_step_that_no_message_can_hold_is_not_at_fault() -> None:
+    """The generation after it could be told to nobody, by no leader to come."""
+    stage = running("submit nodes=2 nproc=1 skip=2", "ab")
+    stage.do(f"fault {(1 << 63) - 1} nan on=j.1000000 kind=nan")
+    found = stage.cluster.machine.jobs["j"]
+    assert found.phase is JobPhase.RUNNING and not found.faults
+    stage.do("fault 12 nan on=j.1000000 kind=nan")
+    assert found.phase is JobPhase.STOPPING
 
 
 def test_windows_are_in_batches_not_in_steps() -> None:
