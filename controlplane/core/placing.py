@@ -98,7 +98,7 @@ def _remnants(m: Machine, job: Job) -> bool:
 
 
 def _unheard(member: Member) -> bool:
-    """Launched by a former leader, on a node that has not spoken to this one: it may train, for all we know."""
+    """Launched by a former leader, on a node that has not spoken to this one: it may well train."""
     return member.status is None and member.launch is None and not member.dead
 
 
@@ -314,6 +314,7 @@ def order_launches(m: Machine, job: Job) -> bool:
     for member in waits:
         if launches.orphaned(member) and job.generation is not None:
             member.launch = launch(job, job.seating.seat(member.rank), job.generation)
+            job.changed(member)
         launches.watch(m, job, member)
         if member.launch is not None:
             m.order(job, ("launch", member.node, member.name), member.launch)

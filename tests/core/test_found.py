@@ -202,9 +202,11 @@ def test_a_life_that_never_met_does_not_hide_from_the_next_leader_how_the_state_
     assert resume(stage) == (Tier.FRESH, 0), "no half of the old state is taken for the whole"
 
 
-def test_a_warm_rank_whose_launch_was_lost_with_its_leader_is_launched_by_the_next_one() -> None:
+@pytest.mark.parametrize("shown", ["", "gen=1"])
+def test_a_warm_rank_whose_launch_was_lost_with_its_leader_is_launched_by_the_next_one(shown: str) -> None:
+    """`shown`: an agent may name the generation that a process was launched under."""
     stage = play("elect", "hello a", "hello b", "submit nodes=2 nproc=1", "stored")
-    stage.do("report j.1000000 warm")
+    stage.do(f"report j.1000000 warm {shown}")
     stage.do("report j.1000001 starting")
     lines = [line for command in ("crash", "elect", "hello b", "hello a") for line in stage.do(command)]
     assert [line for line in lines if line.startswith("Launch a j.1000000")]
