@@ -102,11 +102,12 @@ class Outputs:
 
     def _open(self, one: _Followed) -> bool:
         try:
-            one.descriptor = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+            descriptor = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # not there yet, or no descriptor to be had now
             return False
         if one.from_end:
-            os.lseek(one.descriptor, 0, os.SEEK_END)
+            os.lseek(descriptor, 0, os.SEEK_END)
+        one.descriptor = descriptor
         return True
 
     def _write(self, one: _Followed, lines: list[bytes]) -> bool:

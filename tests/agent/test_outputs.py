@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -49,7 +48,7 @@ def test_after_another_agent_only_what_is_new_is_shown(here: Path) -> None:
         outputs = Outputs(target)
         outputs.start()
         outputs.follow("job.1", log, lambda: "n0 0", from_end=True)
-        time.sleep(0.2)  # the follower must have looked once
+        until_sync(lambda: outputs._followed["job.1"].descriptor >= 0, "its first look")
         with log.open("ab") as writer:
             writer.write(b"new\n")
         outputs.close()
@@ -67,6 +66,21 @@ def test_a_reader_that_does_not_read_holds_nobody_up(here: Path) -> None:
         outputs.close(timeout_s=0.3)
         os.close(read)
         outputs.close(timeout_s=10)
+
+
+def test_a_log_that_cannot_be_opened_now_is_looked_at_again(here: Path) -> None:
+    (here / "log").symlink_to(here / "log")  # an error as any other
+    with (here / "shown").open("wb") as target:
+        outputs = Outputs(target)
+        outputs.start()
+        outputs.follow("job.1", here / "log", lambda: "n0 0")
+        (here / "other").write_bytes(b"first\n")
+        outputs.follow("job.2", here / "other", lambda: "n0 1")
+        until_sync(lambda: b"first" in (here / "shown").read_bytes(), "what another says")
+        (here / "log").unlink()
+        (here / "log").write_bytes(b"here\n")
+        until_sync(lambda: b"[n0 0] here" in (here / "shown").read_bytes(), "what it says")
+        outputs.close()
 
 
 def test_what_shall_be_hidden_is_passed_over_however_it_comes(here: Path) -> None:
