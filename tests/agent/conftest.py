@@ -4,10 +4,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.agent.support import Leader
+from agent.paths import Paths
+from controlplane.settings import AgentSettings
+from tests.agent.support import AgentProcess, Leader, folder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
 
 @pytest.fixture
@@ -15,3 +17,23 @@ async def leader() -> AsyncIterator[Leader]:
     """A coordinator's side of the wire, that says what the test wants."""
     async with Leader() as leader:
         yield leader
+
+
+@pytest.fixture
+async def agent(leader: Leader) -> AsyncIterator[AgentProcess]:
+    """An agent under that leader, patient with ranks that do not beat; it leaves no memory behind."""
+    with folder() as base:
+        process = AgentProcess(base, f"127.0.0.1:{leader.port}", process_timeout_s=30.0)
+        yield process
+        await process.end()
+        assert not list((base / "shm").iterdir()), process.err()
+
+
+@pytest.fixture
+def paths() -> Iterator[Paths]:
+    """The folders of a node n0, of which its memory is there."""
+    with folder() as path:
+        settings = AgentSettings(cluster="c", node="n0", run_dir=str(path / "run"), shm_dir=str(path))
+        paths = Paths.of(settings, "n0")
+        paths.memory.mkdir()
+        yield paths

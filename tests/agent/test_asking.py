@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.core import effects, events
 from controlplane.core.model import MemberPhase
-from tests.agent.support import AgentProcess, Frames, Leader, folder, launch, spec, until
+from tests.agent.support import AgentProcess, Frames, Leader, launch, spec, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -44,14 +44,6 @@ while True:
         for message in decoder.feed(data):
             person.sendall(encode(message))
 """
-
-
-@pytest.fixture
-async def agent(leader: Leader) -> AsyncIterator[AgentProcess]:
-    with folder() as base:
-        process = AgentProcess(base, f"127.0.0.1:{leader.port}", process_timeout_s=30.0)
-        yield process
-        await process.end()
 
 
 @pytest.fixture

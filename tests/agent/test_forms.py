@@ -9,7 +9,6 @@ import pytest
 from agent.checkpoint.arena import Arena, SlotWriter
 from agent.forms import form_message
 from agent.members import Member, Members, survey
-from agent.paths import Paths
 from controlplane.core.model import (
     NO_STEP,
     MemberPhase,
@@ -20,19 +19,10 @@ from controlplane.core.model import (
     Tier,
 )
 from controlplane.settings import AgentSettings, SettingsError, check_agent
-from tests.agent.support import folder, generation, spec
+from tests.agent.support import generation, spec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture
-def paths() -> Iterator[Paths]:
-    with folder() as path:
-        settings = AgentSettings(cluster="c", node="n0", run_dir=str(path / "run"), shm_dir=str(path))
-        paths = Paths.of(settings, "n0")
-        paths.memory.mkdir()
-        yield paths
+    from agent.paths import Paths
 
 
 def member(name: str) -> Member:

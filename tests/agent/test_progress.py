@@ -62,9 +62,11 @@ def test_a_factor_of_nothing_judges_nobody() -> None:
     assert limit(watched(1.0, limits=Limits(0.0, 60.0, 600.0)), "step") == float("inf")
 
 
-def sights(progress: Progress, since: float, until: float) -> list[tuple[float, Stalled | Resumed]]:
-    """Looks every quarter of a second at a rank that made its last mark at `since`."""
-    found, now = [], since
+def sights(
+    progress: Progress, since: float, until: float, start: float | None = None
+) -> list[tuple[float, Stalled | Resumed]]:
+    """Looks every quarter of a second, from `start` on, at a rank that made its last mark at `since`."""
+    found, now = [], since if start is None else start
     while now < until:
         progress.begin(now)
         change = progress.look(Sight("a", "j", "step", since))
@@ -83,21 +85,9 @@ def test_a_stalled_rank_is_told_once_and_told_when_it_gets_on() -> None:
 def test_time_in_which_the_agent_itself_stood_still_is_given_back() -> None:
     progress = watched(1.0, 1.0)
     assert sights(progress, 2.0, 50.0) == []
-    found = sights_from(progress, 2.0, 550.0, 620.0)
+    found = sights(progress, 2.0, 620.0, start=550.0)
     assert [type(change) for _, change in found] == [Stalled]
     assert found[0][0] == pytest.approx(562.0, abs=0.5)
-
-
-def sights_from(
-    progress: Progress, since: float, start: float, until: float
-) -> list[tuple[float, Stalled | Resumed]]:
-    found, now = [], start
-    while now < until:
-        progress.begin(now)
-        change = progress.look(Sight("a", "j", "step", since))
-        found += [(now, change)] if change else []
-        now += 0.25
-    return found
 
 
 def test_what_is_gone_is_forgotten() -> None:

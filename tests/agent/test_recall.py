@@ -7,22 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.members import Members
-from agent.paths import Paths
 from controlplane.core.model import MemberPhase, MemberStatus
-from controlplane.settings import AgentSettings
-from tests.agent.support import folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture
-def paths() -> Iterator[Paths]:
-    with folder() as path:
-        settings = AgentSettings(cluster="c", node="n", run_dir=str(path / "run"), shm_dir=str(path))
-        paths = Paths.of(settings, "n")
-        paths.memory.mkdir()
-        yield paths
+    from agent.paths import Paths
 
 
 @pytest.mark.parametrize(

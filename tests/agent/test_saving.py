@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,18 +16,6 @@ from controlplane.core.model import MemberPhase
 from tests.agent import keeper
 from tests.agent.saving_support import Site
 from tests.agent.support import AgentProcess, Leader, folder, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-
-@pytest.fixture
-async def agent(leader: Leader) -> AsyncIterator[AgentProcess]:
-    with folder() as base:
-        process = AgentProcess(base, f"127.0.0.1:{leader.port}", process_timeout_s=30.0)
-        yield process
-        await process.end()
-        assert not list((base / "shm").iterdir()), process.err()
 
 
 async def test_two_writers_make_one_checkpoint_and_loads_bring_it_back(

@@ -15,6 +15,7 @@ import pytest
 from agent.board import ACTIVITIES, RING, Board
 from agent.launching import traces
 from agent.stacks import frames_of
+from tests.agent.support import PATIENCE_S
 
 ASLEEP = "import time\ndef rests():\n    print('there', flush=True)\n    time.sleep(1000)\nrests()\n"
 LOCKED = """
@@ -62,7 +63,7 @@ def test_a_process_tells_where_it_stands_whatever_it_does(folder: Path, script: 
     process = started(folder, REGISTER + script)
     try:
         assert traces.ask(process.pid) == ""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline and not frames_of(text := read(folder)):
             time.sleep(0.01)
         assert frames_of(text)[0].startswith(f"{frame} (script.py:")
@@ -114,7 +115,7 @@ def test_a_stopped_process_is_not_waited_for(folder: Path) -> None:
     process = started(folder, REGISTER + ASLEEP)
     try:
         os.kill(process.pid, signal.SIGSTOP)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE_S
         while "State:\tT" not in Path(f"/proc/{process.pid}/status").read_text():
             assert time.monotonic() < deadline
         assert traces.ask(process.pid) == "it is stopped, and tells nothing"

@@ -248,7 +248,7 @@ def test_what_never_passes_ends_at_the_deadline(
     began = time.monotonic()
     with pytest.raises(StorageError, match=rf"{s3}: cannot write {NAME}: .*gave up after \d+ attempts in"):
         store.put(NAME, DATA)
-    assert time.monotonic() - began < 6.0
+    assert time.monotonic() - began < 60  # not for ever
     assert sum(store.stats.totals().gave_up.values()) == 1
 
 
