@@ -107,15 +107,23 @@ def whole(minimum: int, why: str, most: int = _MOST) -> Callable[[str], int]:
     return read
 
 
+def number(text: str) -> float:
+    """An argument type: a finite number."""
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from error
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is no finite number")
+    return value
+
+
 def seconds(minimum: float) -> Callable[[str], float]:
     """An argument type: a finite number of seconds of at least `minimum`."""
 
     def read(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from error
-        if not math.isfinite(value) or value < minimum:
+        value = number(text)
+        if value < minimum:
             raise argparse.ArgumentTypeError(
                 f"{text} will not do: give a number of seconds, {minimum:g} or more"
             )

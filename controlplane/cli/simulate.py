@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.analysis.goodput import CAUSES
 from controlplane.cli.errors import OK, UsageError
-from controlplane.cli.parser import Parser
+from controlplane.cli.parser import Parser, number
 from controlplane.cli.tables import plain
 from controlplane.simulation import mixes, picture, running, trace
 from controlplane.simulation.costs import Setup, split
@@ -65,13 +65,13 @@ def _parser() -> Parser:
     add = parser.add_argument
     add("--trace", metavar="FILE", help="failures from a file: JSON list of node_id, event_time, event_type")
     add("--mix", metavar="NAME", help=f"failures as published: {', '.join(mixes.MIXES)}")
-    add("--mtbf-s", type=float, metavar="S", help="failures by rate: one in the cluster every so often")
-    add("--node-mtbf-s", type=float, metavar="S", help="failures by rate: one of each node every so often")
-    add("--repair-s", type=float, default=21_600.0, metavar="S", help="with a rate: median repair")
-    add("--repair-sigma", type=float, default=1.5, help="with a rate: tail of the lognormal repair")
-    add("--burst-ratio", type=float, default=0.0, help="with a rate: events that take neighbours along, 0-1")
+    add("--mtbf-s", type=number, metavar="S", help="failures by rate: one in the cluster every so often")
+    add("--node-mtbf-s", type=number, metavar="S", help="failures by rate: one of each node every so often")
+    add("--repair-s", type=number, default=21_600.0, metavar="S", help="with a rate: median repair")
+    add("--repair-sigma", type=number, default=1.5, help="with a rate: tail of the lognormal repair")
+    add("--burst-ratio", type=number, default=0.0, help="with a rate: events that take neighbours along, 0-1")
     add("--burst-nodes", type=int, default=8, help="with a rate: nodes of a burst, at most")
-    add("--process-ratio", type=float, default=0.0, help="with a rate: events that kill only a process, 0-1")
+    add("--process-ratio", type=number, default=0.0, help="with a rate: events that kill only a process, 0-1")
     add("--seed", type=int, default=1, help="of the failures made by chance")
     add("--nodes", type=int, required=True, help="nodes of the cluster")
     add("--nproc-per-node", type=int, default=1, help="ranks per node")
@@ -79,11 +79,11 @@ def _parser() -> Parser:
     add("--spares", type=int, default=0, help="nodes that the job leaves free")
     add("--nodes-min", type=int, default=0, help="below it the job waits; 0: one replica")
     add("--fixed", action="store_true", help="a job of one size: never fewer nodes than at the start")
-    add("--days", type=float, default=174.0, help="simulated days")
-    add("--recovery-s", type=float, default=21.0, help="a recovery, detection included")
-    add("--checkpoint-every-s", type=float, default=10.0, help="training between two copies of the state")
-    add("--stall-s", type=float, default=0.0, help="each copy keeps training for so long")
-    add("--step-s", type=float, default=1.0, help="one training step")
+    add("--days", type=number, default=174.0, help="simulated days")
+    add("--recovery-s", type=number, default=21.0, help="a recovery, detection included")
+    add("--checkpoint-every-s", type=number, default=10.0, help="training between two copies of the state")
+    add("--stall-s", type=number, default=0.0, help="each copy keeps training for so long")
+    add("--step-s", type=number, default=1.0, help="one training step")
     add("--restore", choices=("checkpoint", "donor"), default="checkpoint",
         help="begin again from the last copy, or from survivors whose state is clean")  # fmt: skip
     add("--compare", metavar="NAME=V,V", help=f"run for each value of one of {', '.join(running.SWEPT)}")
