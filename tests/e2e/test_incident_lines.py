@@ -8,37 +8,26 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 from tests.e2e.cli_running import running, until
+from tests.training import elastic
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SCRIPT = """
-import logging, os, pathlib, sys, time, torch
-from agent.sdk import Session
+BEFORE = """
+import logging, os, pathlib, sys, time
 logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
 folder = pathlib.Path(sys.argv[1])
 torch.manual_seed(0)
-session = Session()
-model = torch.nn.Linear(8, 2)
-optimizer = torch.optim.AdamW(model.parameters())
-session.track(model=model, optimizer=optimizer)
-
-@session.elastic
-def train():
-    ddp = session.ddp(model)
-    for step in session.steps(100_000):
-        optimizer.zero_grad()
-        ddp(torch.ones(4, 8)).square().mean().backward()
-        optimizer.step()
-        (folder / f"pid-{session.rank}-{session.generation}").write_text(str(os.getpid()))
-        flag = torch.tensor([float((folder / "done").exists())])
-        torch.distributed.broadcast(flag, 0)
-        if bool(flag):
-            break
-        time.sleep(0.02)
-
-train()
 """
+EACH = """
+    (folder / f"pid-{session.rank}-{session.generation}").write_text(str(os.getpid()))
+    flag = torch.tensor([float((folder / "done").exists())])
+    torch.distributed.broadcast(flag, 0)
+    if bool(flag):
+        break
+    time.sleep(0.02)
+"""
+SCRIPT = elastic(100_000, before=BEFORE, each=EACH)
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ import pytest
 
 from tests.e2e.cli_running import until
 from tests.helm.pod import HOLDFAST, Pod, copied, ended, pod
+from tests.training import elastic
 
 if TYPE_CHECKING:
     import subprocess
@@ -32,26 +33,7 @@ pathlib.Path("pid").write_text(str(os.getpid()))
 while not pathlib.Path("done").exists():
     time.sleep(0.02)
 """
-ELASTIC = """
-import pathlib, torch
-import agent
-from agent.sdk import Session
-pathlib.Path("sdk").write_text(agent.__file__)
-session = Session()
-model = torch.nn.Linear(8, 8)
-optimizer = torch.optim.AdamW(model.parameters())
-session.track(model=model, optimizer=optimizer)
-
-@session.elastic
-def train():
-    ddp = session.ddp(model)
-    for step in session.steps(6):
-        optimizer.zero_grad()
-        ddp(torch.ones(2, 8)).square().sum().backward()
-        optimizer.step()
-
-train()
-"""
+ELASTIC = elastic(6, before="import agent, pathlib\npathlib.Path('sdk').write_text(agent.__file__)")
 
 
 async def in_thread(pod: Pod, *words: str) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,31 @@
+"""A small script that trains under a session, for tests that need one which can be broken and goes on."""
+
+from __future__ import annotations
+
+import textwrap
+
+_SCRIPT = """
+import torch
+from agent.sdk import Session
+{before}
+session = Session()
+model = torch.nn.Linear(8, 2)
+optimizer = torch.optim.AdamW(model.parameters())
+session.track(model=model, optimizer=optimizer)
+
+@session.elastic
+def train():
+    ddp = session.ddp(model)
+    for step in session.steps({steps}):
+        optimizer.zero_grad()
+        ddp(torch.ones(4, 8)).square().mean().backward()
+        optimizer.step()
+{each}
+
+train()
+"""
+
+
+def elastic(steps: int, *, before: str = "", each: str = "") -> str:
+    """The script: `before` runs before there is a session, `each` after the optimizer in every step."""
+    return _SCRIPT.format(before=before, steps=steps, each=textwrap.indent(textwrap.dedent(each), " " * 8))
