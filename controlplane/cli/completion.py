@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+from functools import cache
 from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import OK, CliError
+from controlplane.cli.outputs import FORMS
 from controlplane.cli.parser import Parser, one_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+_OUTPUT = re.compile(r"--output\s+([a-z]+(?:\|[a-z]+)+)")
 
 BASH = """# holdfast: put this into ~/.bashrc: source <(holdfast completion bash)
 _holdfast() {{
@@ -22,6 +25,9 @@ _holdfast() {{
         COMPREPLY=($(compgen -W "{commands}" -- "$word"))
         return
     fi
+    case "$command ${{COMP_WORDS[COMP_CWORD-1]}}" in
+{outputs}
+    esac
     case "$command" in
 {cases}
     esac
@@ -38,6 +44,9 @@ _holdfast() {{
         _describe command commands
         return
     fi
+    case "$words[2] $words[CURRENT-1]" in
+{outputs}
+    esac
     case "$words[2]" in
 {cases}
     esac
@@ -69,7 +78,11 @@ def bash() -> str:
         f'        {name}) COMPREPLY=($(compgen -W "{words}" -- "$word")) ;;'
         for name, words in _known().items()
     ]
-    return BASH.format(commands=" ".join(_known()), cases="\n".join(cases))
+    outputs = [
+        f'        "{name} -o"|"{name} --output") COMPREPLY=($(compgen -W "{words}" -- "$word")); return ;;'
+        for name, words in _outputs().items()
+    ]
+    return BASH.format(commands=" ".join(_known()), outputs="\n".join(outputs), cases="\n".join(cases))
 
 
 def zsh() -> str:
@@ -78,7 +91,11 @@ def zsh() -> str:
 
     described = [f"            '{name}:{COMMANDS[name].about.replace(chr(39), '')}'" for name in _known()]
     cases = [f"        {name}) compadd -- {words} ;;" for name, words in _known().items()]
-    return ZSH.format(described="\n".join(described), cases="\n".join(cases))
+    outputs = [
+        f'        "{name} -o"|"{name} --output") compadd -- {words}; return ;;'
+        for name, words in _outputs().items()
+    ]
+    return ZSH.format(described="\n".join(described), outputs="\n".join(outputs), cases="\n".join(cases))
 
 
 def _known() -> dict[str, str]:
@@ -88,15 +105,29 @@ def _known() -> dict[str, str]:
     return {name: f"{WORDS.get(name, '')} {' '.join(flags(name))}".strip() for name in COMMANDS}
 
 
+def _outputs() -> dict[str, str]:
+    """What may follow `-o` of each command that has it, as its help says."""
+    from controlplane.cli.main import COMMANDS
+
+    found = {name: _OUTPUT.search(_help(name)) for name in COMMANDS}
+    words = {name: match[1].replace("|", " ") for name, match in found.items() if match is not None}
+    return words | {"checkpoint": " ".join(FORMS)}  # of its verbs
+
+
 def flags(command: str, *verb: str) -> list[str]:
     """The flags that the help of a command (or of a verb of it) names, in its order."""
+    return list(dict.fromkeys(_FLAG.findall(_help(command, *verb))))
+
+
+@cache
+def _help(command: str, *verb: str) -> str:
     from controlplane.cli.main import main
 
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         if main([command, *verb, "--help"]) != OK:
             raise CliError(f"`holdfast {' '.join([command, *verb])} --help` failed")
-    return list(dict.fromkeys(_FLAG.findall(said.getvalue())))
+    return said.getvalue()
 
 
 COMMANDS = {"completion": completion}

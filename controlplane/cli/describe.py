@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.client import Admin
 from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import OK, CliError, nearest
 from controlplane.cli.events import read_line
+from controlplane.cli.outputs import WIDE, add_output, data
 from controlplane.cli.parser import Parser, one_of
 from controlplane.cli.queries import add_coordinator
-from controlplane.cli.tables import CHECKPOINTS, RANKS, Table, plain
+from controlplane.cli.tables import CHECKPOINTS, RANKS, Table, message, plain
 from controlplane.telling import story
 from controlplane.telling.event_text import Level, stamped, tell
 from controlplane.telling.lines import job_of
@@ -33,6 +35,7 @@ def describe(argv: Sequence[str]) -> int:
     parser = Parser("describe", "Everything known of one job, node or checkpoint.")
     parser.add_argument("what", type=one_of(*KINDS), metavar="|".join(KINDS))
     parser.add_argument("name", help="its name; a checkpoint's is its id, or JOB/ID")
+    add_output(parser, "wide: every event of it, not the newest alone")
     add_coordinator(parser)
     values = parser.read(argv)
     return asyncio.run(_describe(values))
@@ -42,14 +45,52 @@ async def _describe(values: argparse.Namespace) -> int:
     async with Admin(values.coordinator, access=access_of(values)) as admin:
         status = await admin.status()
         lines = [read_line(line.json) async for line in admin.events(follow=False)]
-    print("\n\n".join(part for part in KINDS[values.what](values.name, status, lines) if part))
+    known = KINDS[values.what](values.name, status, lines)
+    shown = len(lines) if values.output == WIDE else EVENTS_SHOWN
+    print(data(values.output, as_data(known, lines)) or told(known, lines, shown))
     return OK
 
 
-def job(name: str, status: pb.StatusReply, lines: Lines) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One thing: its row, what people are told of it, and what belongs to it."""
+
+    kind: str
+    row: Any
+    facts: list[Row]
+    concerns: Callable[[dict[str, Any]], bool]  # whether a line of the journal is about it
+    ranks: list[Any] = field(default_factory=list)
+    checkpoints: list[Any] = field(default_factory=list)
+    incidents: list[story.Story] = field(default_factory=list)
+
+
+def told(known: Known, lines: Lines, shown: int) -> str:
+    """For people: the newest `shown` of what there are many."""
+    heads = [story.told(each).partition("\n")[0] for each in known.incidents[-shown:]]
+    parts = [
+        _facts(known.facts),
+        _section("Ranks" if known.kind == "job" else "Processes", _table(RANKS, known.ranks)),
+        _section("Checkpoints", _table(CHECKPOINTS, known.checkpoints)),
+        _section("Incidents (`holdfast why NUMBER` tells one)", "\n".join(heads)),
+        _section("Newest events", _events(lines, known.concerns, shown)),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def as_data(known: Known, lines: Lines) -> dict[str, Any]:
+    """For programs: its fields by the names of the wire, what belongs to it, and its lines of the journal."""
+    return {
+        known.kind: message(known.row),
+        "ranks": list(map(message, known.ranks)),
+        "checkpoints": list(map(message, known.checkpoints)),
+        "incidents": list(map(story.as_json, known.incidents)),
+        "events": list(filter(known.concerns, lines)),
+    }
+
+
+def job(name: str, status: pb.StatusReply, lines: Lines) -> Known:
     """A job: where it stands, its ranks, its checkpoints, its incidents."""
     row = _named(name, status.jobs, "job", "job")
-    ranks = [each for each in status.ranks if each.job == name]
     facts = [
         ("Job", row.job),
         ("Phase", row.phase),
@@ -61,18 +102,18 @@ def job(name: str, status: pb.StatusReply, lines: Lines) -> list[str]:
         ("Incidents", str(row.incidents)),
         ("Newest checkpoint", row.last_checkpoint),
     ]
-    mine = [each for each in story.stories(lines) if each.job == name]
-    told = [story.told(each).partition("\n")[0] for each in mine[-EVENTS_SHOWN:]]
-    return [
-        _facts(facts),
-        _section("Ranks", _table(RANKS, ranks)),
-        _section("Checkpoints", _table(CHECKPOINTS, [c for c in status.checkpoints if c.job == name])),
-        _section("Incidents (`holdfast why NUMBER` tells one)", "\n".join(told)),
-        _section("Newest events", _events(lines, lambda line: job_of(line["body"]) == name)),
-    ]
+    return Known(
+        "job",
+        row,
+        facts,
+        lambda line: job_of(line["body"]) == name,
+        [each for each in status.ranks if each.job == name],
+        [each for each in status.checkpoints if each.job == name],
+        [each for each in story.stories(lines) if each.job == name],
+    )
 
 
-def node(name: str, status: pb.StatusReply, lines: Lines) -> list[str]:
+def node(name: str, status: pb.StatusReply, _lines: Lines) -> Known:
     """A node: its state, what runs there, what happened to it."""
     row = _named(name, status.nodes, "node", "node")
     facts = [
@@ -91,14 +132,10 @@ def node(name: str, status: pb.StatusReply, lines: Lines) -> list[str]:
         body = line["body"]
         return body.get("node") == name or name in (body.get("verdict") or {}).get("nodes", ())
 
-    return [
-        _facts(facts),
-        _section("Processes", _table(RANKS, [each for each in status.ranks if each.node == name])),
-        _section("Newest events", _events(lines, concerns)),
-    ]
+    return Known("node", row, facts, concerns, [each for each in status.ranks if each.node == name])
 
 
-def checkpoint(name: str, status: pb.StatusReply, lines: Lines) -> list[str]:
+def checkpoint(name: str, status: pb.StatusReply, _lines: Lines) -> Known:
     """A checkpoint: what it holds, whether it is good, what became of it."""
     owner, _, number = name.rpartition("/")
     rows = [each for each in status.checkpoints if owner in ("", each.job)]
@@ -121,14 +158,10 @@ def checkpoint(name: str, status: pb.StatusReply, lines: Lines) -> list[str]:
         known = body.get("checkpoint") or (body.get("record") or {}).get("id")
         return bool(known == row.id and job_of(line["body"]) == row.job)
 
-    return [_facts(facts), _section("Newest events", _events(lines, concerns))]
+    return Known("checkpoint", row, facts, concerns)
 
 
-KINDS: dict[str, Callable[[str, Any, Lines], list[str]]] = {
-    "job": job,
-    "node": node,
-    "checkpoint": checkpoint,
-}
+KINDS: dict[str, Callable[[str, Any, Lines], Known]] = {"job": job, "node": node, "checkpoint": checkpoint}
 
 
 def _named(name: str, rows: Iterable[Any], field: str, kind: str) -> Any:
@@ -152,9 +185,9 @@ def _table(table: Table, rows: list[Any]) -> str:
     return plain(table.headings(), [[show(row) for _, show in table.columns] for row in rows]) if rows else ""
 
 
-def _events(lines: Lines, concerns: Callable[[dict[str, Any]], bool]) -> str:
-    told = [line for line in lines if concerns(line) and tell(line).level <= Level.DECISION]
-    return "\n".join(stamped(line).partition("\n")[0] for line in told[-EVENTS_SHOWN:])
+def _events(lines: Lines, concerns: Callable[[dict[str, Any]], bool], shown: int) -> str:
+    mine = [line for line in lines if concerns(line) and tell(line).level <= Level.DECISION]
+    return "\n".join(stamped(line).partition("\n")[0] for line in mine[-shown:]) if shown else ""
 
 
 COMMANDS = {"describe": describe}

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.credentials import access_of, add_access, coordinator
 from controlplane.cli.errors import OK, CliError
-from controlplane.cli.parser import Parser, one_of, whole
+from controlplane.cli.outputs import JSON, WIDE, add_output, part
+from controlplane.cli.parser import Parser, whole
 from controlplane.telling.event_text import Level, stamped, tell
 from controlplane.telling.lines import job_of
 
@@ -27,14 +28,7 @@ def events(argv: Sequence[str]) -> int:
     parser.add_argument("--all", action="store_true", help="every event and effect, not decisions only")
     number = whole(0, "lines are numbered from 1", most=(1 << 63) - 1)
     parser.add_argument("--after", type=number, default=0, metavar="N", help="lines behind sequence number N")
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=one_of("text", "json"),
-        default="text",
-        metavar="text|json",
-        help="json: as written",
-    )
+    add_output(parser, "wide: the same as --all; json: lines as written", former="text")
     parser.add_argument("--coordinator", default=coordinator(), metavar="HOST:PORT", help="whom to ask")
     add_access(parser)
     return asyncio.run(_events(parser.read(argv)))
@@ -49,11 +43,13 @@ async def _events(values: argparse.Namespace) -> int:
 
 def show(text: str, values: argparse.Namespace) -> None:
     """Print one line as the flags want it, or leave it out."""
-    if values.output == "json":
+    if values.output == JSON:
         print(text, flush=values.follow)
         return
     line = read_line(text)
-    if values.all or tell(line).level <= Level.DECISION:
+    if said := part(values.output, line):
+        print(said, flush=values.follow)
+    elif values.all or values.output == WIDE or tell(line).level <= Level.DECISION:
         print(stamped(line), flush=values.follow)
 
 

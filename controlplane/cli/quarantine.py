@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 
 from controlplane.cli.client import Admin
 from controlplane.cli.credentials import access_of
+from controlplane.cli.documents import OUTPUTS
 from controlplane.cli.errors import OK
+from controlplane.cli.outputs import TABLE, WIDE, add_output
 from controlplane.cli.parser import Parser
 from controlplane.cli.queries import add_coordinator
-from controlplane.cli.tables import plain
+from controlplane.cli.tables import NODES, plain
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+
+    from controlplane.wire import control_pb2 as pb
 
 _HEADINGS = ("NODE", "STATE", "STANDING", "SCORE", "REASON")
 
@@ -24,6 +28,7 @@ def quarantine(argv: Sequence[str]) -> int:
     parser = Parser(
         "quarantine", "Show nodes with a history of failures, or release one: its history is forgotten."
     )
+    add_output(parser)
     parser.add_argument("--release", default="", metavar="NODE", help="forget the failures of this node")
     parser.add_argument("--reason", default="released by hand", help="what the journal shall say")
     add_coordinator(parser)
@@ -37,13 +42,21 @@ async def _quarantine(values: argparse.Namespace) -> int:
             print(f"node {values.release} is released: its failures are forgotten")
             return OK
         reply = await admin.status()
+    found = [row for row in reply.nodes if row.score > 0 or row.standing not in ("", "ok")]
+    del reply.nodes[:]
+    reply.nodes.extend(found)
+    print(_text(values.output, reply))
+    return OK
+
+
+def _text(form: str, reply: pb.StatusReply) -> str:
+    if form != TABLE and (reply.nodes or form != WIDE):
+        return OUTPUTS[form](NODES, reply)
     rows = [
         [row.node, row.state, row.standing or "ok", f"{row.score:.1f}", row.reason or "-"]
         for row in reply.nodes
-        if row.score > 0 or row.standing not in ("", "ok")
     ]
-    print(plain(_HEADINGS, rows) if rows else "no node has a history of failures")
-    return OK
+    return plain(_HEADINGS, rows) if rows else "no node has a history of failures"
 
 
 COMMANDS = {"quarantine": quarantine}

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.client import Admin
 from controlplane.cli.credentials import access_of, add_access, coordinator
 from controlplane.cli.documents import OUTPUTS
 from controlplane.cli.errors import OK, CliError, nearest
+from controlplane.cli.outputs import TABLE, WIDE, add_output, data, part
 from controlplane.cli.parser import Parser, one_of
-from controlplane.cli.tables import JOBS, NODES, RANKS, TABLES, plain
+from controlplane.cli.tables import CHECKPOINTS, TABLES, as_json
 
 if TYPE_CHECKING:
     import argparse
@@ -35,9 +36,7 @@ def get(argv: Sequence[str]) -> int:
     """Show one table. Exit code 1 when --job names a job that is not there."""
     parser = Parser("get", "Show one table.")
     parser.add_argument("what", type=one_of(*TABLES), metavar="|".join(TABLES))
-    parser.add_argument(
-        "-o", "--output", type=one_of(*OUTPUTS), default="table", metavar="|".join(OUTPUTS), help="how"
-    )
+    add_output(parser)
     parser.add_argument("--job", default="", help="of this job only")
     add_coordinator(parser)
     values = parser.read(argv)
@@ -68,6 +67,7 @@ def _only(status: pb.StatusReply, job: str) -> None:
 def status(argv: Sequence[str]) -> int:
     """Show jobs, nodes and ranks, once or again and again."""
     parser = Parser("status", "Show jobs, nodes and ranks.")
+    add_output(parser, "wide: every field, and checkpoints; json with --watch: a line each time")
     parser.add_argument("--watch", action="store_true", help="show it again each second, until Ctrl-C")
     add_coordinator(parser)
     return asyncio.run(_status(parser.read(argv)))
@@ -75,25 +75,37 @@ def status(argv: Sequence[str]) -> int:
 
 async def _status(values: argparse.Namespace) -> int:
     async with Admin(values.coordinator, access=access_of(values)) as admin:
-        print(overview(await admin.status()))
+        if not values.watch:
+            reply = await admin.status()
+            print(data(values.output, as_data(reply)) or overview(reply, wide=values.output == WIDE))
         while values.watch:
-            await asyncio.sleep(1)
-            text = overview(await admin.status())
+            reply = await admin.status()
             # Home, then clear: only where a terminal reads it.
-            print(("\x1b[H\x1b[2J" if sys.stdout.isatty() else "\n") + text, flush=True)
+            clear = "\x1b[H\x1b[2J" if sys.stdout.isatty() else "\n"
+            seen = part(values.output, as_data(reply))
+            print(seen or clear + overview(reply, wide=values.output == WIDE), flush=True)
+            await asyncio.sleep(1)
     return OK
 
 
-def overview(reply: pb.StatusReply) -> str:
-    """A whole answer as text."""
+def as_data(reply: pb.StatusReply) -> dict[str, Any]:
+    """A whole answer for programs."""
+    health = {"level": reply.health.level, "reasons": list(reply.health.reasons)}
+    head = {"cluster": reply.cluster, "leader": reply.leader, "term": reply.term, "health": health}
+    return head | {name: as_json(table, reply) for name, table in TABLES.items()}
+
+
+def overview(reply: pb.StatusReply, *, wide: bool = False) -> str:
+    """A whole answer as text; `wide`: every field of everything."""
     parts = [f"cluster {reply.cluster}, led by {reply.leader or 'nobody'}, term {reply.term}"]
     if reply.health.level:
         parts.append(
             "\n".join([f"health: {reply.health.level}", *(f"  {why}" for why in reply.health.reasons)])
         )
-    for name, table in (("jobs", JOBS), ("nodes", NODES), ("ranks", RANKS)):
-        rows = table.rows(reply)
-        parts.append(plain(table.headings(), rows) if rows else f"no {name}")
+    for name, table in TABLES.items():
+        if wide or table is not CHECKPOINTS:
+            show = OUTPUTS[WIDE if wide else TABLE]
+            parts.append(show(table, reply) if getattr(reply, name) else f"no {name}")
     return "\n\n".join(parts)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from controlplane.cli.errors import OK, CliError
-from controlplane.cli.parser import Parser, one_of, whole
+from controlplane.cli.outputs import WIDE, add_output, part
+from controlplane.cli.parser import Parser, whole
 from controlplane.daemon import replaying
 from controlplane.daemon.recording import folder_of
 from controlplane.daemon.replaying import ReplayError, Step
@@ -25,7 +25,7 @@ DIFFERS = 1
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    as_json: bool
+    form: str
     all: bool
     last: int
 
@@ -55,17 +55,10 @@ def replay(argv: Sequence[str]) -> int:
         metavar="N",
         help="show the last N steps only; 0: all",
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=one_of("text", "json"),
-        default="text",
-        metavar="text|json",
-        help="json: a line a step",
-    )
+    add_output(parser, "wide: the same as --all; json: a line a step", former="text")
     values = parser.read(argv)
     path = recording(Path(values.journal), values.term)
-    wish = _Wish(values.output == "json", values.all, values.last)
+    wish = _Wish(values.output, values.all or values.output == WIDE, values.last)
     try:
         with path.open(encoding="utf-8") as file:
             return _told(path, file, wish)
@@ -92,7 +85,8 @@ def recording(path: Path, term: int) -> Path:
 
 def _told(path: Path, file: TextIO, wish: _Wish) -> int:
     reign = replaying.header(file.readline())
-    if not wish.as_json:
+    people = not part(wish.form, {})
+    if people:
         begun = f"{datetime.fromtimestamp(reign.wall_s):%Y-%m-%d %H:%M:%S}"
         print(f"{path}: term {reign.term}, begun {begun}, recorded by holdfast {reign.version}")
     kept: deque[Step] = deque(maxlen=wish.last or 1)
@@ -107,7 +101,7 @@ def _told(path: Path, file: TextIO, wish: _Wish) -> int:
     for step in kept if wish.last else ():
         _show(step, began or 0.0, wish)
     summary = {"term": reign.term, "steps": steps, "effects": effects, "problem": problem or ""}
-    print(json.dumps({"summary": summary}) if wish.as_json else _summary(steps, effects, problem))
+    print(_summary(steps, effects, problem) if people else part(wish.form, {"summary": summary}))
     return DIFFERS if problem else OK
 
 
@@ -121,8 +115,8 @@ def _show(step: Step, began: float, wish: _Wish) -> None:
     """One step; one upon which nothing was decided only when it is asked for, or when it is the last."""
     if not (step.effects or step.problem or wish.all or wish.last):
         return
-    if wish.as_json:
-        print(json.dumps(replaying.as_json(step), separators=(",", ":")))
+    if text := part(wish.form, replaying.as_json(step)):
+        print(text)
         return
     print(f"{step.now - began:12.3f} s  {step.index:6}  {_text(*step.event)}")
     for kind, body in step.effects:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controlplane.analysis.goodput import CAUSES
 from controlplane.cli.errors import OK, UsageError
+from controlplane.cli.outputs import add_output, data
 from controlplane.cli.parser import Parser, number
 from controlplane.cli.tables import plain
 from controlplane.simulation import mixes, picture, running, trace
@@ -50,9 +50,9 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError(str(error)) from error
     if values.picture:
         _draw(Path(values.picture), found[0])
-    if values.json:
-        rows = [outcome.as_json() for outcome in found]
-        print(json.dumps(rows if field else rows[0], indent=2))
+    rows = [outcome.as_json() for outcome in found]
+    if text := data(values.output, rows if field else rows[0]):
+        print(text)
     elif field:
         print(_compared(field, setups, found))
     else:
@@ -88,7 +88,7 @@ def _parser() -> Parser:
         help="begin again from the last copy, or from survivors whose state is clean")  # fmt: skip
     add("--compare", metavar="NAME=V,V", help=f"run for each value of one of {', '.join(running.SWEPT)}")
     add("--picture", metavar="FILE.svg", help="draw the (first) run")
-    add("--json", action="store_true", help="print JSON")
+    add_output(parser, json_flag=True)
     return parser
 
 

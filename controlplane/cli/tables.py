@@ -33,16 +33,21 @@ class Table:
 
 def as_json(table: Table, status: pb.StatusReply) -> list[dict[str, Any]]:
     """One object per thing, with the field names of the wire; numbers are numbers."""
-    return [_plain(row) for row in getattr(status, table.field)]
+    return [message(row) for row in getattr(status, table.field)]
 
 
-def _plain(message: Any) -> dict[str, Any]:
+def message(row: Any) -> dict[str, Any]:
+    """A message of the wire as plain data."""
     values = {}
-    for spec in message.DESCRIPTOR.fields:
-        value = getattr(message, spec.name)
+    for spec in row.DESCRIPTOR.fields:
+        value = getattr(row, spec.name)
         repeated = not isinstance(value, str | int | float | bytes | bool) and hasattr(value, "__len__")
-        values[spec.name] = [_plain(item) for item in value] if repeated else value
+        values[spec.name] = list(map(_item, value)) if repeated else value
     return values
+
+
+def _item(value: Any) -> Any:
+    return message(value) if hasattr(value, "DESCRIPTOR") else value
 
 
 def _number(value: int) -> str:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from controlplane.cli.client import Admin
 from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import OK
+from controlplane.cli.outputs import WIDE, add_output, part
 from controlplane.cli.parser import Parser, seconds, whole
-from controlplane.cli.queries import add_coordinator
+from controlplane.cli.queries import add_coordinator, as_data
 from controlplane.cli.tables import NOTHING, plain
 from controlplane.telling.quantities import duration
 
@@ -57,6 +58,7 @@ def top(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--interval-s", type=seconds(0.1), default=1.0, metavar="SECONDS", help="between two looks"
     )
+    add_output(parser, "wide: everyone who is behind; json: a line each time")
     add_coordinator(parser)
     return asyncio.run(_top(parser.read(argv)))
 
@@ -66,17 +68,20 @@ async def _top(values: argparse.Namespace) -> int:
     async with Admin(values.coordinator, access=access_of(values)) as admin:
         while True:
             status = await admin.status()
-            text = screen(status, rates.look(time.monotonic(), status))
-            print((CLEAR if sys.stdout.isatty() else "") + text, flush=True)
+            looked = rates.look(time.monotonic(), status)
+            clear = CLEAR if sys.stdout.isatty() else ""
+            text = part(values.output, as_data(status) | {"steps_per_s": looked})
+            print(text or clear + screen(status, looked, values.output == WIDE), flush=True)
             shown += 1
             if shown == values.count:
                 return OK
             await asyncio.sleep(values.interval_s)
 
 
-def screen(status: pb.StatusReply, rates: dict[str, float]) -> str:
-    """One picture of the cluster."""
-    parts = [_head(status), _jobs(status, rates), _behind(status), _trouble(status)]
+def screen(status: pb.StatusReply, rates: dict[str, float], wide: bool = False) -> str:
+    """One picture of the cluster; `wide`: with everyone who is behind, not the last few."""
+    most = len(status.ranks) if wide else BEHIND_SHOWN
+    parts = [_head(status), _jobs(status, rates), _behind(status, most), _trouble(status)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -117,7 +122,7 @@ def _jobs(status: pb.StatusReply, rates: dict[str, float]) -> str:
     return plain(headings, rows) if rows else "no jobs"
 
 
-def _behind(status: pb.StatusReply) -> str:
+def _behind(status: pb.StatusReply, most: int) -> str:
     """The ranks that others wait for: behind the front of their job."""
     front: dict[str, int] = {}
     for row in status.ranks:
@@ -125,8 +130,7 @@ def _behind(status: pb.StatusReply) -> str:
     behind = [r for r in status.ranks if r.role == "rank" and r.step < front[r.job] - 1]
     behind.sort(key=lambda row: row.step - front[row.job])
     rows = [
-        [row.job, str(row.rank), row.node, row.phase, str(front[row.job] - row.step)]
-        for row in behind[:BEHIND_SHOWN]
+        [row.job, str(row.rank), row.node, row.phase, str(front[row.job] - row.step)] for row in behind[:most]
     ]
     return "behind the others:\n" + plain(["JOB", "RANK", "NODE", "PHASE", "STEPS"], rows) if rows else ""
 

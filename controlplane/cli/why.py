@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.client import Admin
 from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import OK, CliError, UsageError
 from controlplane.cli.events import read_line
+from controlplane.cli.outputs import WIDE, add_output, data
 from controlplane.cli.parser import Parser
 from controlplane.cli.queries import add_coordinator
 from controlplane.telling import story
@@ -27,16 +27,16 @@ def why(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--job", default="", help="of this job only")
     parser.add_argument("--list", action="store_true", help="all incidents, a line each")
-    parser.add_argument("--json", action="store_true", help="for programs; times in seconds")
+    add_output(parser, "wide: with --list, each told whole; json, yaml: times in seconds", json_flag=True)
     parser.add_argument("--journal", default="", metavar="FILE", help="read this file instead of asking")
     add_coordinator(parser)
     values = parser.read(argv)
     found = story.stories(asyncio.run(lines_of(values)))
     if values.list:
-        show(found, values.json)
+        show(found, values.output)
     else:
         one = pick(found, values.incident, values.job)
-        print(json.dumps(story.as_json(one), indent=2) if values.json else story.told(one))
+        print(data(values.output, story.as_json(one)) or story.told(one))
     return OK
 
 
@@ -77,13 +77,14 @@ def pick(found: list[story.Story], named: str, job: str) -> story.Story:
     return max(mine, key=lambda each: each.begun_s)
 
 
-def show(found: list[story.Story], as_json: bool) -> None:
-    """All of them, shortly."""
-    if as_json:
-        print(json.dumps([story.as_json(each) for each in found], indent=2))
+def show(found: list[story.Story], form: str) -> None:
+    """All of them, shortly, or whole."""
+    if text := data(form, [story.as_json(each) for each in found]):
+        print(text)
         return
     for each in found:
-        print(story.told(each).partition("\n")[0])
+        told = story.told(each)
+        print(told + "\n" if form == WIDE else told.partition("\n")[0])
 
 
 COMMANDS = {"why": why}

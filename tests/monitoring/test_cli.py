@@ -12,6 +12,7 @@ import sys
 import pytest
 import yaml
 
+from controlplane.cli.completion import bash
 from controlplane.cli.yaml_text import document
 from controlplane.core.model import Cause, Strategy
 from controlplane.telling import story
@@ -143,8 +144,18 @@ def test_completion_is_a_script(shell: str) -> None:
     assert run.returncode == 0, run.stderr
 
 
-def test_bash_completes() -> None:
-    asks = "COMP_WORDS=(holdfast why --js); COMP_CWORD=2; _holdfast; echo ${COMPREPLY[@]}"
-    program = f"{holdfast('completion', 'bash')}\n{asks}"
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("why --js", "--json"),
+        ("describe job -o y", "yaml"),
+        ("get jobs --output ''", "table wide json yaml"),
+        ("kubernetes -o ''", "yaml values"),
+        ("checkpoint list -o w", "wide"),
+    ],
+)
+def test_bash_completes(words: str, found: str) -> None:
+    asks = f"COMP_WORDS=(holdfast {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); _holdfast"
+    program = f"{bash()}\n{asks}; echo ${{COMPREPLY[@]}}"
     run = subprocess.run(["bash", "-c", program], text=True, capture_output=True, check=True)
-    assert run.stdout.split() == ["--json"]
+    assert run.stdout.split() == found.split()

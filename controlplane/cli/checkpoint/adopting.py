@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING
 
 from agent.checkpoint import load, names
@@ -16,6 +15,7 @@ from controlplane.cli.checkpoint.verifying import verify
 from controlplane.cli.client import Admin
 from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import FAILED, OK, CliError
+from controlplane.cli.outputs import data
 from controlplane.cli.queries import add_coordinator
 from controlplane.core.model import CheckpointRecord
 
@@ -38,8 +38,8 @@ def run(argv: Sequence[str]) -> int:
         raise CliError(f"job {job} has no whole checkpoint to adopt: {'; '.join(refused) or 'there is none'}")
     reply = asyncio.run(_adopt(values.coordinator, access_of(values), job, whole))
     refused += list(reply.refused)
-    if values.output == "json":
-        print(json.dumps({"job": job, "adopted": list(reply.adopted), "refused": refused}, indent=2))
+    if text := data(values.output, {"job": job, "adopted": list(reply.adopted), "refused": refused}):
+        print(text)
     else:
         print(
             "\n".join(

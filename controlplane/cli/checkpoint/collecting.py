@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
 from controlplane.cli.checkpoint.adopting import record
 from controlplane.cli.checkpoint.place import make_parser, one_job, opened
 from controlplane.cli.errors import FAILED, OK, CliError, UsageError
+from controlplane.cli.outputs import data
 from controlplane.cli.parser import seconds, whole
 from controlplane.cli.tables import plain
 from controlplane.core.retention import removable
@@ -45,8 +45,8 @@ def run(argv: Sequence[str]) -> int:
     _check(values)
     with opened(values) as store:
         told = _collect(store, one_job(store, values.job), values)
-    if values.output == "json":
-        print(json.dumps(told, indent=2))
+    if text := data(values.output, told):
+        print(text)
     else:
         print(_text(told))
     return FAILED if told["reason"] else OK

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from agent.checkpoint import load
 from controlplane.cli.checkpoint.place import find, make_parser, one_job, opened
 from controlplane.cli.errors import OK
+from controlplane.cli.outputs import data
 from controlplane.cli.tables import plain
 from controlplane.telling.quantities import size
 
@@ -34,8 +34,8 @@ def run(argv: Sequence[str]) -> int:
             for word in (values.before, values.after)
         ]
     rows = list(compare(*both))
-    if values.output == "json":
-        print(json.dumps({"before": both[0].id, "after": both[1].id, "tensors": rows}, indent=2))
+    if text := data(values.output, {"before": both[0].id, "after": both[1].id, "tensors": rows}):
+        print(text)
     elif not rows:
         print(f"{both[0].id} and {both[1].id} hold the same tensors, byte for byte")
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from agent.checkpoint import export, load
 from controlplane.cli.checkpoint.place import find, make_parser, one_job, opened
 from controlplane.cli.checkpoint.progress import shown_bar
 from controlplane.cli.errors import OK, CliError
+from controlplane.cli.outputs import data
 from controlplane.cli.parser import one_of
 from controlplane.telling.quantities import size
 
@@ -38,15 +38,9 @@ def run(argv: Sequence[str]) -> int:
         job = one_job(store, values.job)
         chosen = find(store, job, values.checkpoint).id
         written = _WRITERS[values.format](store, values.url, job, chosen, target)
-    if values.output == "json":
-        told = {
-            "job": job,
-            "checkpoint": chosen,
-            "path": str(target),
-            "bytes": written,
-            "format": values.format,
-        }
-        print(json.dumps(told, indent=2))
+    told = {"job": job, "checkpoint": chosen, "path": str(target), "bytes": written, "format": values.format}
+    if text := data(values.output, told):
+        print(text)
     else:
         print(f"checkpoint {chosen} of job {job} is at {target}, {size(written)}")
     return OK

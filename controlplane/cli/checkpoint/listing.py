@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from agent.checkpoint import load
 from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
 from controlplane.cli.checkpoint.place import jobs, make_parser, opened
 from controlplane.cli.errors import OK
+from controlplane.cli.outputs import data
 from controlplane.cli.tables import plain
 from controlplane.telling.quantities import size
 
@@ -26,8 +26,8 @@ def run(argv: Sequence[str]) -> int:
     values = make_parser("list", "List the checkpoints on a storage, newest first.").read(argv)
     with opened(values) as store:
         rows = [row(store, job, each) for job in jobs(store, values.job) for each in load.listing(store, job)]
-    if values.output == "json":
-        print(json.dumps({"checkpoints": rows}, indent=2))
+    if text := data(values.output, {"checkpoints": rows}):
+        print(text)
     else:
         print(plain(list(HEADINGS), [_cells(each) for each in rows]) if rows else "no checkpoints")
     return OK

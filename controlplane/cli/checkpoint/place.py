@@ -9,7 +9,8 @@ from agent.checkpoint import load, names
 from agent.checkpoint.errors import CheckpointError, NameRefused
 from agent.checkpoint.store import Store
 from controlplane.cli.errors import CliError, UsageError, nearest
-from controlplane.cli.parser import Parser, one_of
+from controlplane.cli.outputs import add_output
+from controlplane.cli.parser import Parser
 
 if TYPE_CHECKING:
     import argparse
@@ -33,10 +34,7 @@ def make_parser(verb: str, about: str, *, checkpoint: bool = False) -> Parser:
     parser.add_argument(
         "--mirror", default="", metavar="URL", help="the job's second storage, read where this fails"
     )
-    parser.add_argument("-o", "--output", type=one_of("table", "json"), default="table", metavar="table|json")
-    parser.add_argument(
-        "--json", action="store_const", const="json", dest="output", help="the same as -o json"
-    )
+    add_output(parser, json_flag=True)
     return parser
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from agent.checkpoint import load
 from controlplane.cli.checkpoint.place import find, make_parser, one_job, opened
 from controlplane.cli.errors import OK
+from controlplane.cli.outputs import data
 from controlplane.cli.tables import plain
 from controlplane.telling.quantities import size
 
@@ -26,8 +26,8 @@ def run(argv: Sequence[str]) -> int:
         job = one_job(store, values.job)
         manifest = load.read_manifest(store, job, find(store, job, values.checkpoint).id)
     told = describe(manifest)
-    if values.output == "json":
-        print(json.dumps(told, indent=2))
+    if text := data(values.output, told):
+        print(text)
     else:
         print(_text(told, values.tensors))
     return OK

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from agent.checkpoint.reading import read_chunk
 from controlplane.cli.checkpoint.place import find, jobs, make_parser, opened
 from controlplane.cli.checkpoint.progress import Bar, shown_bar
 from controlplane.cli.errors import FAILED, OK, CliError
+from controlplane.cli.outputs import data
 from controlplane.cli.tables import plain
 from controlplane.telling.quantities import size
 
@@ -64,8 +64,8 @@ def run(argv: Sequence[str]) -> int:
         if not any(found.values()):
             raise CliError(f"storage {store.url}: there is no checkpoint to verify")
         results = [each for job, listed in found.items() for each in verify(store, job, listed)]
-    if values.output == "json":
-        print(json.dumps({"checkpoints": [each.told() for each in results]}, indent=2))
+    if text := data(values.output, {"checkpoints": [each.told() for each in results]}):
+        print(text)
     else:
         print(_text(results))
     newest = {each.job: each for each in reversed(results)}
