@@ -108,7 +108,7 @@ HANDLERS: dict[type[Any], Callable[[Machine, Any], None]] = {
     ev.Loaded: _from_node(loading.loaded, "loaded checkpoint"),
     ev.Fetched: _from_node(loading.fetched, "fetched copy"),
     ev.OrderFailed: _from_node(members.order_failed, "failed order"),
-    ev.PeersLooked: network.looked,
+    ev.PeersLooked: _from_node(network.looked, "look at peers"),
     ev.ProbeAnswered: braking.answered,
     ev.DcsChanged: _dcs_changed,
     ev.QuarantineReleased: quarantine.release,

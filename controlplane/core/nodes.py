@@ -200,6 +200,8 @@ def _heard(m: Machine, name: str, incarnation: int, what: str) -> Node | None:
     node = m.nodes.get(name)
     if node is None or node.incarnation != incarnation or node.state == "expected":
         m.drop("stale_incarnation", name, f"a {what} of incarnation {incarnation}, which is not the one here")
+        if node is None:  # it was forgotten while its stream stood, and does not know
+            m.emit(fx.Refuse(name, incarnation, f"node {name} was given up: come anew", retry=True))
         return None
     node.heard_at = m.now
     if not node.up:

@@ -13,6 +13,7 @@ from controlplane.core import view
 from controlplane.core.cluster import HANDLERS, PHASES, Cluster
 from controlplane.core.model import Cause, Failure, JobPhase, MemberPhase, MemberStatus
 from tests.core.make import record, spec
+from tests.daemon.test_codec import FROM_AGENTS, sample
 from tests.transcripts.language import Play
 
 
@@ -51,6 +52,18 @@ def test_an_unknown_event_is_an_error() -> None:
     cluster.step(0.0, ev.Elected(1))
     with pytest.raises(KeyError):
         cluster.step(0.0, "nonsense")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", FROM_AGENTS)
+def test_an_agent_whose_node_was_forgotten_is_told_to_come_anew(kind: type) -> None:
+    """Its stream may stand for longer than the leader remembers it."""
+    stage = running()
+    event = dataclasses.replace(sample(kind), node="gone", incarnation=3)
+    effects = stage.cluster.step(stage.now + 1, event)
+    stage.cluster.check()
+    (refused,) = [each for each in effects if not isinstance(each, fx.Note)]
+    assert isinstance(refused, fx.Refuse) and (refused.node, refused.incarnation) == ("gone", 3)
+    assert refused.retry and "come anew" in refused.reason
 
 
 def test_a_fenced_leader_says_nothing_more() -> None:
