@@ -100,8 +100,7 @@ def beat(m: Machine, event: ev.NodeBeat) -> None:
         return
     node.seq, node.port, node.copies = event.seq, event.port, event.copies
     node.top = max(node.top, event.seq)
-    missing = Failure(Cause.EXITED, f"the agent of {node.name} lists it no more")
-    _whole_view(m, node, event.members, event.seq, missing)
+    _whole_view(m, node, event.members, event.seq)
 
 
 def heard(m: Machine, event: ev.NodesHeard) -> None:
@@ -240,14 +239,19 @@ def _touch_all(m: Machine) -> None:
 
 
 def _whole_view(
-    m: Machine, node: Node, statuses: tuple[MemberStatus, ...], seq: int, missing: Failure
+    m: Machine,
+    node: Node,
+    statuses: tuple[MemberStatus, ...],
+    seq: int,
+    missing: Failure | None = None,
 ) -> None:
     listed = {status.member for status in statuses}
     for status in statuses:
         members.observe(m, node.name, status, seq)
     for job, member in m.members_of(node.name):
         if member.name not in listed:
-            _missing(m, job, member, seq, missing)
+            gone = missing or Failure(Cause.EXITED, f"the agent of {node.name} lists it no more")
+            _missing(m, job, member, seq, gone)
 
 
 def _missing(m: Machine, job: Job, member: Member, seq: int, failure: Failure) -> None:
