@@ -294,6 +294,7 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
         return
     if job.generation is not None and job.generation.world_size != generation.world_size:
         reach.relabel(job, generation)
+    job.cut_at = generation.cut_at
     job.turn(generation)
     job.storing, job.relaunch = None, False
     job.clock.stored = job.launched_at = m.now

@@ -92,8 +92,10 @@ def _told(job: Job, seat: Placement) -> str:
 
 
 def recall(m: Machine, job: Job) -> None:
-    """Where the seats do not tell what the ranks of the newest generation held, the dead and partners may."""
-    if job.generation is None or not job.generation.store or not any(map(_silent, _words(job))):
+    """Where the seats do not tell what the ranks of the newest generation held, the dead and partners may.
+    One that has not met counts where an older one has: what partners tell now may be gone with the next."""
+    met = job.generation is not None and (job.generation.store or job.cut_at)
+    if job.generation is None or not met or not any(map(_silent, _words(job))):
         return
     for rank, word in _left(m, job).items():
         if _silent(job.shards.get(rank, "")) and not _silent(word) and rank < job.generation.world_size:

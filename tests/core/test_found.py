@@ -275,3 +275,25 @@ def test_what_is_told_of_a_job_while_it_ends_does_not_have_it_run_again() -> Non
         stage.do(command)
     assert stage.cluster.machine.jobs["j"].cut_words == ("left", "right")
     assert stage.etcd.states["j"].phase is JobPhase.FINISHED
+
+
+def test_what_a_partner_told_of_a_shard_is_known_when_its_copy_has_gone() -> None:
+    stage = play("elect", *(f"hello {node} peer={node}:1" for node in "abc"), "submit nodes=2 nproc=1")
+    for command in ("stored", "all starting", "report j.1000000 ready held=-1 shard=left"):
+        stage.do(command)
+    for command in ("report j.1000001 ready held=-1 shard=right", "stored"):
+        stage.do(command)
+    stage.do("report j.1000000 running gen=1 step=7 shard=left snap=7 snapgen=1")
+    stage.do("report j.1000001 running gen=1 step=7 shard=right snap=7 snapgen=1")
+    end, again = ("stop enough", "stored", "all exited code=0"), ("submit nodes=2 nproc=1", "stored")
+    for command in (*end, "lose b", "crash", "elect", "hello a peer=a:1", "hello c peer=c:1", "live 45 b"):
+        stage.do(command)
+    stage.do("keep c j.1000001 step=7 gen=1 shard=right rank=1")
+    for command in (*again, "all starting", "all ready held=-1", "brought"):
+        stage.do(command)
+    stage.do("report j.2000001 ready held=-1 snap=7 snapgen=1")
+    stage.hosts["c"].copies.clear()
+    for command in (*end, "beat c", *again, "all starting", "all ready held=-1", "stored"):
+        stage.do(command)
+    found = stage.etcd.generations["j"].resume
+    assert (found.step, [source.shard for source in found.sources]) == (7, ["left", "right"])
