@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from agent.checkpoint.arena import SLOTS, Arena
 from agent.checkpoint.shm import PAGE_BYTES, ArenaError
+from agent.deciding.events import Room
 from controlplane.core.model import MemberPhase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.members import Member
+    from agent.deciding.member import Member
     from agent.node import Node
     from agent.paths import Paths
 
@@ -67,7 +68,7 @@ class Arenas:
         except (ArenaError, OSError) as error:
             log.error("%s gets no arena: %s", member.name, error)
             self._node.gate.push(member.name, {"op": "arena_failed", "reason": str(error)})
-            self._node.members.update(member, no_room=str(error)[:2000])
+            self._node.decide(Room(member.name, str(error)[:2000]))
             return
         if self._node.members.get(member.name) is not member:  # dismissed meanwhile
             fresh.close()
@@ -76,7 +77,7 @@ class Arenas:
         if member.arena is not None:
             member.arena.close()
         member.arena = fresh
-        self._node.members.update(member, no_room="")
+        self._node.decide(Room(member.name))
         self._answer(member)
 
     def _answer(self, member: Member) -> None:

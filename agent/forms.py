@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent.deciding.member import seat_of
 from controlplane.core.model import Source, Tier
 
 if TYPE_CHECKING:
+    from agent.deciding.member import Member
     from agent.frames import Message
-    from agent.members import Member
     from agent.paths import Paths
     from controlplane.core.model import Generation, Placement, Resume
 
@@ -16,17 +17,9 @@ _IN_ARENA = (Tier.MEMORY, Tier.PEER, Tier.CHECKPOINT)
 """Tiers whose source rank reads the state from an arena on its own node."""
 
 
-def seat_of(member: Member, generation: Generation) -> Placement:
-    """A member's place in a generation. Raises ValueError when it has none."""
-    for seat in generation.seats:
-        if seat.member == member.name:
-            return seat
-    raise ValueError(f"{member.name} has no seat in generation {generation.number}")
-
-
 def form_message(member: Member, generation: Generation, paths: Paths) -> Message:
     """The frame for one member. Raises ValueError when it has no seat in the generation."""
-    seat = seat_of(member, generation)
+    seat = seat_of(member.name, generation)
     seats = [
         {"rank": s.rank, "member": s.member, "node": s.node, "local_rank": s.local_rank}
         for s in generation.seats

@@ -12,6 +12,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Protocol, cast
 
+from agent.deciding.fields import BadMessage
 from agent.frames import Decoder, FrameError, Message, encode
 
 if TYPE_CHECKING:
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
 VERSION = 1
 _BACKLOG = 128
 log = logging.getLogger("holdfast.agent.gate")
-
-
-class BadMessage(ValueError):
-    """A frame of ours whose content cannot be. It is dropped, counted and logged."""
 
 
 class Admission(Protocol):
@@ -207,29 +204,3 @@ class _Connection(asyncio.Protocol):
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
-
-
-def integer(message: Message, key: str) -> int:
-    """An integer field of a message. Raises BadMessage."""
-    value = message.get(key)
-    if type(value) is not int or not -1 <= value < 1 << 62:
-        raise BadMessage(f"{message.get('op')}: {key} must be an integer, not {value!r:.80}")
-    return value
-
-
-def number(message: Message, key: str) -> float:
-    """A finite number of a message, or 0.0 when it is null. Raises BadMessage."""
-    value = message.get(key)
-    if value is None:
-        return 0.0
-    if type(value) not in (int, float) or not abs(value) < 1e15:
-        raise BadMessage(f"{message.get('op')}: {key} must be a number, not {value!r:.80}")
-    return float(value)
-
-
-def text(message: Message, key: str, default: str | None = None) -> str:
-    """A string field of a message. Raises BadMessage."""
-    value = message.get(key, default)
-    if not isinstance(value, str):
-        raise BadMessage(f"{message.get('op')}: {key} must be a string, not {value!r:.80}")
-    return value

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
-import dataclasses
 import itertools
 import logging
 import random
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
+from agent.deciding.speech import KEEPALIVE_ANSWER_S, KEEPALIVE_S, Speech
 from controlplane import __version__, logs
 from controlplane.access.own import Access, plain
 from controlplane.core import events
@@ -32,21 +31,14 @@ if TYPE_CHECKING:
 
 _ANSWER_TIMEOUT_S = 5.0
 _BACKOFF_S = (0.1, 3.0)
-_KEEPALIVE_S, _KEEPALIVE_ANSWER_S = 10, 5
-_RESEND_S = 2.0 * (_KEEPALIVE_S + _KEEPALIVE_ANSWER_S)
-"""What was said so shortly before a stream broke may never have arrived: it is said again. A network that is
-cut breaks no stream until the keepalive finds it silent."""
-_OUTBOX_MAX = 4096
 _OPTIONS = (
     ("grpc.max_receive_message_length", codec.MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", codec.MESSAGE_BYTES_MAX),
-    ("grpc.keepalive_time_ms", 1000 * _KEEPALIVE_S),
-    ("grpc.keepalive_timeout_ms", 1000 * _KEEPALIVE_ANSWER_S),
+    ("grpc.keepalive_time_ms", 1000 * KEEPALIVE_S),
+    ("grpc.keepalive_timeout_ms", 1000 * KEEPALIVE_ANSWER_S),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
 )
-_LEVELS = (events.NodeBeat, events.MemberReport)
-"""What the next hello says anyhow: not kept while there is no stream."""
 _BROKEN = (
     grpc.RpcError,
     OSError,
@@ -102,11 +94,8 @@ class Link:
         self._coordinators = tuple(coordinators)
         self._beat_interval_s = beat_interval_s
         self._peer = peer
-        self._term = 0
-        self._seq = itertools.count(1)
+        self._speech = Speech()
         self._outbox: asyncio.Queue[pb.AgentMessage] = asyncio.Queue()
-        self._kept: collections.deque[events.Event] = collections.deque(maxlen=_OUTBOX_MAX)
-        self._said: collections.deque[tuple[float, events.Event]] = collections.deque(maxlen=_OUTBOX_MAX)
         self.up = False
         self.absent: Callable[[str], None] = _nobody_asks
         self.beats = 0
@@ -115,7 +104,7 @@ class Link:
     @property
     def term(self) -> int:
         """The highest term heard of."""
-        return self._term
+        return self._speech.term
 
     async def run(self) -> None:
         """Keep the stream up until cancelled. Raises LinkRefused when no coordinator will ever have us."""
@@ -147,24 +136,15 @@ class Link:
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
                 pause_s = min(pause_s * 2, _BACKOFF_S[1])
 
-    def report(self, status: MemberStatus) -> None:
-        """One member changed: say so at once."""
-        peer = self._peer
-        self.tell(events.MemberReport(peer.node, peer.incarnation, 0, status))
-
     def tell(self, event: events.Event) -> None:
         """Say something now; what the next hello does not repeat is kept until there is a stream."""
         if self.up:
             self._say(event)
-        elif not isinstance(event, _LEVELS):
-            self._kept.append(event)
-
-    def _say(self, event: Any) -> None:
-        if isinstance(event, _LEVELS):
-            event = dataclasses.replace(event, seq=next(self._seq))
         else:
-            self._said.append((time.monotonic(), event))
-        self._outbox.put_nowait(codec.to_coordinator(event))
+            self._speech.keep(event)
+
+    def _say(self, event: events.Event) -> None:
+        self._outbox.put_nowait(codec.to_coordinator(self._speech.say(time.monotonic(), event)))
 
     async def _converse(self, target: str) -> None:
         """One stream, from hello to its end. Raises what ended it."""
@@ -184,7 +164,7 @@ class Link:
                 call.cancel()
 
     async def _greet(self, call: Any) -> None:
-        greeting = codec.hello(self._peer.joined(), self._peer.cluster, self._term, __version__)
+        greeting = codec.hello(self._peer.joined(), self._peer.cluster, self.term, __version__)
         await call.write(greeting)
         message = await call.read()
         if message is grpc.aio.EOF:
@@ -194,9 +174,8 @@ class Link:
             _refuse(answer)
         if not isinstance(answer, codec.Welcome):
             raise WireError(f"the first answer is a {type(answer).__name__}, no welcome")
-        if message.term < self._term:
-            raise _Moved(f"its term {message.term} is over: {self._term} was heard of", "")
-        self._term = message.term
+        if not self._speech.follow(message.term):
+            raise _Moved(f"its term {message.term} is over: {self.term} was heard of", "")
         if answer.beat_interval_s > 0:
             self._beat_interval_s = answer.beat_interval_s
         self._up()
@@ -204,14 +183,8 @@ class Link:
     def _up(self) -> None:
         self.up = True
         self.welcomes += 1
-        log.info("welcome by term %d", self._term)
-        now = time.monotonic()
-        again = [event for at, event in self._said if now - at < _RESEND_S]
-        kept = list(self._kept)
-        self._said.clear()
-        self._kept.clear()
-        told = [*again, *kept]
-        for event in (*told, *(event for event in self._peer.open() if event not in told)):
+        log.info("welcome by term %d", self.term)
+        for event in self._speech.again(time.monotonic(), self._peer.open()):
             self._say(event)
 
     def _down(self) -> None:
@@ -243,10 +216,9 @@ class Link:
             self._hear(message)
 
     def _hear(self, message: pb.CoordinatorMessage) -> None:
-        if message.term < self._term:
-            self._peer.drop("stale_order", f"term {message.term} is below {self._term}")
+        if not self._speech.follow(message.term):
+            self._peer.drop("stale_order", f"term {message.term} is below {self.term}")
             return
-        self._term = message.term
         try:
             order = codec.order_from(message, self._peer.node)
         except WireError as error:

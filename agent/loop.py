@@ -13,7 +13,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent import fencing
+from agent.deciding.events import Absent, Linked
 from agent.launch_client import LauncherError
 from agent.link import LinkRefused
 from agent.metrics import MetricsServer
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from controlplane.settings import AgentSettings
 
 _SENSE_S = 1.0
+_LINK_LOOK_S = 1.0
 log = logging.getLogger("holdfast.agent")
 
 
@@ -71,11 +72,11 @@ class _Shell:
             if not await self._opened():
                 return 0
             sensors = found_sensors(self._node.paths.run)
-            fence = self._fence(loop)
+            self._node.link.absent = lambda name: self._node.decide(Absent(name))
             works = [
                 self._node.link.run(),
-                fencing.watch(self._node, fence),
-                self._node.launcher.run(self._node.exits.lost),
+                self._watch_link(),
+                self._node.launcher.run(self._node.launcher_lost),
             ]
             works += [self._sense(sensor) for sensor in sensors]
             works.append(self._node.stalls.run())
@@ -105,12 +106,11 @@ class _Shell:
         await opening
         return True
 
-    def _fence(self, loop: asyncio.AbstractEventLoop) -> fencing.Fence:
-        node = self._node
-        coordinators = node.settings.coordinator.split(",")
-        fence = fencing.Fence(coordinators, node.settings.fence_after_s, loop.time())
-        node.link.absent = lambda name: fence.absent(name, loop.time())
-        return fence
+    async def _watch_link(self) -> None:
+        """Tell the core for ever whether there is a stream: without any for long, ranks are parked."""
+        while True:
+            self._node.decide(Linked(self._node.link.up))
+            await asyncio.sleep(_LINK_LOOK_S)
 
     def _leave(self) -> None:
         """SIGTERM: the node goes away. Its ranks have a while to go elsewhere first, where anybody can see to
@@ -134,7 +134,7 @@ class _Shell:
         node = self._node
         if node.settings.metrics:
             self._metrics = MetricsServer(node, node.settings.metrics)
-        node.members.recall()
+        node.core.recall(node.memory.recall())
         if node.outputs is not None:
             node.outputs.start()
         await node.launcher.open()
@@ -203,7 +203,7 @@ class _Shell:
             node.outputs.close()
         if self._metrics is not None:
             self._metrics.close()
-        node.members.close()
+        node.memory.close(node.members)
         node.port.close()
         node.paths.remove()
         self._remove_addresses()

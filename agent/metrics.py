@@ -69,7 +69,7 @@ class NodeCollector(Collector):
         for member in self._node.members:
             if member.alive and member.status.rank >= 0:
                 labels = (member.status.job, str(member.status.rank))
-                sheet.add("rank_step", member.step(), *labels)
+                sheet.add("rank_step", self._node.members.step(member), *labels)
                 for name, value in list(member.reported.items()):
                     sheet.add("rank_reported", value, *labels, name)
 

@@ -1,4 +1,4 @@
-"""One node: its members, and the rooms around them (gate, launcher, link, snapshots, watch) joined up."""
+"""One node: its core, and the rooms around it (gate, launcher, link, snapshots, sensors) joined up."""
 
 from __future__ import annotations
 
@@ -6,42 +6,51 @@ import asyncio
 import collections
 import logging
 import os
+import signal
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from agent import core
+from agent import members
+from agent.acts import Acts
 from agent.arenas import Arenas
+from agent.core import Reading, Tick
+from agent.deciding import effects as fx
+from agent.deciding import events as ev
+from agent.deciding.aggregate import AgentCore
+from agent.deciding.book import Facts
 from agent.environment import NodeFacts
-from agent.exits import Exits
 from agent.forms import form_message
 from agent.gate import VERSION as GATE_VERSION
 from agent.gate import Gate
 from agent.launch_client import LauncherClient
 from agent.link import Link, Peer
-from agent.members import Member, Members
 from agent.orders import Orders
 from agent.outputs import Outputs
 from agent.peer_looks import Looks
 from agent.peers import Peers
 from agent.ports import OfferedPort
-from agent.ranks import Ranks
-from agent.silence import Silences
+from agent.progress import Limits
 from agent.site import Site, Storages
 from agent.snapshots import Snapshots
 from agent.stacks import Stacks
 from agent.stalls import Stalls
 from controlplane.access.own import Access
 from controlplane.core import events
-from controlplane.core.model import Role
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from agent.deciding.book import Book
+    from agent.deciding.member import Member
     from agent.frames import Message
     from agent.paths import Paths
     from agent.sensors import DeviceReading
-    from controlplane.core.model import Failure, Generation, MemberStatus
+    from controlplane.core.model import Generation, MemberStatus
     from controlplane.settings import AgentSettings
 
 log = logging.getLogger("holdfast.agent")
+_SOONEST_S = 0.001
+"""The loop's clock is as fine as this: a deadline that it thinks to have reached may still be to come."""
 
 
 class Node:
@@ -55,14 +64,14 @@ class Node:
         self.facts = NodeFacts(name, address, str(paths.gate), settings.ledger)
         self.port = OfferedPort()
         self.drained = asyncio.Event()  # the coordinator has said so
-        self.members = Members(paths, self._changed)
+        self.memory = members.Memory(paths)
+        self.core = AgentCore(time.monotonic(), _facts(settings, name, self.incarnation), self)
         self.gate = Gate(paths.gate, self)
-        self.exits = Exits(self)
         self.arenas = Arenas(self)
         self.launcher = LauncherClient(
             paths,
             settings.orphan_timeout_s,
-            self.exits.hear,
+            self._launcher_said,
             own=settings.own_launcher,
             log_format=settings.log_format,
         )
@@ -80,14 +89,24 @@ class Node:
         )
         self.looks = Looks(name, self.incarnation, self.tell)
         self.outputs = Outputs() if settings.show_output else None
-        self.stacks, self.stalls, self.silences = Stacks(self), Stalls(self), Silences(self)
+        self.stacks, self.stalls = Stacks(self), Stalls(self)
         self.orders = Orders(self)
-        self._ranks = Ranks(self)
-        self._watch = core.Watch(settings.process_timeout_s, settings.device_timeout_s)
+        self._acts = Acts(self)
         self._timer: asyncio.TimerHandle | None = None
+        self._launcher_ops: dict[str, Callable[[Message], None]] = {
+            **dict.fromkeys(("hello", "warm", "running", "exited", "failed"), self._launcher_told),
+            "stood": self.stacks.stood,
+            "note": lambda message: log.warning("launcher: %s", message.get("message")),
+            "stopping": _stopping,
+        }
         access = Access.of(settings)
         coordinators = settings.coordinator.split(",")
         self.link = Link(coordinators, settings.beat_interval_s, self._peer(), access)
+
+    @property
+    def members(self) -> Book:
+        """All members of the node."""
+        return self.core.members
 
     def _peer(self) -> Peer:
         return Peer(
@@ -100,22 +119,15 @@ class Node:
             port=lambda: self.port.number,
             order=self.orders.carry_out,
             drop=self.drop,
-            open=self._open,
+            open=self.core.still,
         )
-
-    def _open(self) -> list[events.Event]:
-        """What every leader has to hear anew: askings that none has answered, devices that are bad."""
-        return [*self.members.asks(), *map(self._device_event, self._watch.ailing)]
-
-    def _device_event(self, told: core.DeviceChanged) -> events.DeviceReport:
-        return events.DeviceReport(self.name, self.incarnation, told.device, told.healthy, told.reason)
 
     def joined_event(self) -> events.NodeJoined:
         """What a new stream is told first."""
         return events.NodeJoined(
             self.name,
             self.incarnation,
-            self.exits.launcher,
+            self.core.launcher,
             self.address,
             self.slots,
             self.port.number,
@@ -142,9 +154,46 @@ class Node:
         log.warning("dropped (%s): %s", kind, reason)
         self.counts[f"dropped_{kind}"] += 1
 
-    def order_failed(self, job: str, member: str, failure: Failure) -> None:
-        """An order about a member could not be carried out."""
-        self.tell(events.OrderFailed(self.name, self.incarnation, job, member, failure))
+    # ------------------------------------------------------------ the core
+
+    def decide(self, event: ev.Event) -> None:
+        """Tell the core something, and do what it wants."""
+        self._acts.do(self._decided(event))
+
+    def _decided(self, event: ev.Event) -> Sequence[fx.Effect]:
+        wanted = self.core.step(time.monotonic(), event)
+        self._set_timer()
+        return wanted
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        due, self._timer = self.core.next_deadline(), None
+        if due < float("inf"):
+            delay_s = max(due - time.monotonic(), _SOONEST_S)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self.decide, Tick())
+
+    def stop_judging(self) -> None:
+        """No more judgement: the agent ends."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def step(self, member: Member) -> int:
+        """What the core may look at (book.Senses): a member's board."""
+        return members.step_of(member)
+
+    def held(self, member: Member) -> Sequence[tuple[int, int]]:
+        """The same: its arena."""
+        return members.held_by(member)
+
+    def wants(self, member: str) -> bool:
+        """The same: the orders about snapshots."""
+        return self.snapshots.wants(member)
+
+    def connected(self, member: str) -> bool:
+        """The same: the gate."""
+        return self.gate.connected(member)
 
     # ------------------------------------------------------------ what the gate asks (gate.Admission)
 
@@ -161,85 +210,63 @@ class Node:
 
     def joined(self, member: str, message: Message) -> list[Message]:
         """A rank's hello was taken: its welcome, and what it may have missed. Raises BadMessage."""
-        known = self.members.get(member)
-        assert known is not None  # admit() saw it in the same breath
-        missed = self._ranks.greet(known, message)
-        self._heard(known)
         welcome = {
             "op": "welcome",
             "version": GATE_VERSION,
             "beat_interval_s": self.settings.beat_interval_s,
             "process_timeout_s": self.settings.process_timeout_s,
         }
-        return [welcome, *missed]
+        wanted = self._decided(ev.Greeted(member, message))
+        said = [effect for effect in wanted if _for_rank(effect, member)]
+        self._acts.do([effect for effect in wanted if effect not in said])
+        return [welcome, *(self._frame(effect) for effect in said)]
+
+    def _frame(self, effect: Any) -> Message:
+        if isinstance(effect, fx.Push):
+            return effect.frame
+        known = self.members.get(effect.member)
+        assert known is not None  # admit() saw it in the same breath
+        return self.form_message(known, effect.generation, effect.incident)
 
     def hear(self, member: str, message: Message) -> None:
         """A message of a rank. Raises BadMessage."""
         known = self.members.get(member)
-        if known is None:
-            return
-        self._ranks.hear(known, message)
-        if known.alive and self.gate.connected(member):
-            self._heard(known)
-
-    def _heard(self, member: Member) -> None:
-        self.silences.heard(member)
-        self._judge(core.Heard(member.name))
+        if known is not None and known.alive and message.get("op") == "standing":
+            self.stacks.standing(known, message)
+        self.decide(ev.Said(member, message))
 
     def left(self, member: str) -> None:
         """A rank's connection ended. Its process, or its silence, will tell what that means."""
         log.debug("%s left the gate", member)
 
-    # ------------------------------------------------------------ members
-
-    def adopted(self, member: Member) -> None:
-        """An earlier agent's member lives on: watch it, and show what it prints from now on."""
-        if member.status.elastic:
-            self._heard(member)
-        self.show(member, from_end=True)
-
-    def show(self, member: Member, *, from_end: bool = False) -> None:
-        """Show a member's output."""
-        if self.outputs is not None:
-            path = self.paths.log(member.name)
-            self.outputs.follow(member.name, path, lambda: self._label(member), from_end=from_end)
-
-    def conceal(self, member: Member, traceback: str) -> None:
-        """Do not show this traceback, if so wanted: the coordinator has it. The member's log keeps it."""
-        if self.outputs is not None and not self.settings.show_tracebacks:
-            self.outputs.hide(member.name, traceback)
-
-    def _label(self, member: Member) -> str:
-        status = member.status
-        rank = "spare" if status.role == Role.SPARE and status.rank < 0 else str(status.rank)
-        return f"{self.name} {rank}"
-
-    def gone(self, member: Member) -> None:
-        """A member's process ended: nothing more is expected of it."""
-        self._judge(core.Unwatched(member.name))
-        if self.outputs is not None:
-            self.outputs.finish(member.name)
-
-    def settled(self, member: Member) -> None:
-        """A member's end was reported. Of a completed job, nothing of it is kept."""
-        if member.complete is not None:
-            self.dismiss(member)
-
-    def dismiss(self, member: Member) -> None:
-        """Forget a member whose process is gone, and remove its shared memory."""
-        self.launcher.say(op="forget", member=member.name)
-        self.members.remove(member)
-
-    def form_message(self, member: Member, generation: Generation) -> Message:
+    def form_message(self, member: Member, generation: Generation, incident: str) -> Message:
         """The frame that has a member form a generation. Raises ValueError when it cannot be made."""
-        return {**form_message(member, generation, self.paths), "incident": member.incident}
+        return {**form_message(member, generation, self.paths), "incident": incident}
+
+    # ------------------------------------------------------------ what launcher and rooms say
+
+    def _launcher_said(self, message: Message) -> None:
+        """Take one message of the launcher. One that cannot be is dropped: it must not end the agent."""
+        op = f"{message.get('op')!r:.80}"
+        handler = self._launcher_ops.get(str(message.get("op")))
+        if handler is None:
+            self.drop("launcher_message", f"unknown op {op}")
+            return
+        try:
+            handler(message)
+        except (OSError, LookupError, TypeError, ValueError) as error:
+            self.drop("launcher_message", f"{op}: {error!r:.300}")
+
+    def _launcher_told(self, message: Message) -> None:
+        self.decide(ev.LauncherSaid(message, time.monotonic_ns()))
+
+    def launcher_lost(self) -> None:
+        """The launcher died, and its members with it."""
+        self.decide(ev.LauncherLost())
 
     def _status(self, name: str) -> MemberStatus | None:
         member = self.members.get(name)
         return self.members.status(member) if member is not None else None
-
-    def _changed(self, member: Member) -> None:
-        self.link.report(self.members.status(member))
 
     def _loaded(self, name: str) -> None:
         log.info("a checkpoint was loaded into the arena of %s", name)
@@ -247,30 +274,32 @@ class Node:
         if member is not None:
             self.arenas.changed(member)
 
-    # ------------------------------------------------------------ judgement
-
     def device(self, reading: DeviceReading) -> None:
         """A sensor read a device."""
         self.devices[reading.device] = reading
-        self._judge(core.Reading(reading.device, reading.healthy, reading.reason))
+        self.decide(Reading(reading.device, reading.healthy, reading.reason))
 
-    def _judge(self, event: core.Event) -> None:
-        loop = asyncio.get_running_loop()
-        for effect in self._watch.step(loop.time(), event):
-            if isinstance(effect, core.Silent):
-                self.silences.begin(effect)
-            else:
-                self.tell(self._device_event(effect))
-        if self._timer is not None:
-            self._timer.cancel()
-        due = self._watch.next_deadline()
-        self._timer = loop.call_at(due, self._judge, core.Tick()) if due < float("inf") else None
 
-    def stop_judging(self) -> None:
-        """No more judgement: the agent ends."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+def _facts(settings: AgentSettings, name: str, incarnation: int) -> Facts:
+    return Facts(
+        node=name,
+        incarnation=incarnation,
+        process_timeout_s=settings.process_timeout_s,
+        device_timeout_s=settings.device_timeout_s,
+        fence_after_s=settings.fence_after_s,
+        limits=Limits(settings.hang_factor, settings.hang_floor_s, settings.hang_first_s),
+        coordinators=tuple(settings.coordinator.split(",")),
+    )
+
+
+def _for_rank(effect: fx.Effect, member: str) -> bool:
+    return isinstance(effect, fx.Push | fx.Form) and effect.member == member
+
+
+def _stopping(_message: Message) -> None:
+    """The trainer's container was told to end: this node leaves as if we had been."""
+    log.info("the trainer's container is ending: leaving in order")
+    signal.raise_signal(signal.SIGTERM)
 
 
 def _of_session(pid: int, leader: int) -> bool:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.board import ACTIVITIES, PHASES
-from agent.gate import BadMessage
+from agent.deciding.fields import BadMessage
+from agent.deciding.silence import unheard_s
 from agent.launching.traces import CHARS_MAX
 from controlplane.core import events
 from controlplane.core.model import Collective, MemberPhase, Standing
@@ -22,16 +23,13 @@ from controlplane.core.model import Collective, MemberPhase, Standing
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from agent.deciding.member import Member
     from agent.frames import Message
-    from agent.members import Member
     from agent.node import Node
     from controlplane.core.effects import CollectStacks
 
 ANSWER_S = 0.8
 """For all that is asked of ranks and launcher; the leader waits a little longer."""
-
-TRACE_CHARS = 6000
-"""Of a silent member's stacks: they go into the reason of the job's end if it comes to that."""
 
 _POLL_S = 0.02
 _STILL_S = 0.06  # a file that has not grown for so long is whole
@@ -124,7 +122,8 @@ class Stacks:
         try:
             standing = await self.stand(member, CHARS_MAX, speaks=False)
         except OSError as error:  # its silence counts all the same
-            standing = _standing(member, (), (), f"its stacks cannot be had: {error}", 0.0)
+            nothing = _Dump(f"its stacks cannot be had: {error}")
+            standing = _standing(member, self._node.members.step(member), (), nothing, 0.0)
         then(member, standing)
 
     async def stand(self, member: Member, room: int, *, speaks: bool = True) -> Standing:
@@ -144,8 +143,11 @@ class Stacks:
         main = dump.text or asked.no_stacks or "no Python stacks came"
         parts = [main, asked.threads, asked.native or "", spy]
         text = "\n".join(part for part in parts if part)
-        silent_s = self._node.silences.since_s(member) if asked.groups is None else 0.0
-        return _standing(member, asked.groups or (), dump.frames, text[:room], silent_s)
+        settings, step = self._node.settings, self._node.members.step(member)
+        unheard = unheard_s(member, time.monotonic(), settings.beat_interval_s)
+        silent_s = unheard if asked.groups is None else 0.0
+        told = _Dump(text[:room], dump.frames)
+        return _standing(member, step, asked.groups or (), told, silent_s)
 
     async def _dump(self, member: Member, asked: _Asked) -> _Dump:
         """What it wrote, once it writes no more."""
@@ -187,7 +189,7 @@ def _collective(entry: object) -> Collective:
 
 
 def _standing(
-    member: Member, groups: tuple[Collective, ...], frames: tuple[str, ...], text: str, silent_s: float
+    member: Member, step: int, groups: tuple[Collective, ...], dump: _Dump, silent_s: float
 ) -> Standing:
     board, status = member.board, member.status
     activity, since_s = status.activity, status.stalled_s
@@ -198,7 +200,7 @@ def _standing(
             activity = PHASES[board.phase]
     stalled = 0 < status.stalled_s <= since_s  # else it has got on since it was found late
     return Standing(
-        member.name, status.rank, member.step(), activity, since_s, stalled, groups, frames, text, silent_s
+        member.name, status.rank, step, activity, since_s, stalled, groups, dump.frames, dump.text, silent_s
     )
 
 

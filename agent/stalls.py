@@ -1,66 +1,40 @@
-"""Looks at the boards of the ranks, a few times a second, and tells who makes no progress."""
+"""Looks at the boards of the ranks, a few times a second: what the core judges their progress by."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
 from typing import TYPE_CHECKING
 
 from agent.board import ACTIVITIES
-from agent.progress import Limits, Progress, Resumed, Sight, Stalled
-from controlplane.core.model import MemberPhase
+from agent.deciding.events import Looked
+from agent.progress import Sight
 
 if TYPE_CHECKING:
     from agent.board import Board
-    from agent.members import Member
+    from agent.deciding.member import Member
     from agent.node import Node
-
-log = logging.getLogger("holdfast.agent")
 
 
 class Stalls:
     """The looks at one node's ranks."""
 
     def __init__(self, node: Node) -> None:
-        settings = node.settings
-        limits = Limits(settings.hang_factor, settings.hang_floor_s, settings.hang_first_s)
-        self._node, self._progress = node, Progress(limits)
+        self._node = node
         self._seen: dict[str, int] = {}  # marks, by member
 
     async def run(self) -> None:
         """Look for ever."""
         while True:
-            await asyncio.sleep(self._progress.look_every_s)
-            self.look(time.monotonic())
+            await asyncio.sleep(self._node.core.progress.look_every_s)
+            self.look()
 
-    def look(self, now: float) -> None:
+    def look(self) -> None:
         """One look at everyone."""
-        self._progress.begin(now)
         members = list(self._node.members)
-        for member in members:
-            self._look(member)
+        sights = [self._sight(member, member.board) for member in members if member.board is not None]
+        self._node.decide(Looked({sight.member: sight for sight in sights if sight is not None}))
         alive = {member.name for member in members if member.alive}
         self._seen = {name: seen for name, seen in self._seen.items() if name in alive}
-        self._progress.forget(alive, {member.status.job for member in members if member.alive})
-
-    def _look(self, member: Member) -> None:
-        board, status = member.board, member.status
-        sight = None if board is None else self._sight(member, board)
-        if sight is None or status.phase is not MemberPhase.RUNNING:
-            if status.stalled_s > 0:
-                self._node.members.update(member, stalled_s=0.0, activity="")
-            return
-        change = self._progress.look(sight)
-        if isinstance(change, Stalled):
-            log.warning("%s: no progress for %.1f s (%s)", member.name, change.age_s, change.activity)
-            self._node.count("stalled")
-            self._node.members.update(
-                member, stalled_s=change.age_s, activity=change.activity, step=member.step()
-            )
-        elif isinstance(change, Resumed):
-            log.info("%s makes progress again", member.name)
-            self._node.members.update(member, stalled_s=0.0, activity="")
 
     def _sight(self, member: Member, board: Board) -> Sight | None:
         code, since_ns = board.activity, board.marked_ns

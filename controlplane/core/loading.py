@@ -112,6 +112,7 @@ def _begin_again(m: Machine, job: Job, copies: list[Copy]) -> None:
     begins = {copy.rank for copy in copies if copy.step == 0 and copy.tier in (Tier.FRESH, Tier.DONOR)}
     need = reach.shards(m, job)
     worn = job.seated()[:1] if need.only else [mb for mb in job.seated() if mb.rank not in begins]
+    worn = worn or job.seated()  # each could begin, and together they do not make one state: all anew
     message = "no clean state is left anywhere: a new process builds it"
     if not need.only:
         message = (

@@ -245,6 +245,8 @@ class Machine:
             self.drop("stale_ticket", str(ticket), "no store of this ticket is on its way")
             return
         done = self.lanes[lane].popleft()
+        if done.trouble:  # it was a finding of the cluster's health, which may have paused new launches
+            self.ask_health()
         if done.then is not None:
             done.then()
         self.pump(lane)

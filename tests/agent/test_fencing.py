@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from agent.fencing import Fence
+from agent.deciding.fencing import Fence
 from agent.peer_looks import dial, sight
 from controlplane.core.model import PeerAddress
 

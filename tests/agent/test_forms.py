@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.checkpoint.arena import Arena, SlotWriter
+from agent.deciding.member import Member, survey
 from agent.forms import form_message
-from agent.members import Member, Members, survey
+from agent.members import Memory, held_by
 from controlplane.core.model import (
     NO_STEP,
     MemberPhase,
@@ -84,30 +85,28 @@ def snapshot(arena: Arena, step: int, number: int, released: int = NO_STEP) -> N
 
 def test_a_status_says_what_both_slots_hold(paths: Paths) -> None:
     someone = member("job.0")
-    survey(someone)
-    assert (someone.status.snapshot_step, someone.status.snapshot_before) == (NO_STEP, NO_STEP)
+    status = survey(someone.status, held_by(someone))
+    assert (status.snapshot_step, status.snapshot_before) == (NO_STEP, NO_STEP)
     someone.arena = Arena.create(paths.arena("job.0"), 4096)
     expected = {(10, 1): (10, -1, -1), (20, 1): (20, 10, -1), (20, 2): (20, -1, 20), (30, 2): (30, 20, -1)}
     for (step, number), held in expected.items():
         snapshot(someone.arena, step, number, released=step)
-        survey(someone)
-        status = someone.status
+        status = survey(someone.status, held_by(someone))
         assert status.snapshot_generation == number
         assert (status.snapshot_step, status.snapshot_before, status.former_step) == held
         assert status.former_generation == (1 if held[2] >= 0 else 0)
-    someone.close()
+    Memory(paths).close([someone])
 
 
 def test_a_new_agent_knows_the_job_of_a_member(paths: Paths) -> None:
-    before = Members(paths, lambda _: None)
-    job = spec("train.py", "--flag", storage="s3://bucket/x", env=(("A", "b"),))
-    before.add(MemberStatus("job.0", "job", MemberPhase.RUNNING), job)
-    before.close()
-    after = Members(paths, lambda _: None)
-    after.recall()
-    found = after.get("job.0")
-    assert found is not None and found.spec == job
-    after.remove(found)
+    job, memory = spec("train.py", "--flag", storage="s3://bucket/x", env=(("A", "b"),)), Memory(paths)
+    before = Member(MemberStatus("job.0", "job", MemberPhase.RUNNING), spec=job)
+    memory.make(before)
+    memory.keep(before.status)
+    memory.close([before])
+    (found,) = Memory(paths).recall()
+    assert found.spec == job
+    memory.remove(found)
     assert not list(paths.memory.iterdir())
 
 

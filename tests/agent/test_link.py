@@ -68,7 +68,7 @@ async def test_what_is_said_once_arrives_though_the_leader_is_away() -> None:
             await until(lambda: not node.link.up, "the break")
             node.link.tell(ready(3))
             reports = len(leader.reports("job.1"))
-            node.link.report(STATUS)
+            node.link.tell(events.MemberReport("n0", 1, 0, STATUS))
             leader.lead(2)
             await until(lambda: {2, 3} <= steps(leader), "what was said meanwhile")
             hello = await leader.hello(2)

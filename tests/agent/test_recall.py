@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.members import Members
+from agent.deciding.member import Member
+from agent.members import Memory
 from controlplane.core.model import MemberPhase, MemberStatus
 
 if TYPE_CHECKING:
@@ -21,11 +22,10 @@ def test_a_member_that_has_formed_nothing_is_told_to_form_again(
     paths: Paths, phase: MemberPhase, formed: int
 ) -> None:
     """A status before the first group may name the generation that the member was launched under."""
-    before = Members(paths, lambda _: None)
-    before.add(MemberStatus("j.1", "j", phase, generation=4))
-    before.close()
-    after = Members(paths, lambda _: None)
-    after.recall()
-    member = after.get("j.1")
-    assert member is not None and member.formed == formed
-    after.close()
+    before, memory = Member(MemberStatus("j.1", "j", phase, generation=4)), Memory(paths)
+    memory.make(before)
+    memory.keep(before.status)
+    memory.close([before])
+    (member,) = Memory(paths).recall()
+    assert (member.name, member.formed) == ("j.1", formed)
+    memory.close([member])

@@ -1,30 +1,46 @@
-"""Simulated agents with their launchers: orders in, reports and beats out."""
+"""Simulated nodes: the agent's own core, on a virtual clock, among a simulated launcher, gate and stream.
+
+What an agent decides is decided by `agent.deciding`, as in production: what becomes of orders, of a rank's
+words and silence, of a process's end; what is reported, kept for the next agent, said again to the next
+leader; when ranks are parked. Here are only the hands around it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from agent.core import Reading, Tick
+from agent.deciding import effects as do
+from agent.deciding import events as heard
+from agent.deciding.aggregate import AgentCore
+from agent.deciding.book import Facts
+from agent.deciding.member import recalled
+from agent.deciding.orders import TABLE as DECIDED
+from agent.deciding.speech import Speech
+from agent.progress import Limits, Sight
 from controlplane.core import effects as fx
 from controlplane.core import events as ev
-from controlplane.core.model import (
-    NO_STEP,
-    Cause,
-    Failure,
-    MemberPhase,
-)
-from tests.sim import fencing, numbers
+from controlplane.core.model import NO_STEP, MemberPhase, Standing
+from tests.sim import fencing, launching
 from tests.sim.hanging import collect
 from tests.sim.parting import look
-from tests.sim.ranks import IN_GROUP, Rank
 from tests.sim.restores import RESTORE_ORDERS, Kept, push
 from tests.sim.saves import SAVE_ORDERS
 from tests.sim.streams import Valve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from controlplane.core.model import Partner
+    from agent.deciding.member import Member
+    from controlplane.core.model import MemberStatus, Partner
+    from tests.sim.ranks import Rank
     from tests.sim.world import World
+
+PROCESS_S, DEVICE_S = 5.0, 3.0
+"""An agent's `process_timeout_s`, and its `device_timeout_s`: shorter than in life, as schedules are."""
+
+HANGS = Limits(factor=5.0, floor_s=3.0, first_s=3.0)
+BEATS_EVERY = 2
+"""Beats of the agent to one of its ranks."""
 
 
 class Agent:
@@ -36,8 +52,7 @@ class Agent:
         self.slots = slots
         self.incarnation = 1
         self.boots = 1
-        self.seq = 0
-        self.term = 0
+        self.beats = 0
         self.port = 1000
         self.up = True
         self.muted_until = 0.0  # the leader hears nothing of it, but its door opens
@@ -47,14 +62,71 @@ class Agent:
         self.sure_at = 0.0  # when it last knew that nothing was given away behind its back
         self.apart_at = 0.0  # when it last came back from where the leader did not reach it
         self.linked = 0  # the term of the leader that it has a stream to, 0: none
-        self.ranks: dict[str, Rank] = {}
+        self.torn = False  # something was said that a cut network did not take
+        self.ranks: dict[str, Rank] = {}  # processes, and arenas of those that are gone
+        self.exits: dict[str, dict[str, Any]] = {}  # that the launcher tells until they are forgotten
+        self.kept: dict[str, MemberStatus] = {}  # what the next agent finds
         self.answers: dict[tuple[Any, ...], ev.Event] = {}  # to orders that are done
+        self.reads: list[str] = []  # members whose arenas are being read
         self.partners: tuple[Partner, ...] = ()
         self.copies: list[Kept] = []  # of other nodes' snapshots
         self.leaving = self.marked = False
         self.gone = False  # its node is down, and nobody mends it
-        self.bad: list[str] = []  # devices
+        self.readings: dict[str, bool] = {}  # of devices: well or not
+        self.waits: list[heard.Event] = []  # said while the agent was stopped
+        self._born()
         world.clock.after(world.rng.uniform(0.0, 0.5), self._beat)
+
+    def _born(self) -> None:
+        """An agent process begins: it finds what an earlier one left, and its launcher."""
+        facts = Facts(
+            self.name, self.incarnation, PROCESS_S, DEVICE_S, fencing.FENCE_AFTER_S, HANGS, ("leader",)
+        )
+        now = self.world.clock.now
+        self.core, self.speech = AgentCore(now, facts, self), Speech()
+        self.core.recall([recalled(status, None) for status in self.kept.values()])
+        launching.attach(self)
+
+    # -------------------------------------------------------------- what the core may look at (book.Senses)
+
+    def step(self, member: Member) -> int:
+        rank = self.ranks.get(member.name)
+        return rank.board if rank is not None else NO_STEP
+
+    def held(self, member: Member) -> Sequence[tuple[int, int]]:
+        rank = self.ranks.get(member.name)
+        return sorted(rank.slots) if rank is not None else ()
+
+    def wants(self, member: str) -> bool:
+        return member in self.reads
+
+    def connected(self, member: str) -> bool:
+        rank = self.ranks.get(member)
+        return rank is not None and rank.connected
+
+    # -------------------------------------------------------------- the core
+
+    def hear(self, event: heard.Event) -> None:
+        """Something for the core: it waits while the agent is stopped, and is lost while there is none."""
+        if not self.up:
+            return
+        if fencing.stopped(self):
+            self.waits.append(event)
+            return
+        waited, self.waits = self.waits, []
+        for each in (*waited, event):
+            for effect in self.core.step(self.world.clock.now, each):
+                HANDS[type(effect)](self, effect)
+
+    def take(self, term: int, order: Any) -> None:
+        """One order. Orders of an older term are dropped."""
+        if not self.up or not self.speech.follow(term):
+            return
+        room = ORDERS[type(order)]
+        if room is not None:
+            room(self, order)
+        if type(order) in DECIDED:
+            self.hear(heard.Ordered(order))
 
     # -------------------------------------------------------------- towards the leader
 
@@ -62,202 +134,126 @@ class Agent:
         """Say hello to the leader there is."""
         if not self.up or self.world.clock.now < self.cut_until or self.world.cluster is None:
             return
-        if self.inbound.shut or self.outbound.shut:
+        if self.inbound.shut or self.outbound.shut or not self.speech.follow(self.world.term):
             return
-        self.linked, self.apart_at = self.world.term, self.world.clock.now
+        self.linked, self.apart_at, self.torn = self.world.term, self.world.clock.now, False
         hello = ev.NodeJoined(
             self.name,
             self.incarnation,
-            f"{self.name}/{self.boots}",
+            self.core.launcher,
             self.name,
             self.slots,
             self.port,
-            tuple(rank.status() for rank in self.ranks.values()),
+            self.core.members.statuses(),
             peer=f"{self.name}:peer",
             copies=tuple(kept.told for kept in self.copies),
         )
         self.world.feed(hello)
-        for device in self.bad:
-            self.send(ev.DeviceReport(self.name, self.incarnation, device, False, "a test"))
+        for event in self.speech.again(self.world.clock.now, self.core.still()):
+            self._send(self.speech.say(self.world.clock.now, event))
 
-    def send(self, event: Any) -> None:
-        """A message on the stream, if there is one; the network does what it does."""
+    def tell(self, event: Any) -> None:
+        """Tell the leader, now or once there is a stream."""
+        if not self.up:
+            return
+        if self.linked:
+            self._send(self.speech.say(self.world.clock.now, event))
+        else:
+            self.speech.keep(event)
+
+    def _send(self, event: Any) -> None:
+        """A message on the stream; the network does what it does."""
         term = self.linked
-        heard = term == self.world.term or term in self.world.frozen
-        if self.up and heard and self.world.clock.now >= self.cut_until:
+        if self.world.clock.now < self.cut_until:
+            self.torn = True
+        elif term == self.world.term or term in self.world.frozen:
             deliver = self.world.feed_if
             self.world.network(lambda: self.outbound.through(lambda: deliver(term, event)))
 
     def _beat(self) -> None:
         self.world.clock.after(1.0, self._beat)
-        if not self.up or (self.inbound.shut and self.outbound.shut):
+        if not self.up or fencing.stopped(self):
             return
-        fencing.watch(self)
+        self._look()
         self.port += 1
-        if self.linked != self.world.term or self.world.cluster is None:
+        lost = self.torn and self.world.clock.now >= self.cut_until
+        if lost or self.linked != self.world.term or self.world.cluster is None:
             self.connect()
             return
-        self.seq += 1
-        statuses = tuple(rank.status() for rank in self.ranks.values())
         copies = tuple(kept.told for kept in self.copies)
-        self.send(ev.NodeBeat(self.name, self.incarnation, self.seq, self.port, statuses, copies))
+        statuses = self.core.members.statuses()
+        self.tell(ev.NodeBeat(self.name, self.incarnation, 0, self.port, statuses, copies))
+
+    def _look(self) -> None:
+        """What an agent looks at, and hears of its ranks, once a second."""
+        now, self.beats = self.world.clock.now, self.beats + 1
+        fencing.watch(self)
+        if self.beats % BEATS_EVERY == 0:
+            for rank in list(self.ranks.values()):
+                rank.beat()
+        sights = {}
         for rank in self.ranks.values():
-            for request in rank.asks if rank.alive else ():
-                self.ask(rank, request)
-            numbers.tell(rank)
+            if rank.phase is MemberPhase.RUNNING:
+                gaps = tuple(("step", gap) for gap in rank.gaps)
+                sights[rank.name] = Sight(rank.name, rank.spec.job, "step", rank.marked_at, gaps)
+                rank.gaps.clear()
+        self.hear(heard.Looked(sights))
+        for device, healthy in self.readings.items():
+            self.hear(Reading(device, healthy, "" if healthy else "a test"))
+        self.hear(Tick())
+        assert self.core.next_deadline() > now, "the agent is woken again and again, and time does not pass"
 
-    def report(self, rank: Rank) -> None:
-        """Something about a member changed."""
-        self.seq += 1
-        self.send(ev.MemberReport(self.name, self.incarnation, self.seq, rank.status()))
+    # -------------------------------------------------------------- processes
 
-    def started(self, rank: Rank) -> None:
-        """A member completed its first step of a generation."""
-        job, number = rank.spec.job, rank.generation
-        self.send(
-            ev.MemberStarted(
-                self.name, self.incarnation, rank.name, job, number, rank.held - 1, 0.1, 0.1, 0.1
-            )
+    def exit(self, rank: Rank, code: int | None = None) -> None:
+        """The process is gone, by SIGKILL unless it has an exit code."""
+        launching.end(self, rank, code)
+
+    def later(self, delay: float, rank: Rank, then: Callable[[], None]) -> None:
+        """Something that a process does after about so long, if it still lives."""
+        self.world.clock.after(
+            delay * self.world.rng.uniform(0.5, 1.5), lambda: then() if rank.alive else None
         )
 
-    def snapshot_ready(self, rank: Rank, step: int) -> None:
-        """A slot is READY."""
-        self.send(
-            ev.SnapshotReady(self.name, self.incarnation, rank.name, rank.spec.job, rank.generation, step)
-        )
+    # -------------------------------------------------------------- the gate, and the rooms
 
-    # -------------------------------------------------------------- orders
+    def push(self, effect: do.Push) -> None:
+        """A frame for a rank."""
+        rank = self.ranks.get(effect.member)
+        if rank is not None and rank.connected:
+            rank.hear(effect.frame)
 
-    def take(self, term: int, order: Any) -> None:
-        """One order. Orders of an older term are dropped."""
-        if not self.up or term < self.term:
-            return
-        self.term = term
-        ORDERS[type(order)](self, order)
+    def form(self, effect: do.Form) -> None:
+        """The frame that has a rank form a generation."""
+        rank = self.ranks.get(effect.member)
+        if rank is not None and rank.connected:
+            rank.hear_form(effect.generation)
 
-    def launch(self, order: fx.Launch) -> None:
-        rank = self.ranks.get(order.member)
-        if rank is None:
-            rank = Rank(order.member, order.spec, self, order.role, elastic=self.world.elastic)
-            self.ranks[order.member] = rank
-            self._later(0.3, rank, lambda: self._warm(rank))
-        rank.rank = order.rank if rank.generation == 0 else rank.rank
-        if self.world.launch_shows and order.generation is not None:
-            rank.launched_under = order.generation.number
-        if not order.warm_only and rank.phase is MemberPhase.WARM:
-            self._start(rank)
-        rank.script = rank.script or not order.warm_only
+    def keep(self, effect: do.Keep) -> None:
+        """A status is written to where the next agent finds it."""
+        if effect.status.member in self.ranks:
+            self.kept[effect.status.member] = effect.status
 
-    def _later(self, delay: float, rank: Rank, do: Callable[[], None]) -> None:
-        self.world.clock.after(delay * self.world.rng.uniform(0.5, 1.5), lambda: do() if rank.alive else None)
+    def make_room(self, effect: do.MakeRoom) -> None:
+        """An arena is made, in a thread."""
+        self._answer(0.05, heard.Room(effect.member))
 
-    def _warm(self, rank: Rank) -> None:
-        rank.phase = MemberPhase.WARM
-        self.report(rank)
-        if rank.script:
-            self._start(rank)
+    def testify(self, effect: do.Testify) -> None:
+        """A process that is stopped writes no stacks."""
+        nothing = Standing(effect.member, -1, NO_STEP, "", 0.0, False)
+        self._answer(0.5, heard.Stood(effect.member, effect.age_s, effect.heard_at, nothing))
 
-    def _start(self, rank: Rank) -> None:
-        rank.phase = MemberPhase.STARTING
-        self.report(rank)
-        if rank.elastic:
-            self._later(0.5, rank, lambda: self._ready(rank, fresh=True))
-        else:
-            rank.plain_left = self.world.steps
-            self._later(self.world.step_s * self.world.steps, rank, lambda: self._plain_end(rank))
+    def _answer(self, delay: float, event: heard.Event) -> None:
+        life = self.incarnation
+        self.world.clock.after(delay, lambda: self.hear(event) if self.incarnation == life else None)
 
-    def _plain_end(self, rank: Rank) -> None:
-        self.exit(rank, Failure(Cause.EXITED, "exit code 0", exit_code=0))
-
-    def _ready(self, rank: Rank, fresh: bool = False) -> None:
-        if rank.stopped or (fresh and rank.phase is not MemberPhase.STARTING):
-            return
-        rank.phase, rank.failure = MemberPhase.READY, None
-        self.report(rank)
-
-    def interrupt(self, order: fx.Interrupt) -> None:
-        for rank in self.ranks.values():
-            if self.world.fences and not order.gentle:
-                rank.fence = max(rank.fence, order.generation)
-            if order.gentle and rank.generation == order.generation and not rank.wedged:
-                rank.halt, rank.keep = order.generation, order.generation if order.keep else rank.keep
-            elif rank.phase in IN_GROUP and rank.generation <= order.generation and not rank.wedged:
-                self.stop_soon(rank, order.generation)
-
-    def stop_soon(self, rank: Rank, generation: int) -> None:
-        """Have it leave this generation, and older ones, for the barrier."""
-        self._later(0.05, rank, lambda: self._stop(rank, generation))
-
-    def _stop(self, rank: Rank, generation: int) -> None:
-        if rank.phase not in IN_GROUP or rank.generation > generation or rank.stopped:
-            return
-        if rank.phase is MemberPhase.RUNNING and self.world.rng.random() < self.world.dirty_chance:
-            rank.held = NO_STEP
-        self.leave_group(rank)
-
-    def leave_group(self, rank: Rank) -> None:
-        """Back to the barrier; with a snapshot of where it stands, if that was asked for."""
-        if rank.keep >= rank.generation > 0 and rank.held > 0 and not rank.stopped:
-            rank.save()
-        self._ready(rank)
-
-    def form(self, order: fx.Form) -> None:
-        generation = order.generation
-        for seat in generation.seats:
-            rank = self.ranks.get(seat.member) if seat.node == self.name else None
-            if rank is None or not rank.alive or rank.generation >= generation.number > 0:
-                continue
-            if rank.fence >= generation.number:
-                continue
-            if rank.phase is not MemberPhase.READY and rank.phase not in IN_GROUP:
-                continue
-            if rank.world_size != generation.world_size:
-                rank.built = False  # what it holds is another part, from now on
-            rank.generation, rank.rank, rank.phase = generation.number, seat.rank, MemberPhase.FORMING
-            rank.world_size = generation.world_size
-            rank.failure = None
-            self.report(rank)
-            self.world.group(generation).join(seat.rank, rank)
-
-    def kill(self, order: fx.Kill) -> None:
-        rank = self.ranks.get(order.member)
-        if rank is not None and rank.alive:
-            self.exit(rank, Failure(Cause.SIGNALED, "killed by signal 9", signal=9))
-
-    def complete(self, order: fx.Complete) -> None:
+    def completed(self, order: fx.Complete) -> None:
+        """Of a job that is over no copies are kept."""
         self.copies, self.partners = [], ()
-        for rank in self.ranks.values():
-            if rank.spec.job == order.job and rank.alive:
-                self.exit(rank, _at_the_end(rank, order))
 
     def release(self, order: fx.Release) -> None:
+        """What is released goes to the partners."""
         push(self, order.step)
-        for rank in self.ranks.values():
-            rank.released = max(rank.released, order.step)
-            rank.void = max(rank.void, order.void_step)
-            if rank.phase is MemberPhase.FINISHED and rank.held not in rank.slots:
-                rank.save()
-
-    def exit(self, rank: Rank, failure: Failure) -> None:
-        """The process is gone; the launcher sees it at once."""
-        rank.phase, rank.failure, rank.stopped = MemberPhase.EXITED, failure, False
-        self.report(rank)
-
-    # -------------------------------------------------------------- checkpoints
-
-    def ask(self, rank: Rank, request: str) -> None:
-        """A script wants a checkpoint; said again with every beat until it is told."""
-        step, generation = rank.asks[request]
-        self.send(
-            ev.CheckpointAsked(
-                self.name, self.incarnation, rank.spec.job, rank.name, generation, step, request
-            )
-        )
-
-    def told(self, order: fx.CheckpointTold) -> None:
-        rank = self.ranks.get(order.member)
-        if rank is not None:
-            rank.asks.pop(order.request, None)
 
     def drained(self, order: fx.Drained) -> None:
         """The node is free: an agent that was told to end does so."""
@@ -272,18 +268,16 @@ class Agent:
     def sigterm(self, grace_s: float) -> None:
         """The machine is to go away."""
         self.leaving = True
-        self.send(ev.NodeLeaving(self.name, self.incarnation, "SIGTERM", grace_s))
+        self.tell(ev.NodeLeaving(self.name, self.incarnation, "SIGTERM", grace_s))
         self.world.clock.after(grace_s + 1.0, lambda: self.drained(fx.Drained(self.name, "its time is over")))
-
-    def sense(self, device: str, healthy: bool) -> None:
-        """A sensor's word."""
-        self.bad = [d for d in self.bad if d != device] + ([] if healthy else [device])
-        self.send(ev.DeviceReport(self.name, self.incarnation, device, healthy, "a test"))
 
     def well(self) -> None:
         """Devices are mended, marks are taken off: told again until it is heard."""
-        for device in self.bad:
-            self.send(ev.DeviceReport(self.name, self.incarnation, device, True, ""))
+        self.readings = dict.fromkeys(self.readings, True)
+        ailing = {told.device for told in self.core.members.watch.ailing}
+        for device in self.readings:
+            if device not in ailing:
+                self.tell(ev.DeviceReport(self.name, self.incarnation, device, True, ""))
         node = self.world.cluster.machine.nodes.get(self.name) if self.world.cluster else None
         if self.marked or (node is not None and node.excluded):
             self.world.feed(ev.CordonRequested(self.name, False, ""))
@@ -295,11 +289,20 @@ class Agent:
             self.gone = False
             self.reboot()
 
+    def die(self) -> None:
+        """kill -9 of the agent: its ranks train on."""
+        self.up, self.waits = False, []
+        for rank in self.ranks.values():
+            rank.connected = False
+
     def restart(self) -> None:
-        """The agent process is killed and comes back; its ranks do not notice."""
+        """Another agent process begins, and adopts what runs; ranks come to it as they find it."""
         self.incarnation += 1
-        self.seq, self.linked, self.sure_at = 0, 0, self.world.clock.now
-        self.answers, self.partners = {}, ()
+        self.linked, self.sure_at = 0, self.world.clock.now
+        self.answers, self.partners, self.reads = {}, (), []
+        self._born()
+        for rank in self.ranks.values():
+            self.later(0.2, rank, rank.greet)
 
     def reboot(self) -> None:
         """The whole node goes down and comes back empty."""
@@ -311,33 +314,44 @@ class Agent:
 
     def down(self) -> None:
         """Power off: ranks and arenas are gone."""
-        self.up = False
+        self.die()
         for rank in self.ranks.values():
             rank.phase = MemberPhase.EXITED
-        self.ranks, self.copies = {}, []
+        self.ranks, self.copies, self.kept, self.exits = {}, [], {}, {}
         self.world.safety.memory_lost = True
 
 
-def _at_the_end(rank: Rank, order: fx.Complete) -> Failure:
-    """Who has finished ends by itself, as does who waits at the barrier of a job that went well; others,
-    whose work is not done, are killed."""
-    waits = rank.phase is MemberPhase.READY and order.ok
-    if rank.phase is MemberPhase.FINISHED or waits:
-        return Failure(Cause.EXITED, "the job is over", exit_code=0)
-    return Failure(Cause.SIGNALED, f"killed by signal 9: the job is over: {order.reason}", signal=9)
+def _nothing(agent: Agent, effect: Any) -> None:
+    """Lines, figures, outputs: nobody reads them here."""
 
 
-ORDERS: dict[type[Any], Callable[[Agent, Any], None]] = {
-    fx.Launch: Agent.launch,
-    fx.Interrupt: Agent.interrupt,
-    fx.Form: Agent.form,
-    fx.Kill: Agent.kill,
-    fx.Complete: Agent.complete,
+HANDS: dict[type[Any], Callable[[Agent, Any], None]] = {
+    do.Push: Agent.push,
+    do.Form: Agent.form,
+    do.Spawn: launching.spawn,
+    do.Run: launching.run,
+    do.Command: launching.command,
+    do.Keep: Agent.keep,
+    do.Tell: lambda agent, effect: agent.tell(effect.event),
+    do.Dismiss: launching.dismiss,
+    do.MakeRoom: Agent.make_room,
+    do.Testify: Agent.testify,
+    do.Adopt: _nothing,
+    do.Ended: _nothing,
+    do.Conceal: _nothing,
+    do.Note: _nothing,
+    do.Count: _nothing,
+}
+"""What the core wants done."""
+
+ORDERS: dict[type[Any], Callable[[Agent, Any], None] | None] = {
+    **dict.fromkeys(DECIDED),
+    fx.Complete: Agent.completed,
     fx.Release: Agent.release,
     fx.Drained: Agent.drained,
-    fx.CheckpointTold: Agent.told,
     fx.LookAtPeers: look,
     fx.CollectStacks: collect,
     **RESTORE_ORDERS,
     **SAVE_ORDERS,
 }
+"""The rooms of the shell that an order goes to, before the core if that is concerned."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controlplane.core import events as ev
-from controlplane.core.model import Cause, Failure, MemberPhase
+from controlplane.core.model import MemberPhase
 from tests.sim.frozen import freeze
 from tests.sim.hanging import hang
 from tests.sim.meddling import drain_midway, operator, pause, stop_job
@@ -34,7 +34,7 @@ def kill(world: World) -> None:
     if living := _living(world):
         victim = world.rng.choice(living)
         world.say("kill", f"{victim.name} ({victim.phase}) on {victim.agent.name}")
-        victim.agent.exit(victim, Failure(Cause.SIGNALED, "killed by signal 9", signal=9))
+        victim.agent.exit(victim)
 
 
 def kill_node(world: World) -> None:
@@ -42,7 +42,7 @@ def kill_node(world: World) -> None:
     agent = _agent(world)
     world.say("kill_node", agent.name)
     for rank in [r for r in agent.ranks.values() if r.alive]:
-        agent.exit(rank, Failure(Cause.SIGNALED, "killed by signal 9", signal=9))
+        agent.exit(rank)
 
 
 def stop(world: World) -> None:
@@ -51,12 +51,6 @@ def stop(world: World) -> None:
         victim = world.rng.choice(living)
         world.say("stop", victim.name)
         victim.stopped = True
-
-        def silent() -> None:
-            if victim.alive and victim.stopped:
-                victim.agent.exit(victim, Failure(Cause.SILENT, "no beat for 5 s", age_s=5.0))
-
-        world.clock.after(5.0, silent)
 
 
 def wedge(world: World) -> None:
@@ -73,7 +67,7 @@ def agent_restart(world: World) -> None:
     if not agent.up:
         return
     world.say("agent_restart", agent.name)
-    agent.up = False
+    agent.die()
     world.broken(agent)
 
     def back() -> None:
@@ -189,7 +183,7 @@ def device(world: World) -> None:
     agent = _agent(world)
     name, healthy = f"gpu{world.rng.randrange(agent.slots)}", world.rng.random() < 0.4
     world.say("device", f"{name} of {agent.name} {healthy}")
-    agent.sense(name, healthy)
+    agent.readings[name] = healthy
 
 
 FAULTS: dict[str, Callable[[World], None]] = {

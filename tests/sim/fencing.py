@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core.model import Cause, Failure, MemberPhase
+from agent.deciding.events import Absent, Linked
 
 if TYPE_CHECKING:
     from tests.sim.agents import Agent
-    from tests.sim.ranks import Group, Rank
+    from tests.sim.groups import Group
     from tests.sim.world import World
 
 FENCE_AFTER_S = 13.0
@@ -34,23 +34,15 @@ def reached(agent: Agent) -> bool:
 
 def watch(agent: Agent) -> None:
     """As often as it beats: a leader that is heard, or whose host says that it is down, has given nothing
-    away unheard; when neither has been so for too long, the ranks stop."""
+    away unheard; when neither has been so for too long, the agent's core stops the ranks."""
     world, now = agent.world, agent.world.clock.now
     down = world.cluster is None and all(each.runs for each in world.frozen.values())
-    if reached(agent) or (down and now >= agent.cut_until):
+    refused = down and now >= agent.cut_until
+    if reached(agent) or refused:
         agent.sure_at = now
-    elif now - agent.sure_at > FENCE_AFTER_S:
-        for rank in agent.ranks.values():
-            _stop(rank)
-
-
-def _stop(rank: Rank) -> None:
-    """One that uses the SDK waits with its state, another one can only be ended."""
-    agent, generation = rank.agent, rank.generation
-    if rank.phase in (MemberPhase.FORMING, MemberPhase.RUNNING) and not rank.wedged:
-        agent.stop_soon(rank, generation)
-    elif rank.phase is MemberPhase.STARTING and not rank.elastic:
-        agent.exit(rank, Failure(Cause.SIGNALED, "killed by signal 9: fenced", signal=9))
+    if refused:
+        agent.hear(Absent("leader"))
+    agent.hear(Linked(reached(agent)))
 
 
 class Astray:

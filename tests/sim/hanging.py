@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent.deciding.silence import unheard_s
 from controlplane.core import events as ev
 from controlplane.core.model import Collective, MemberPhase, Standing
 
 if TYPE_CHECKING:
+    from agent.deciding.member import Member
     from controlplane.core import effects as fx
     from tests.sim.agents import Agent
     from tests.sim.ranks import Rank
     from tests.sim.world import World
 
-DEADLINE_S = 3.0
 TOLD_CHANCE = 0.8
 """That a rank's groups can be told: else nobody can be singled out."""
+BEAT_S = 2.0
 
 
 def hang(world: World) -> None:
@@ -24,25 +26,8 @@ def hang(world: World) -> None:
     if running := [r for r in living if r.phase is MemberPhase.RUNNING]:
         victim = world.rng.choice(running)
         world.say("hang", victim.name)
-        victim.hung_in, generation = victim.generation, victim.generation
+        victim.hung_in = victim.generation
         victim.wedged = world.rng.random() < 0.5
-        world.clock.after(DEADLINE_S, lambda: _late(world, victim, generation))
-
-
-def _late(world: World, victim: Rank, generation: int) -> None:
-    """All ranks of the generation are past their deadlines, as each agent finds in its own time."""
-    if not victim.hung or victim.generation != generation:
-        return
-    for agent in world.agents:
-        for rank in agent.ranks.values():
-            if rank.generation == generation and rank.phase is MemberPhase.RUNNING:
-                world.clock.after(world.rng.uniform(0.0, 0.5), lambda r=rank: _stalled(r, generation))  # type: ignore[misc]
-
-
-def _stalled(rank: Rank, generation: int) -> None:
-    if rank.generation == generation and rank.phase is MemberPhase.RUNNING:
-        rank.stalled_in = generation
-        rank.agent.report(rank)
 
 
 def collect(agent: Agent, order: fx.CollectStacks) -> None:
@@ -50,16 +35,23 @@ def collect(agent: Agent, order: fx.CollectStacks) -> None:
     world = agent.world
     known = world.rng.random() < TOLD_CHANCE
     ranks = tuple(
-        _standing(rank, known)
-        for rank in agent.ranks.values()
-        if rank.generation == order.generation and rank.phase is MemberPhase.RUNNING and not rank.stopped
+        _standing(agent.ranks[member.name], member, known)
+        for member in agent.core.members.of(order.job)
+        if member.status.phase is MemberPhase.RUNNING and member.status.generation == order.generation
     )
     told = ev.StacksCollected(agent.name, agent.incarnation, order.job, order.generation, order.round, ranks)
-    world.clock.after(world.rng.uniform(0.05, 0.8), lambda: agent.send(told))
+    life = agent.incarnation
+    world.clock.after(
+        world.rng.uniform(0.05, 0.8), lambda: agent.tell(told) if agent.incarnation == life else None
+    )
 
 
-def _standing(rank: Rank, known: bool) -> Standing:
-    entered = Collective("0", rank.held + (0 if rank.hung else 1))
+def _standing(rank: Rank, member: Member, known: bool) -> Standing:
+    now, status = rank.agent.world.clock.now, member.status
+    since_s = now - rank.marked_at
+    stalled, entered = 0 < status.stalled_s <= since_s, Collective("0", rank.held + (0 if rank.hung else 1))
+    silent_s = unheard_s(member, now, BEAT_S) if rank.stopped else 0.0
+    groups = (entered,) if known and not rank.stopped else ()
     return Standing(
-        rank.name, rank.rank, rank.held, "forward", DEADLINE_S, rank.stalled, (entered,) if known else ()
+        rank.name, status.rank, rank.board, "forward", since_s, stalled, groups, silent_s=silent_s
     )

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core import events as ev
-from controlplane.core.model import Cause, Failure, JobPhase
+from controlplane.core.model import JobPhase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +96,7 @@ def drain_midway(world: World) -> None:
     victim = world.rng.choice(living)
     agent = victim.agent if world.rng.random() < 0.5 else world.rng.choice(world.agents)
     world.say("drain_midway", f"{victim.name} dies, then {agent.name} is drained")
-    victim.agent.exit(victim, Failure(Cause.SIGNALED, "killed by signal 9", signal=9))
+    victim.agent.exit(victim)
     agent.marked = True
     event = ev.DrainRequested(agent.name, "a test", world.rng.choice((2.0, 20.0)), world.rng.random() < 0.3)
     world.clock.after(world.rng.uniform(0.0, 1.5), lambda: world.feed(event))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core import events as ev
 from controlplane.core.model import Fault, MemberPhase
 
 if TYPE_CHECKING:
-    from tests.sim.ranks import Rank
     from tests.sim.world import World
 
 OF = " of generation "
@@ -22,26 +20,8 @@ def nan(world: World) -> None:
         victim = world.rng.choice(running)
         world.say("nan", f"{victim.name} in step {victim.held}")
         world.wrong.add(victim.held)
-        victim.wrong = (victim.generation, victim.held)
-        tell(victim)
-
-
-def tell(rank: Rank) -> None:
-    """Said again with every beat, until the rank is in another generation."""
-    agent, (generation, step) = rank.agent, rank.wrong
-    if rank.alive and generation and rank.generation == generation:
-        agent.send(
-            ev.UserFault(
-                agent.name,
-                agent.incarnation,
-                rank.spec.job,
-                rank.name,
-                generation,
-                step,
-                "nan",
-                "loss is nan",
-            )
-        )
+        where = {"generation": victim.generation, "step": victim.held}
+        victim.say("fault", keep=True, kind="nan", reason="loss is nan", rollback=False, **where)
 
 
 def born(line: str) -> int:

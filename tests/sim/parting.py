@@ -52,7 +52,7 @@ def look(agent: Agent, order: fx.LookAtPeers) -> None:
         slow = slow if reached else TRIES * 1.0
         found.append(PeerSight(peer.node, TRIES, 0 if reached else TRIES, "" if reached else "no answer"))
     told = ev.PeersLooked(agent.name, agent.incarnation, order.round, tuple(found))
-    world.clock.after(slow + world.rng.uniform(0.01, 0.2), lambda: agent.send(told))
+    world.clock.after(slow + world.rng.uniform(0.01, 0.2), lambda: agent.tell(told))
 
 
 def probe(world: World, term: int, effect: fx.Probe) -> None:

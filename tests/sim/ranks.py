@@ -1,28 +1,26 @@
-"""Simulated rank processes and the groups they form. They hold a step counter and a lineage of state."""
+"""Simulated rank processes: what the SDK says at the gate, and how it takes what it hears there. They hold a
+step counter and a lineage of state; what becomes of their words is decided by the agent's own core."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from controlplane.core.model import (
-    NO_RANK,
-    NO_STEP,
-    Cause,
-    Failure,
-    Generation,
-    JobSpec,
-    MemberPhase,
-    MemberStatus,
-    Role,
-)
-from tests.sim.restores import source_line
+from agent.deciding.events import Greeted, Said
+from controlplane.core.model import NO_RANK, NO_STEP, WHOLE_STATE, MemberPhase
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controlplane.core.model import Generation, JobSpec, Role
     from tests.sim.agents import Agent
-    from tests.sim.world import World
 
 IN_GROUP = (MemberPhase.FORMING, MemberPhase.RUNNING, MemberPhase.FINISHED)
+WAITS = (MemberPhase.READY, MemberPhase.FINISHED)
+
+Frame = dict[str, Any]
+Slot = tuple[int, int]
+"""The generation that a snapshot is labelled with, and its step."""
 
 
 @dataclass(eq=False)
@@ -41,27 +39,29 @@ class Rank:
     halt: int = 0  # leaves this generation at the end of its step
     keep: int = 0  # and takes a snapshot then
     held: int = NO_STEP
+    board: int = NO_STEP  # the step it is in, or was in last
+    marked_at: float = 0.0  # when it last got on
+    gaps: list[float] = field(default_factory=list)  # between its marks, since its agent looked last
     line: str = ""
-    slots: dict[int, str] = field(default_factory=dict)  # step -> lineage; the arena outlives the process
-    labels: dict[int, int] = field(default_factory=dict)  # step -> the generation its slot is labelled with
+    slots: dict[Slot, str] = field(default_factory=dict)  # READY ones -> lineage; outlive the process
     built: bool = False  # it has been in a group, and so knows what it holds
     held_in: int = 0  # the generation in which its state was put in place last
     holds: str = ""  # the shard that it held in its newest group
-    wrong: tuple[int, int] = (0, 0)  # the generation and step in which it found its numbers wrong
     partial: tuple[str, int, int] = ("", 0, 0)  # checkpoint, share, shares: read for others too
     ready: set[int] = field(default_factory=set)  # steps of this line of its life that it ever kept
-    asks: dict[str, tuple[int, int]] = field(default_factory=dict)  # request -> (step, generation)
     released: int = NO_STEP
     void: int = NO_STEP
-    failure: Failure | None = None
     stopped: bool = False  # SIGSTOP: silent
     hung_in: int = 0  # the generation in which it gets no further
-    stalled_in: int = 0  # the generation in which its agent found it past its deadline
     wedged: bool = False  # does not come when it is called
     script: bool = False  # runs the script (or is about to)
-    plain_left: int = 0
     fence: int = 0  # generations up to this one are broken
-    launched_under: int = 0
+    form: Generation | None = None  # the newest it is to form
+    over: bool | None = None  # the job is complete: well or not
+    spoken: bool = False  # the SDK has begun to talk to the agent
+    connected: bool = False
+    kept: dict[str, Frame] = field(default_factory=dict)  # said again after every reconnect
+    waiting: list[Frame] = field(default_factory=list)  # said while there was no agent
 
     @property
     def alive(self) -> bool:
@@ -74,176 +74,211 @@ class Rank:
         return 0 < self.hung_in == self.generation and self.phase is MemberPhase.RUNNING
 
     @property
-    def stalled(self) -> bool:
-        """Its agent says that it gets no further."""
-        return 0 < self.stalled_in == self.generation and self.phase is MemberPhase.RUNNING
-
-    @property
     def word(self) -> str:
         """Which shard of the state it holds."""
         return self.agent.world.word(self.rank, self.world_size)
 
-    def fill(self, step: int, line: str, label: int) -> None:
-        """An agent puts a state into a slot of the arena."""
-        if step not in self.slots and len(self.slots) == 2:
-            del self.slots[min(self.slots)]
-        self.slots[step], self.labels[step] = line, label
-        self.agent.report(self)
+    # -------------------------------------------------------------- what it says
 
-    def status(self) -> MemberStatus:
-        """As its agent reports it."""
-        waits = self.phase in (MemberPhase.READY, MemberPhase.FINISHED)
-        spoken = self.elastic and self.phase in (MemberPhase.READY, *IN_GROUP)
-        held = sorted((self.labels[step], step) for step in self.slots)
-        label, newest = held[-1] if held else (0, NO_STEP)
-        before = max((step for at, step in held[:-1] if at == label and step < newest), default=NO_STEP)
-        former, left = next(((at, step) for at, step in held if at < label), (0, NO_STEP))
-        known = self.built or (self.agent.world.early_words and spoken)
-        silent = self.agent.world.silent_word if spoken else ""
-        return MemberStatus(
-            member=self.name,
-            job=self.spec.job,
-            phase=self.phase,
-            elastic=spoken,
-            role=self.role,
-            generation=max(self.generation, self.launched_under),
-            rank=self.rank,
-            step=self.held if self.phase is MemberPhase.RUNNING else NO_STEP,
-            held_step=self.held if waits else NO_STEP,
-            held_generation=self.held_in if waits else 0,
-            pid=1,
-            store=f"{self.agent.name}:{self.name}" if spoken else "",
-            snapshot_step=newest,
-            snapshot_generation=label,
-            snapshot_before=before,
-            former_step=left,
-            former_generation=former,
-            shard=self.word if known else silent,
-            failure=self.failure,
-            state_bytes=self.agent.world.state_bytes,
-            stalled_s=3.0 if self.stalled else 0.0,
-        )
+    def say(self, op: str, *, keep: bool = False, **fields: Any) -> None:
+        """One frame for the agent; without one it waits. `keep`: said again after every reconnect."""
+        frame = {"op": op, **fields}
+        if keep:
+            self.kept[_key(frame)] = frame
+        if self.connected:
+            self.agent.hear(Said(self.name, frame))
+        else:
+            self.waiting.append(frame)
+
+    def greet(self) -> None:
+        """Connect to the agent, and say hello; then what was kept, and what waits."""
+        if self.connected or not self.alive or self.stopped or not (self.spoken and self.agent.up):
+            return
+        self.connected = True
+        hello = {
+            "op": "hello", "store": f"{self.agent.name}:{self.name}", "phase": self.phase.value,
+            "generation": self.generation, "step": self.held,
+            "held_step": self.held if self.phase in WAITS else NO_STEP, "held_generation": self.held_in,
+        }  # fmt: skip
+        self.agent.hear(Greeted(self.name, hello))
+        again = [*self.kept.values(), *(f for f in self.waiting if _key(f) not in self.kept)]
+        self.waiting = []
+        for frame in again:
+            self.agent.hear(Said(self.name, frame))
+
+    def beat(self) -> None:
+        """From the SDK's own thread. The network of these schedules loses what a stream would not: what has
+        to be answered is said again."""
+        if self.connected and not self.stopped:
+            self.agent.hear(Said(self.name, {"op": "beat", "step": self.held}))
+            for frame in [f for f in self.kept.values() if f["op"] in ("fault", "checkpoint")]:
+                self.agent.hear(Said(self.name, frame))
+
+    def begin(self) -> None:
+        """The script has come to the SDK, and waits at the barrier."""
+        if self.stopped or self.phase is not MemberPhase.STARTING:
+            return
+        self.spoken = True
+        self.greet()
+        if self.agent.world.early_words:
+            self._track(self.word)
+        elif self.agent.world.silent_word:
+            self._track(WHOLE_STATE)
+        self.wait()
+
+    def _track(self, word: str) -> None:
+        self.say("tracked", keep=True, bytes=self.agent.world.state_bytes, shard=word)
+
+    def wait(self) -> None:
+        """At the barrier."""
+        self.phase = MemberPhase.READY
+        self.kept.pop("finished", None)
+        self.say(
+            "ready", keep=True, generation=self.generation, held_step=self.held,
+            held_generation=self.held_in, step=self.held,
+        )  # fmt: skip
+        self._move()
+
+    def placed(self, step: int, line: str, number: int) -> None:
+        """Its group has met, and its state is in place."""
+        self.held, self.board, self.line, self.phase = step, step, line, MemberPhase.RUNNING
+        self.built, self.holds, self.held_in = True, self.word, number
+        self.ready = {s for s in self.ready if s <= step}
+        self.marked_at = self.agent.world.clock.now
+        self.say("running", generation=number, step=step)
+        self._track(self.word)
 
     def finish(self) -> None:
         """train() has returned: the final state is kept as soon as there is room."""
         self.phase = MemberPhase.FINISHED
         self.save()
-        self.agent.report(self)
+        self.say("finished", keep=True, generation=self.generation, step=self.held)
+
+    def ask(self, request: str) -> None:
+        """The script wants what it holds durable."""
+        self.say("checkpoint", keep=True, request=request, step=self.held, generation=self.generation)
 
     def save(self) -> None:
         """Take a snapshot, if a slot may be overwritten."""
-        if self.snapshot():
-            self.agent.snapshot_ready(self, self.held)
+        if self._snapshot():
+            self.say("snapshot", keep=True, generation=self.generation, step=self.held, slot=0, stall_s=0.0)
 
-    def snapshot(self) -> bool:
-        """Copy the state into the slot that may be overwritten; False when neither may."""
-        self.ready.add(self.held)
-        if self.held in self.slots:
-            self.labels[self.held] = self.generation
-            return True
-        if len(self.slots) == 2:
-            newer = max(self.slots)
-            if self.released >= newer:
-                del self.slots[min(self.slots)]
-            elif newer <= self.void:
+    def _snapshot(self) -> bool:
+        """Copy the state into the slot that may be overwritten (see agent.checkpoint.arena)."""
+        if (self.generation, self.held) not in self.slots and len(self.slots) == 2:
+            older, newer = sorted(self.slots)
+            if newer[1] <= self.released:
+                del self.slots[older]
+            elif newer[0] < self.generation or newer[1] <= self.void:
                 del self.slots[newer]
             else:
-                self.ready.discard(self.held)
                 return False
-        self.slots[self.held] = self.line
-        self.labels[self.held] = self.generation
+        self.slots[self.generation, self.held] = self.line
+        self.ready.add(self.held)
         return True
 
+    def fill(self, step: int, line: str, label: int) -> None:
+        """An agent puts a state into a slot of the arena."""
+        if (label, step) not in self.slots and len(self.slots) == 2:
+            del self.slots[min(self.slots)]
+        self.slots[label, step] = line
 
-class Group:
-    """One generation in the living processes: they meet, restore, and step together."""
+    def slot(self, step: int, label: int) -> Slot | None:
+        """The slot of a step; the one of this label where both are of that step."""
+        found = sorted(slot for slot in self.slots if slot[1] == step)
+        return next((slot for slot in found if slot[0] == label), found[-1] if found else None)
 
-    def __init__(self, world: World, generation: Generation) -> None:
-        self.world = world
-        self.generation = generation
-        self.members: dict[int, Rank] = {}
-        self.formed = False
-        self.line = ""  # of every state that is computed in it
+    # -------------------------------------------------------------- what it hears
 
-    @property
-    def whole(self) -> bool:
-        """Every seat is here and can take part in a collective."""
-        here = len(self.members) == self.generation.world_size and all(
-            rank.phase in IN_GROUP and rank.generation == self.generation.number and not rank.stopped
-            for rank in self.members.values()
-        )
-        return here and not self.parted
+    def hear(self, frame: Frame) -> None:
+        """A frame of the agent: levels are noted, and followed where that can be."""
+        if not self.stopped and self.alive:
+            HEARD[frame["op"]](self, frame)
 
-    @property
-    def parted(self) -> bool:
-        """Two of its nodes do not reach each other."""
-        nodes = list(dict.fromkeys(rank.agent.name for rank in self.members.values()))
-        return not self.world.parts.whole(nodes)
-
-    def join(self, seat: int, rank: Rank) -> None:
-        """A rank is at the meeting place."""
-        self.members[seat] = rank
-        if self.whole and not self.formed:
-            self.world.clock.after(self.world.rng.uniform(0.02, 0.2), self._form)
-
-    def _form(self) -> None:
-        if not self.whole or self.formed:
+    def hear_form(self, generation: Generation) -> None:
+        """It has a seat in this generation."""
+        if self.stopped or not self.alive:
             return
-        resume = self.generation.resume
-        line = source_line(self)
-        self.world.safety.formed(self, line)
-        self.formed = True
-        self.line = f"{line.split(' of ')[0]} of generation {self.generation.number}"
-        for rank in self.members.values():
-            rank.held, rank.line, rank.phase = resume.step, line, MemberPhase.RUNNING
-            rank.built, rank.holds, rank.held_in = True, rank.word, self.generation.number
-            rank.slots = {s: ln for s, ln in rank.slots.items() if s <= resume.step}
-            rank.ready = {s for s in rank.ready if s <= resume.step}
-            rank.agent.report(rank)
-            if rank.held >= self.world.steps:
-                rank.finish()
-        self.world.clock.after(self.world.step_s, self._step)
+        if self.form is None or generation.number > self.form.number:
+            self.form = generation
+            self.released, self.void = min(self.released, generation.resume.step), NO_STEP
+        self._move()
 
-    def _step(self) -> None:
-        """All reduce together; each then finishes its own optimizer a moment later."""
-        for rank in self.members.values():
-            if rank.halt >= self.generation.number and rank.phase is MemberPhase.RUNNING:
-                rank.agent.leave_group(rank)
-        if not self.whole or any(r.phase is not MemberPhase.RUNNING for r in self.members.values()):
-            self._break()
-            return
-        if any(rank.hung for rank in self.members.values()):
-            self.world.clock.after(self.world.step_s, self._step)
-            return
-        self.world.safety.stepped(self)
-        for rank in self.members.values():
-            delay = self.world.rng.uniform(0.0, 0.05)
-            self.world.clock.after(delay, lambda r=rank: self._finish(r))  # type: ignore[misc]
-        self.world.clock.after(self.world.step_s, self._step)
+    def _interrupt(self, frame: Frame) -> None:
+        number = frame["generation"]
+        if not frame.get("gentle"):
+            self.fence = max(self.fence, number)
+            self._heed()
+        elif self.generation == number and not self.wedged:
+            self.halt, self.keep = number, number if frame["keep"] else self.keep
 
-    def _finish(self, rank: Rank) -> None:
-        number = self.generation.number
-        if rank.phase is not MemberPhase.RUNNING or rank.generation != number or rank.stopped:
-            return
-        rank.held, rank.line = rank.held + 1, self.line
-        self.world.safety.completed(rank)
-        if rank.held == self.generation.resume.step + 1:
-            rank.agent.started(rank)
-        if rank.held >= self.world.steps:
-            rank.finish()
-        elif rank.held % rank.spec.snapshot_every == 0 or rank.held in self.world.ask_steps:
-            rank.save()
-        if rank.held in self.world.ask_steps:
-            request = f"{rank.name} at {rank.held} in {number}"
-            rank.asks[request] = (rank.held, number)
-            rank.agent.ask(rank, request)
+    def _release(self, frame: Frame) -> None:
+        self.released, self.void = max(self.released, frame["step"]), max(self.void, frame["void"])
+        if self.phase is MemberPhase.FINISHED and (self.generation, self.held) not in self.slots:
+            self.save()
 
-    def _break(self) -> None:
-        """A peer is gone: some of its neighbours see their connection break, the others hang."""
-        silent = any(rank.stopped for rank in self.members.values())
-        for rank in self.members.values():
-            still = rank.phase is MemberPhase.RUNNING and rank.generation == self.generation.number
-            sees = rank.rank == 0 and self.parted  # nobody is dead: somebody's connection breaks at last
-            if still and not rank.stopped and not silent and (sees or self.world.rng.random() < 0.5):
-                rank.failure = Failure(Cause.BROKEN, "connection closed by peer")
-                rank.agent.report(rank)
+    def _told(self, frame: Frame) -> None:
+        self.kept.pop(f"checkpoint {frame['request']}", None)
+
+    def _complete(self, frame: Frame) -> None:
+        self.over = frame["ok"]
+        self._move()
+
+    def revive(self) -> None:
+        """It comes again when it is called, also to what it was called to meanwhile."""
+        self.wedged = False
+        self._heed()
+
+    def _heed(self) -> None:
+        """Its main thread learns that its generation is broken."""
+        if self.phase in IN_GROUP and 0 < self.generation <= self.fence and not self.wedged:
+            self.agent.later(0.05, self, lambda: self._stop(self.fence))
+
+    def _stop(self, upto: int) -> None:
+        world = self.agent.world
+        if self.phase not in IN_GROUP or self.generation > upto or self.stopped:
+            return
+        if self.phase is MemberPhase.RUNNING and world.rng.random() < world.dirty_chance:
+            self.held = NO_STEP
+        self.leave_group()
+
+    def leave_group(self) -> None:
+        """Back to the barrier; with a snapshot of where it stands, if that was asked for."""
+        if self.keep >= self.generation > 0 and self.held > 0 and not self.stopped:
+            self.save()
+        self.wait()
+
+    def _move(self) -> None:
+        """From the barrier into the newest generation, or to its end."""
+        form = self.form
+        if self.over is not None and (self.phase is MemberPhase.FINISHED or self.phase is MemberPhase.READY):
+            well = self.over or self.phase is MemberPhase.FINISHED
+            self.agent.later(0.05, self, lambda: self.agent.exit(self, code=0 if well else 1))
+        elif form is not None and self.phase is MemberPhase.READY:
+            if form.number > max(self.generation, self.fence):
+                self._enter(form)
+
+    def _enter(self, form: Generation) -> None:
+        seat = next(seat for seat in form.seats if seat.member == self.name)
+        for op in ("ready", "fault"):
+            self.kept.pop(op, None)
+        if self.world_size != form.world_size:
+            self.built = False  # what it holds is another part, from now on
+        self.generation, self.rank, self.world_size = form.number, seat.rank, form.world_size
+        self.phase = MemberPhase.FORMING
+        self.say("forming", generation=form.number)
+        self.agent.world.group(form).join(seat.rank, self)
+
+
+def _key(frame: Frame) -> str:
+    """Of one kind only the newest is kept; of what has a request, each."""
+    request = frame.get("request")
+    return f"{frame['op']} {request}" if request else str(frame["op"])
+
+
+HEARD: dict[str, Callable[[Rank, Frame], None]] = {
+    "interrupt": Rank._interrupt,
+    "release": Rank._release,
+    "checkpoint_told": Rank._told,
+    "complete": Rank._complete,
+}

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.sim.agents import Agent
-    from tests.sim.ranks import Group, Rank
+    from tests.sim.groups import Group
+    from tests.sim.ranks import Rank
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def _load(agent: Agent, order: fx.Load) -> None:
         rank.fill(order.record.step, storage.lines[name], order.record.generation)
     elif not corrupt and rank is not None:
         rank.partial = (name, order.share, order.shares)
-    agent.send(
+    agent.tell(
         ev.Loaded(
             agent.name, agent.incarnation, order.spec.job, name, order.member, reason, corrupt,
             order.shard, order.share, order.shares,
@@ -64,21 +65,22 @@ def push(agent: Agent, step: int) -> None:
     """A step is released: its snapshots go to the partners, sooner or later, most of the time."""
     for partner in agent.partners:
         rank = agent.ranks.get(partner.member)
-        if rank is not None and step in rank.slots and agent.world.rng.random() < 0.9:
+        if rank is not None and rank.slot(step, 0) and agent.world.rng.random() < 0.9:
             later(agent, 1.5, lambda r=rank, n=partner.node: _push(r, n, step))  # type: ignore[misc]
 
 
 def _push(rank: Rank, node: str, step: int) -> None:
     world = rank.agent.world
     keeper = next(agent for agent in world.agents if agent.name == node)
-    if not keeper.up or step not in rank.slots:
+    slot = rank.slot(step, 0)
+    if not keeper.up or slot is None:
         return
-    told = PeerCopy(rank.name, rank.spec.job, rank.rank, rank.word, step, rank.labels[step])
+    told = PeerCopy(rank.name, rank.spec.job, rank.rank, rank.word, step, slot[0])
     kept = [k for k in keeper.copies if (k.told.rank, k.told.shard) == (told.rank, told.shard)]
     if any(k.told == told for k in kept):
         return
     own = sorted((k for k in kept if k.told.member == rank.name), key=lambda k: k.told.step)[-1:]
-    keeper.copies = [k for k in keeper.copies if k not in kept or k in own] + [Kept(told, rank.slots[step])]
+    keeper.copies = [k for k in keeper.copies if k not in kept or k in own] + [Kept(told, rank.slots[slot])]
 
 
 def fetch(agent: Agent, order: fx.Fetch) -> None:
@@ -91,15 +93,15 @@ def _fetch(agent: Agent, order: fx.Fetch) -> None:
     wanted = (order.source, order.step, order.generation)
     found = [k.line for k in keeper.copies if (k.told.member, k.told.step, k.told.generation) == wanted]
     left = keeper.ranks.get(order.source)  # a member of its own that sat there
-    if left is not None and left.labels.get(order.step) == order.generation and order.step in left.slots:
-        found.append(left.slots[order.step])
+    if left is not None and (order.generation, order.step) in left.slots:
+        found.append(left.slots[order.generation, order.step])
     rank = agent.ranks.get(order.member)
     reason = "" if keeper.up and found and not agent.world.faulty("peer") else "connection refused"
     if not at_barrier(rank):
         reason = f"{order.member} is not at the barrier"
     elif not reason and rank is not None:
         rank.fill(order.step, found[0], order.generation)
-    agent.send(
+    agent.tell(
         ev.Fetched(agent.name, agent.incarnation, order.job, order.member, order.source, order.step, reason)
     )
 
@@ -146,8 +148,9 @@ def _arena(group: Group, source: Source) -> str:
         wanted = (group.generation.resume.checkpoint, source.share, source.shares)
         assert owner.partial == wanted, f"{name} has read {owner.partial}, not {wanted}"
         return group.world.storage.lines[wanted[0]]
-    assert step in owner.slots, f"{name} has {list(owner.slots)}, not {step}"
-    return owner.slots[step] if step else ""
+    slot = owner.slot(step, group.generation.resume.born)
+    assert slot is not None, f"{name} has {list(owner.slots)}, not {step}"
+    return owner.slots[slot] if step else ""
 
 
 READ: dict[Tier, Callable[[Group, Source], str]] = {

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controlplane.core.model import Generation, MemberStatus
-    from tests.sim.ranks import Group, Rank
+    from tests.sim.groups import Group
+    from tests.sim.ranks import Rank
     from tests.sim.world import World
 
 

@@ -66,20 +66,22 @@ def persist(agent: Agent, order: fx.Persist) -> None:
     """The slot is pinned at once; its share is written after a while."""
     key = (order.checkpoint, order.member, order.shard, order.share)
     if key in agent.answers:
-        agent.send(agent.answers[key])
+        agent.tell(agent.answers[key])
         return
     rank = agent.ranks.get(order.member)
-    line = rank.slots.get(order.step) if rank and rank.labels.get(order.step) == order.generation else None
+    line = rank.slots.get((order.generation, order.step)) if rank else None
+    agent.reads.append(order.member)
     later(agent, 3.0, lambda: _write(agent, order, key, line))
 
 
 def _write(agent: Agent, order: fx.Persist, key: tuple[Any, ...], line: str | None) -> None:
+    agent.reads.remove(order.member)
     if key in agent.answers:
         return
     job, name, storage = order.spec.job, order.checkpoint, agent.world.storage
     if line is None or agent.world.faulty("storage"):
         reason = "the snapshot was overwritten" if line is None else "no space left on the storage"
-        agent.send(ev.PersistFailed(agent.name, agent.incarnation, job, name, reason))
+        agent.tell(ev.PersistFailed(agent.name, agent.incarnation, job, name, reason))
         return
     piece = f"{order.shard}/{order.share} of {order.shares} of {line}"
     chunks = ((order.base, f"{piece} step {order.step}"), (order.base, f"{piece} about {order.step // 9}"))
@@ -91,7 +93,7 @@ def _write(agent: Agent, order: fx.Persist, key: tuple[Any, ...], line: str | No
         order.generation, digest, 100, 10,
     )  # fmt: skip
     agent.answers[key] = ev.PartPersisted(agent.name, agent.incarnation, part)
-    agent.send(agent.answers[key])
+    agent.tell(agent.answers[key])
 
 
 def seal(agent: Agent, order: fx.Seal) -> None:
@@ -102,7 +104,7 @@ def seal(agent: Agent, order: fx.Seal) -> None:
 def _seal(agent: Agent, order: fx.Seal) -> None:
     job, name, storage = order.spec.job, order.checkpoint, agent.world.storage
     if agent.world.faulty("storage"):
-        agent.send(ev.PersistFailed(agent.name, agent.incarnation, job, name, "a part cannot be read back"))
+        agent.tell(ev.PersistFailed(agent.name, agent.incarnation, job, name, "a part cannot be read back"))
         return
     shards = {part.shard: part.shares for part in order.parts}
     wanted = sorted((shard, share) for shard, shares in shards.items() for share in range(shares))
@@ -112,14 +114,14 @@ def _seal(agent: Agent, order: fx.Seal) -> None:
     chunks = tuple(chunk for part in parts for chunk in part.chunks)
     if not storage.chunks.issuperset(chunks):  # an order that comes when all is long over
         assert name in agent.world.safety.collected, f"{name} is sealed, but a chunk was collected meanwhile"
-        agent.send(ev.PersistFailed(agent.name, agent.incarnation, job, name, "a part cannot be read back"))
+        agent.tell(ev.PersistFailed(agent.name, agent.incarnation, job, name, "a part cannot be read back"))
         return
     storage.pending[name] = Manifest(parts[0].line, chunks)
     record = CheckpointRecord(
         job, name, order.step, order.generation, order.kind, order.base, f"digest of {name}",
         agent.world.state_bytes, 10, order.versions,
     )  # fmt: skip
-    agent.send(ev.Persisted(agent.name, agent.incarnation, record))
+    agent.tell(ev.Persisted(agent.name, agent.incarnation, record))
 
 
 def publish(agent: Agent, order: fx.Publish) -> None:
@@ -128,7 +130,7 @@ def publish(agent: Agent, order: fx.Publish) -> None:
     if name not in storage.manifests:
         assert name in storage.pending, f"{name} is published but was never sealed"
         storage.publish(name)
-    agent.send(ev.Published(agent.name, agent.incarnation, order.spec.job, name))
+    agent.tell(ev.Published(agent.name, agent.incarnation, order.spec.job, name))
 
 
 def mirror(agent: Agent, order: fx.Mirror) -> None:
@@ -140,7 +142,7 @@ def _mirror(agent: Agent, order: fx.Mirror) -> None:
     reason = "the second storage does not answer" if agent.world.faulty("mirror") else ""
     if not reason:
         agent.world.storage.mirrored.add(order.record.id)
-    agent.send(ev.Mirrored(agent.name, agent.incarnation, order.spec.job, order.record.id, reason))
+    agent.tell(ev.Mirrored(agent.name, agent.incarnation, order.spec.job, order.record.id, reason))
 
 
 def collect(agent: Agent, order: fx.Collect) -> None:
@@ -153,7 +155,7 @@ def _collect(agent: Agent, order: fx.Collect) -> None:
     storage = agent.world.storage
     if agent.world.faulty("storage"):
         reason = "the storage does not answer"
-        agent.send(ev.Collected(agent.name, agent.incarnation, order.spec.job, (), 0, reason))
+        agent.tell(ev.Collected(agent.name, agent.incarnation, order.spec.job, (), 0, reason))
         return
     gone = [storage.manifests.pop(name) for name in order.remove if name in storage.manifests]
     kept = {chunk for manifest in storage.manifests.values() for chunk in manifest.chunks}
@@ -161,7 +163,7 @@ def _collect(agent: Agent, order: fx.Collect) -> None:
         if chunk not in kept and chunk[0] not in order.busy:
             storage.chunks.discard(chunk)
     agent.world.safety.stored()
-    agent.send(ev.Collected(agent.name, agent.incarnation, order.spec.job, order.remove, len(gone)))
+    agent.tell(ev.Collected(agent.name, agent.incarnation, order.spec.job, order.remove, len(gone)))
 
 
 def scrub(agent: Agent, order: fx.Scrub) -> None:
@@ -177,7 +179,7 @@ def _scrub(agent: Agent, order: fx.Scrub) -> None:
         corrupt, repaired = False, 1
     elif corrupt:
         reason = "chunk 3 does not match its hash"
-    agent.send(ev.Scrubbed(agent.name, agent.incarnation, order.spec.job, name, repaired, reason, corrupt))
+    agent.tell(ev.Scrubbed(agent.name, agent.incarnation, order.spec.job, name, repaired, reason, corrupt))
 
 
 SAVE_ORDERS: dict[type[Any], Callable[[Agent, Any], None]] = {

@@ -17,7 +17,7 @@ from tests.sim import converge, parting, plants
 from tests.sim.agents import ORDERS, Agent
 from tests.sim.etcd import Etcd
 from tests.sim.faults import EVERY, FAULTS, WEIGHTS
-from tests.sim.ranks import Group
+from tests.sim.groups import Group
 from tests.sim.safety import Safety
 from tests.sim.saves import Storage
 
@@ -114,7 +114,6 @@ class World:
         )  # what a rank holds is known before its first group
         self.loss = rng.choice((0.0, 0.0, 0.02, 0.1))
         self.dirty_chance = rng.choice((0.0, 0.1))
-        self.launch_shows, self.fences = rng.random() < 0.5, rng.random() < 0.7
         extra = rng.choice((0, 1, 2)) if options.elastic else rng.choice((0, 0, 1))
         slots = rng.choice((2, 3)) if options.elastic else 2
         self.agents = [Agent(self, f"n{i}", slots) for i in range(options.nodes + extra)]
@@ -151,7 +150,7 @@ class World:
             agent.cut_until = agent.muted_until = 0.0
             agent.well()
             for rank in agent.ranks.values():
-                rank.wedged = False
+                rank.revive()
 
     def _next_fault(self) -> None:
         delay = self.rng.expovariate(1.0 / self.options.gap_s)
@@ -292,8 +291,8 @@ class World:
             return WHOLE_STATE
         anew = self.shards > 2 or world_size % self.shards > 0
         if self.options.elastic and anew:  # cut over all ranks: another number, other shards
-            return f"shard {rank} of {world_size}" if rank >= 0 else ""
-        return f"shard {rank % self.shards}" if rank >= 0 else ""
+            return f"shard-{rank}-of-{world_size}" if rank >= 0 else WHOLE_STATE
+        return f"shard-{rank % self.shards}" if rank >= 0 else WHOLE_STATE
 
     def new_line(self) -> str:
         """A script that begins at step 0 begins a new lineage of states."""

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import signal
-import time
 from typing import TYPE_CHECKING
 
-from agent.members import survey
+from agent.deciding import effects as fx
+from agent.deciding.member import Member
 from controlplane.core.model import Cause, Failure, MemberPhase, MemberStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.frames import Message
-    from agent.members import Member
-    from agent.node import Node
-
-log = logging.getLogger("holdfast.agent")
+    from agent.deciding.book import Book
+    from agent.deciding.events import LauncherSaid
+    from agent.deciding.fields import Message
 
 
 class Exits:
     """The handlers of the launcher's messages."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, book: Book, heard: Callable[[Member], None]) -> None:
+        self._book, self._heard = book, heard
+        self._now_ns = 0  # of the launcher's clock
         self.launcher = ""  # id of the launcher
         self._ops: dict[str, Callable[[Message], None]] = {
             "hello": self._hello,
@@ -33,28 +31,18 @@ class Exits:
             "running": self._running,
             "exited": self._exited,
             "failed": self._failed,
-            "note": self._note,
-            "stood": self._stood,
-            "stopping": self._stopping,
         }
 
-    def hear(self, message: Message) -> None:
-        """Take one message of the launcher. One that cannot be is dropped: it must not end the agent."""
-        op = f"{message.get('op')!r:.80}"
-        handler = self._ops.get(str(message.get("op")))
-        if handler is None:
-            self._node.drop("launcher_message", f"unknown op {op}")
-            return
-        try:
-            handler(message)
-        except (OSError, LookupError, TypeError, ValueError) as error:
-            self._node.drop("launcher_message", f"{op}: {error!r:.300}")
+    def hear(self, event: LauncherSaid) -> None:
+        """Take one message of the launcher. Raises KeyError on an op that is not the core's."""
+        self._now_ns = event.now_ns
+        self._ops[event.message["op"]](event.message)
 
     def lost(self) -> None:
         """The launcher died, and its members with it."""
-        for member in self._node.members:
+        for member in self._book:
             if member.alive:
-                self._end(member, None, signal.SIGKILL, time.monotonic_ns(), "its launcher died")
+                self._end(member, None, int(signal.SIGKILL), self._now_ns, "its launcher died")
 
     def _hello(self, message: Message) -> None:
         """Adopt what runs. A member that we knew alive and the launcher does not have is gone."""
@@ -62,82 +50,77 @@ class Exits:
         running = {entry["member"]: entry for entry in message["members"]}
         for name, entry in running.items():
             self._adopt(name, entry)
-        for member in self._node.members:
+        for member in self._book:
             if member.alive and member.name not in running and member.launch is None:
-                self._end(member, None, None, time.monotonic_ns(), "it is gone; nobody saw its end")
+                self._end(member, None, None, self._now_ns, "it is gone; nobody saw its end")
 
     def _adopt(self, name: str, entry: Message) -> None:
-        member = self._node.members.get(name)
+        member = self._book.get(name)
         if member is None:
             job = name.rpartition(".")[0]
-            member = self._node.members.add(MemberStatus(name, job, MemberPhase.LAUNCHED))
+            member = Member(MemberStatus(name, job, MemberPhase.LAUNCHED))
+            self._book.take(member)
         if entry["state"] == "running":
             member.ordered_to_run = True
         early = member.status.phase in (MemberPhase.LAUNCHED, MemberPhase.WARM)
         phases = {"warm": MemberPhase.WARM, "running": MemberPhase.STARTING}
         phase = phases.get(entry["state"], member.status.phase) if early else member.status.phase
-        self._node.adopted(member)
-        self._node.members.update(member, pid=entry["pid"], phase=phase)
+        if member.status.elastic:
+            self._heard(member)
+        self._book.do(fx.Adopt(name))
+        self._book.update(member, pid=entry["pid"], phase=phase)
 
     def _warm(self, message: Message) -> None:
-        member = self._node.members.get(message["member"])
+        member = self._book.get(message["member"])
         if member is None or not member.alive:
             return
-        self._node.members.note(member, pid=message["pid"])
+        self._book.note(member, pid=message["pid"])
         if member.status.phase == MemberPhase.LAUNCHED:
             phase = MemberPhase.LAUNCHED if member.ordered_to_run else MemberPhase.WARM
-            self._node.members.update(member, phase=phase)
+            self._book.update(member, phase=phase)
 
     def _running(self, message: Message) -> None:
-        member = self._node.members.get(message["member"])
+        member = self._book.get(message["member"])
         if member is None or not member.alive:
             return
         if member.status.phase in (MemberPhase.LAUNCHED, MemberPhase.WARM):
-            self._node.members.update(member, phase=MemberPhase.STARTING, pid=message["pid"])
+            self._book.update(member, phase=MemberPhase.STARTING, pid=message["pid"])
 
     def _exited(self, message: Message) -> None:
-        member = self._node.members.get(message["member"])
+        member = self._book.get(message["member"])
         if member is None:
-            self._node.launcher.say(op="forget", member=message["member"])
+            self._book.do(fx.Command({"op": "forget", "member": message["member"]}))
         elif member.alive:
             self._end(member, message["code"], message["signal"], message["at_ns"], "")
 
     def _failed(self, message: Message) -> None:
-        member = self._node.members.get(str(message.get("member")))
+        member = self._book.get(str(message.get("member")))
         if member is None or not member.alive:
             return
         failure = Failure(Cause.LAUNCH_FAILED, str(message.get("message"))[:2000])
-        self._node.order_failed(member.status.job, member.name, failure)
+        self._book.failed(member.status.job, member.name, failure)
         self._finish(member, failure)
 
-    def _stood(self, message: Message) -> None:
-        self._node.stacks.stood(message)
-
-    def _note(self, message: Message) -> None:
-        log.warning("launcher: %s", message.get("message"))
-
-    def _stopping(self, _message: Message) -> None:
-        """The trainer's container was told to end: this node leaves as if we had been."""
-        log.info("the trainer's container is ending: leaving in order")
-        signal.raise_signal(signal.SIGTERM)
-
     def _end(self, member: Member, code: int | None, number: int | None, at_ns: int, why: str) -> None:
-        failure = failure_at_exit(member, code, number, why)
+        failure = failure_at_exit(member, self._book.step(member), code, number, why)
         if failure is not None and failure.age_s == 0.0:
-            failure = dataclasses.replace(failure, age_s=max(0.0, (time.monotonic_ns() - at_ns) / 1e9))
+            failure = dataclasses.replace(failure, age_s=max(0.0, (self._now_ns - at_ns) / 1e9))
         self._finish(member, failure)
 
     def _finish(self, member: Member, failure: Failure | None) -> None:
-        survey(member)
-        log.info("%s ended: %s", member.name, failure.message if failure else "well")
-        self._node.gone(member)
-        self._node.members.update(member, phase=MemberPhase.EXITED, failure=failure)
-        self._node.settled(member)
+        self._book.survey(member)
+        self._book.say(f"{member.name} ended: {failure.message if failure else 'well'}")
+        self._book.gone(member)
+        self._book.update(member, phase=MemberPhase.EXITED, failure=failure)
+        if member.complete is not None:  # of a completed job nothing is kept
+            self._book.dismiss(member)
 
 
-def failure_at_exit(member: Member, code: int | None, number: int | None, why: str) -> Failure | None:
+def failure_at_exit(
+    member: Member, step: int, code: int | None, number: int | None, why: str
+) -> Failure | None:
     """What the end of a process says, together with what was known before. None: it ended well."""
-    before, step = member.status.failure, member.step()
+    before = member.status.failure
     if before is not None:
         return dataclasses.replace(before, exit_code=code, signal=number)
     if number is not None:

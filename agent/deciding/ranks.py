@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from typing import TYPE_CHECKING, Any
 
-from agent.forms import seat_of
-from agent.gate import BadMessage, integer, number, text
-from agent.members import survey
+from agent.deciding import effects as fx
+from agent.deciding.fields import BadMessage, integer, number, text
+from agent.deciding.member import interrupt_message, seat_of
 from controlplane.core import events
 from controlplane.core.model import WHOLE_STATE, Cause, Failure, MemberPhase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.frames import Message
-    from agent.members import Member
-    from agent.node import Node
+    from agent.deciding.book import Book
+    from agent.deciding.fields import Message
+    from agent.deciding.member import Member
 
 _REPORTED_MAX = 32
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -33,14 +32,13 @@ _ALIVE_PHASES = (
     MemberPhase.FINISHED,
 )
 FAULT_KINDS = ("nan", "user")
-log = logging.getLogger("holdfast.agent.ranks")
 
 
 class Ranks:
     """The handlers of the ranks' messages."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, book: Book) -> None:
+        self._book = book
         self._ops: dict[str, Callable[[Member, Message], None]] = {
             "beat": self._beat,
             "tracked": self._tracked,
@@ -56,8 +54,8 @@ class Ranks:
             "raised": self._raised,
             "report": self._report,
             "restore_failed": self._restore_failed,
-            "standing": node.stacks.standing,
             "fault": self._fault,
+            "standing": self._standing,
         }
 
     def hear(self, member: Member, message: Message) -> None:
@@ -68,8 +66,8 @@ class Ranks:
         if member.alive:
             handler(member, message)
 
-    def greet(self, member: Member, message: Message) -> list[Message]:
-        """Take a hello; the answer is what the rank may have missed. Raises BadMessage."""
+    def greet(self, member: Member, message: Message) -> None:
+        """Take a hello; what the rank may have missed is said again. Raises BadMessage."""
         phase, generation = _phase(message), integer(message, "generation")
         changes: dict[str, Any] = {
             "elastic": True,
@@ -83,33 +81,38 @@ class Ranks:
         member.formed = max(member.formed, generation)
         if generation > 0:
             changes["generation"] = generation
-        self._node.members.update(member, **changes)
-        return self._missed(member)
+        self._book.update(member, **changes)
+        self._repeat(member)
 
-    def _missed(self, member: Member) -> list[Message]:
+    def _repeat(self, member: Member) -> None:
         """Levels, whatever the rank is doing: one that has finished must hear of an interrupt, too."""
+        book = self._book
         if member.complete is not None:
-            return [member.complete]
-        missed: list[Message] = []
+            book.push(member, member.complete)
+            return
         if member.form is not None and member.form.number > max(member.formed, member.interrupt):
-            missed = [self._node.form_message(member, member.form)]
+            book.do(fx.Form(member.name, member.form, member.incident))
         elif member.interrupt > 0 and member.interrupt >= member.formed:
-            missed = [interrupt_message(member)]
-        return [*missed, member.release] if member.release is not None else missed
+            book.push(member, interrupt_message(member))
+        if member.release is not None:
+            book.push(member, member.release)
+
+    def _standing(self, member: Member, message: Message) -> None:
+        """Whoever asked for it has it already; here it counts as a word."""
 
     def _beat(self, member: Member, message: Message) -> None:
         """Its phase came with the message that changed it: a beat may be older than that."""
-        self._node.members.note(member, step=integer(message, "step"))
+        self._book.note(member, step=integer(message, "step"))
 
     def _tracked(self, member: Member, message: Message) -> None:
         needed, shard = integer(message, "bytes"), text(message, "shard", WHOLE_STATE)
         if not _WORD.fullmatch(shard):
             raise BadMessage(f"tracked: shard {shard!r:.80} is no word of letters and digits")
-        self._node.members.update(member, state_bytes=needed, shard=shard)
-        self._node.arenas.ask(member, needed)
+        self._book.update(member, state_bytes=needed, shard=shard)
+        self._book.do(fx.MakeRoom(member.name, needed))
 
     def _ready(self, member: Member, message: Message) -> None:
-        self._node.members.update(
+        self._book.update(
             member,
             phase=MemberPhase.READY,
             held_step=integer(message, "held_step"),
@@ -124,14 +127,14 @@ class Ranks:
         form = member.form
         changes: dict[str, Any] = {"phase": MemberPhase.FORMING, "generation": generation}
         if form is not None and form.number == generation:
-            changes["rank"] = seat_of(member, form).rank
+            changes["rank"] = seat_of(member.name, form).rank
             if form.world_size != member.world_size > 0:
                 changes["shard"] = ""  # of state in shards it holds another part from now on, and will say so
             member.world_size = form.world_size
-        self._node.members.update(member, **changes)
+        self._book.update(member, **changes)
 
     def _running(self, member: Member, message: Message) -> None:
-        self._node.members.update(
+        self._book.update(
             member,
             phase=MemberPhase.RUNNING,
             generation=integer(message, "generation"),
@@ -139,11 +142,11 @@ class Ranks:
         )
 
     def _started(self, member: Member, message: Message) -> None:
-        node, status = self._node, member.status
-        node.tell(
+        facts, status = self._book.facts, member.status
+        self._book.tell(
             events.MemberStarted(
-                node.name,
-                node.incarnation,
+                facts.node,
+                facts.incarnation,
                 member.name,
                 status.job,
                 integer(message, "generation"),
@@ -155,45 +158,47 @@ class Ranks:
         )
 
     def _broken(self, member: Member, message: Message) -> None:
-        self._node.count("broken_collectives")
-        log.info("%s: a collective broke: %.200s", member.name, message.get("message"))
+        self._book.count("broken_collectives")
+        said = str(message.get("message"))[:200]
+        self._book.say(f"{member.name}: a collective broke: {said}")
 
     def _snapshot(self, member: Member, message: Message) -> None:
-        node, step, generation = self._node, integer(message, "step"), integer(message, "generation")
+        facts, step, generation = self._book.facts, integer(message, "step"), integer(message, "generation")
         stall_s = number(message, "stall_s")
-        survey(member)
-        node.members.note(member, snapshot_step=step, snapshot_generation=generation)
-        node.members.keep(member)
-        node.tell(
+        self._book.survey(member)
+        self._book.note(member, snapshot_step=step, snapshot_generation=generation)
+        self._book.do(fx.Keep(member.status))
+        self._book.tell(
             events.SnapshotReady(
-                node.name, node.incarnation, member.name, member.status.job, generation, step, stall_s
+                facts.node, facts.incarnation, member.name, member.status.job, generation, step, stall_s
             )
         )
 
     def _checkpoint(self, member: Member, message: Message) -> None:
         """Said again after a reconnect: what was told already is told again, the rest asked again."""
-        node, request = self._node, text(message, "request")
+        facts, request = self._book.facts, text(message, "request")
         if not _REQUEST.fullmatch(request):
             raise BadMessage(f"checkpoint: request {request!r:.80} must be 1 to 120 letters, digits, . _ - :")
         step, generation = integer(message, "step"), integer(message, "generation")
         if request in member.told:
-            node.gate.push(member.name, member.told[request])
+            self._book.push(member, member.told[request])
             return
         asked = events.CheckpointAsked(
-            node.name, node.incarnation, member.status.job, member.name, generation, step, request
+            facts.node, facts.incarnation, member.status.job, member.name, generation, step, request
         )
         member.asks[request] = asked
         while len(member.asks) > _ASKS_MAX:
             del member.asks[next(iter(member.asks))]
-        node.tell(asked)
+        self._book.tell(asked)
 
     def _snapshot_skipped(self, member: Member, message: Message) -> None:
-        self._node.count("snapshots_skipped")
-        log.info("%s skipped a snapshot: %.200s", member.name, message.get("reason"))
+        self._book.count("snapshots_skipped")
+        reason = str(message.get("reason"))[:200]
+        self._book.say(f"{member.name} skipped a snapshot: {reason}")
 
     def _finished(self, member: Member, message: Message) -> None:
         step = integer(message, "step")
-        self._node.members.update(
+        self._book.update(
             member,
             phase=MemberPhase.FINISHED,
             generation=integer(message, "generation"),
@@ -206,13 +211,13 @@ class Ranks:
         failure = Failure(
             Cause.RAISED,
             f"{text(message, 'exception')}: {text(message, 'message')}"[:2000],
-            step=integer(message, "step") if "step" in message else member.step(),
+            step=integer(message, "step") if "step" in message else self._book.step(member),
             exception=text(message, "exception")[:200],
             traceback=text(message, "traceback", "")[-_TEXT_MAX:],
         )
-        self._node.conceal(member, failure.traceback)
+        self._book.do(fx.Conceal(member.name, failure.traceback))
         if member.status.failure is None:
-            self._node.members.update(member, phase=MemberPhase.RAISED, failure=failure)
+            self._book.update(member, phase=MemberPhase.RAISED, failure=failure)
 
     def _report(self, member: Member, message: Message) -> None:
         values = message.get("values")
@@ -222,17 +227,17 @@ class Ranks:
             known = name in member.reported or len(member.reported) < _REPORTED_MAX
             if known and (type(value) is float or (type(value) is int and abs(value) < 1 << 62)):
                 member.reported[name] = float(value)
-        self._node.members.note(member, step=integer(message, "step"))
+        self._book.note(member, step=integer(message, "step"))
 
     def _fault(self, member: Member, message: Message) -> None:
-        node, kind = self._node, text(message, "kind")
+        facts, kind = self._book.facts, text(message, "kind")
         if kind not in FAULT_KINDS:
             raise BadMessage(f"fault: kind {kind!r:.80} is none of {', '.join(FAULT_KINDS)}")
-        node.count("faults")
-        node.tell(
+        self._book.count("faults")
+        self._book.tell(
             events.UserFault(
-                node.name,
-                node.incarnation,
+                facts.node,
+                facts.incarnation,
                 member.status.job,
                 member.name,
                 integer(message, "generation"),
@@ -245,18 +250,8 @@ class Ranks:
 
     def _restore_failed(self, member: Member, message: Message) -> None:
         reason = f"state could not be put in place: {text(message, 'reason')}"
-        log.error("%s: %s", member.name, reason)
-        self._node.order_failed(member.status.job, member.name, Failure(Cause.STUCK, reason[:2000]))
-
-
-def interrupt_message(member: Member) -> Message:
-    """The frame that has a member leave the newest generation it is to leave."""
-    return {
-        "op": "interrupt",
-        "generation": member.interrupt,
-        "reason": member.interrupt_reason,
-        "incident": member.incident,
-    }
+        self._book.say(f"{member.name}: {reason}", warning=True)
+        self._book.failed(member.status.job, member.name, Failure(Cause.STUCK, reason[:2000]))
 
 
 def _held_in(message: Message) -> int:

@@ -1,0 +1,135 @@
+"""The agent's core put together: one mutable aggregate, one writer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent import core
+from agent.deciding import events as ev
+from agent.deciding.book import Book
+from agent.deciding.exits import Exits
+from agent.deciding.fencing import Fencing
+from agent.deciding.orders import Orders
+from agent.deciding.ranks import Ranks
+from agent.deciding.silence import Silences
+from agent.progress import Progress, Stalled
+from controlplane.core.model import MemberPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from agent.deciding.book import Facts, Senses
+    from agent.deciding.effects import Effect
+    from agent.deciding.member import Member
+    from agent.progress import Sight
+    from controlplane.core import events
+
+
+class AgentCore:
+    """Everything that an agent decides. All times in s, on the clock of `now`."""
+
+    def __init__(self, now: float, facts: Facts, senses: Senses) -> None:
+        self.members = Book(facts, senses)
+        self.members.now = now
+        self.progress = Progress(facts.limits)
+        self._orders, self._ranks = Orders(self.members), Ranks(self.members)
+        self._silences = Silences(self.members)
+        self._exits = Exits(self.members, self._silences.heard)
+        self._fencing = Fencing(self.members, now)
+
+    @property
+    def launcher(self) -> str:
+        """The id of the launcher that was heard last; "" before that."""
+        return self._exits.launcher
+
+    def recall(self, members: Iterable[Member]) -> None:
+        """Take up what an earlier agent knew. Whether they live, the launcher's hello will tell."""
+        for member in members:
+            self.members.take(member)
+            self.members.survey(member)
+
+    def still(self) -> list[events.Event]:
+        """What every leader has to hear anew: askings that none has answered, devices that are bad."""
+        book = self.members
+        return [*book.asks(), *map(book.device, book.watch.ailing)]
+
+    def step(self, now: float, event: ev.Event) -> list[Effect]:
+        """Take one event at time `now` and say what is to be done. Raises BadMessage, of a rank's words
+        only: then nothing is."""
+        book = self.members
+        book.now = max(now, book.now)
+        book.ripen()
+        before = book.wanted()
+        try:
+            HANDLERS[type(event)](self, event)
+        except BaseException:
+            book.wanted()
+            for effect in before:
+                book.do(effect)
+            raise
+        return before + book.wanted()
+
+    def next_deadline(self) -> float:
+        """When a Tick is due at the latest; infinity when nothing waits."""
+        return self.members.next_deadline()
+
+    def _greeted(self, event: ev.Greeted) -> None:
+        member = self.members.get(event.member)
+        if member is not None and member.alive:
+            self._ranks.greet(member, event.message)
+            self._silences.heard(member)
+
+    def _said(self, event: ev.Said) -> None:
+        member = self.members.get(event.member)
+        if member is None:
+            return
+        self._ranks.hear(member, event.message)
+        if member.alive and self.members.senses.connected(event.member):
+            self._silences.heard(member)
+
+    def _room(self, event: ev.Room) -> None:
+        member = self.members.get(event.member)
+        if member is not None:
+            self.members.update(member, no_room=event.reason)
+
+    def _looked(self, event: ev.Looked) -> None:
+        """A rank makes no progress, or does again."""
+        book = self.members
+        self.progress.begin(book.now)
+        for member in book:
+            sight = event.sights.get(member.name)
+            if sight is not None and member.status.phase is MemberPhase.RUNNING:
+                self._look(member, sight)
+            elif member.status.stalled_s > 0:
+                book.update(member, stalled_s=0.0, activity="")
+        alive = [member for member in book if member.alive]
+        self.progress.forget({m.name for m in alive}, {m.status.job for m in alive})
+
+    def _look(self, member: Member, sight: Sight) -> None:
+        book, change = self.members, self.progress.look(sight)
+        if isinstance(change, Stalled):
+            words = f"{member.name}: no progress for {change.age_s:.1f} s ({change.activity})"
+            book.say(words, warning=True)
+            book.count("stalled")
+            step = book.step(member)
+            book.update(member, stalled_s=change.age_s, activity=change.activity, step=step)
+        elif change is not None:
+            book.say(f"{member.name} makes progress again")
+            book.update(member, stalled_s=0.0, activity="")
+
+
+HANDLERS: dict[type[Any], Callable[[AgentCore, Any], None]] = {
+    ev.Ordered: lambda core_, event: core_._orders.carry_out(event),
+    ev.LaunchFailed: lambda core_, event: core_._orders.launch_failed(event),
+    ev.Greeted: AgentCore._greeted,
+    ev.Said: AgentCore._said,
+    ev.LauncherSaid: lambda core_, event: core_._exits.hear(event),
+    ev.LauncherLost: lambda core_, event: core_._exits.lost(),
+    ev.Room: AgentCore._room,
+    ev.Stood: lambda core_, event: core_._silences.stood(event),
+    ev.Looked: AgentCore._looked,
+    ev.Linked: lambda core_, event: core_._fencing.look(event.up),
+    ev.Absent: lambda core_, event: core_._fencing.absent(event.coordinator),
+    core.Reading: lambda core_, event: core_.members.judge(event),
+    core.Tick: lambda core_, event: core_.members.judge(event),
+}

@@ -1,0 +1,104 @@
+"""What an agent's core is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agent.core import Reading, Tick
+
+if TYPE_CHECKING:
+    from agent.deciding.fields import Message
+    from agent.progress import Sight
+    from controlplane.core.model import Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """The leader wants this. `incident`: that the order is part of, or ""."""
+
+    order: Any
+    incident: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFailed:
+    """A Spawn or a Run could not be done. `spawned`: the member is there nevertheless."""
+
+    member: str
+    reason: str
+    spawned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Greeted:
+    """A rank said hello at the gate, for the first time or again."""
+
+    member: str
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A rank said something else."""
+
+    member: str
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherSaid:
+    """A message of the launcher. `now_ns`: on the clock of its `at_ns`."""
+
+    message: Message
+    now_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherLost:
+    """The launcher died, and its members with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A member has shared memory for snapshots, or none for this reason."""
+
+    member: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stood:
+    """Answers Testify: where a silent member stands, as far as it gave anything."""
+
+    member: str
+    age_s: float
+    heard_at: float
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """A look at every rank's board; who is not named shows nothing."""
+
+    sights: dict[str, Sight]
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """Whether there is a stream to the leader; told once a second."""
+
+    up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """This coordinator does not lead, by its own word or by its host's."""
+
+    coordinator: str
+
+
+Event = (
+    Ordered | LaunchFailed | Greeted | Said | LauncherSaid | LauncherLost | Room | Stood | Looked | Linked
+    | Absent | Reading | Tick
+)  # fmt: skip

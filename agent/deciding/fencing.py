@@ -1,0 +1,88 @@
+"""A node that hears no coordinator for long stops its ranks: another node may have been given their seats.
+
+A coordinator that is only down has given nothing away, and training goes on without it for ever: it counts as
+absent when its host refuses the connection, or when it answers that it knows of no leader. What counts here
+is one that cannot be told from a leader beyond a cut network: no answer at all."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+from agent.deciding.member import interrupt_message
+from controlplane.core.model import MemberPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agent.deciding.book import Book
+    from agent.deciding.member import Member
+
+_IN_GROUP = (MemberPhase.FORMING, MemberPhase.RUNNING)
+
+
+class Fence:
+    """When it is time. No clock: `now` in s is an argument. `after_s` 0: never."""
+
+    def __init__(self, coordinators: Sequence[str], after_s: float, now: float) -> None:
+        self._after_s = after_s
+        self._sure_at = dict.fromkeys(coordinators, now)
+
+    def heard(self, now: float) -> None:
+        """The leader is heard: nothing is given away behind our back."""
+        self._sure_at = dict.fromkeys(self._sure_at, now)
+
+    def absent(self, coordinator: str, now: float) -> None:
+        """This coordinator does not lead, by its own word or by its host's."""
+        if coordinator in self._sure_at:
+            self._sure_at[coordinator] = now
+
+    def due(self, now: float) -> str:
+        """The coordinator that may have given our seats away, unheard; "" while none may."""
+        if not self._after_s:
+            return ""
+        late = [name for name, at in self._sure_at.items() if now - at > self._after_s]
+        return late[0] if late else ""
+
+
+class Fencing:
+    """What is done when it is."""
+
+    def __init__(self, book: Book, now: float) -> None:
+        self._book, self._fenced = book, False
+        self._fence = Fence(book.facts.coordinators, book.facts.fence_after_s, now)
+
+    def absent(self, coordinator: str) -> None:
+        """This coordinator does not lead."""
+        self._fence.absent(coordinator, self._book.now)
+
+    def look(self, up: bool) -> None:
+        """Stop the ranks once, each time that it is due. `up`: the leader is heard."""
+        now = self._book.now
+        if up:
+            self._fence.heard(now)
+        late = self._fence.due(now)
+        if late and not self._fenced:
+            after_s = self._book.facts.fence_after_s
+            self._stop(f"nothing heard of {late} for {after_s:g} s: others may have this node's seats")
+        self._fenced = bool(late)
+
+    def _stop(self, reason: str) -> None:
+        """Ranks that use the SDK leave their generation and wait with their state; others can only be
+        ended."""
+        for member in self._book:
+            if not member.alive or member.complete is not None:
+                continue
+            if member.status.elastic:
+                self._park(member, reason)
+            elif member.status.phase is MemberPhase.STARTING:
+                self._book.say(f"{member.name} is ended: {reason}", warning=True)
+                member.kill_reason = reason
+                self._book.kill(member, signal.SIGKILL)
+        self._book.count("fenced")
+
+    def _park(self, member: Member, reason: str) -> None:
+        if member.status.phase in _IN_GROUP and member.interrupt < member.formed:
+            self._book.say(f"{member.name} is parked: {reason}", warning=True)
+            member.interrupt, member.interrupt_reason, member.incident = member.formed, reason, ""
+            self._book.push(member, interrupt_message(member))

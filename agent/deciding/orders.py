@@ -1,0 +1,210 @@
+"""The leader's orders about members, as levels: an order that has its effect already does nothing."""
+
+from __future__ import annotations
+
+import re
+import signal
+from typing import TYPE_CHECKING, Any
+
+from agent.deciding import effects as fx
+from agent.deciding.member import Member, interrupt_message
+from controlplane.core import effects
+from controlplane.core.model import Cause, Failure, MemberPhase, MemberStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.deciding.book import Book
+    from agent.deciding.events import LaunchFailed, Ordered
+    from agent.deciding.fields import Message
+
+COMPLETE_GRACE_S = 5.0
+"""Members of a completed job that have not finished may end by themselves for so long."""
+
+_MEMBER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+_TOLD_MAX = 64
+_REASON_CHARS = 2000
+
+
+class Orders:
+    """The handlers of the orders."""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self._incident = ""  # of the order in hand
+
+    def carry_out(self, event: Ordered) -> None:
+        """Take one order."""
+        self._incident = event.incident
+        TABLE[type(event.order)](self, event.order)
+
+    def launch_failed(self, event: LaunchFailed) -> None:
+        """What a launch wanted could not be done."""
+        member = self._book.get(event.member)
+        if member is None:
+            return
+        self._book.count("orders_failed")
+        self._book.failed(member.status.job, event.member, _not_launched(event.reason))
+        if not event.spawned:
+            self._book.drop(member)
+
+    def _launch(self, order: effects.Launch) -> None:
+        book, member = self._book, self._book.get(order.member)
+        if not _MEMBER.fullmatch(order.member):
+            reason = f"member name {order.member!r:.120} will not do"
+            book.count("orders_failed")
+            book.failed(order.spec.job, order.member, _not_launched(reason))
+            return
+        if member is None:
+            member = self._spawn(order)
+        elif not member.alive:
+            book.report(member)
+            return
+        if not order.warm_only and not member.ordered_to_run:
+            self._run(member, order)
+
+    def _spawn(self, order: effects.Launch) -> Member:
+        status = MemberStatus(
+            order.member, order.spec.job, MemberPhase.LAUNCHED, role=order.role, rank=order.rank
+        )
+        member = Member(status, spec=order.spec, launch=order)
+        self._book.take(member)
+        self._book.do(fx.Spawn(order.member, order))
+        self._book.update(member)
+        return member
+
+    def _run(self, member: Member, order: effects.Launch) -> None:
+        member.ordered_to_run, member.launch = True, order
+        self._book.do(fx.Run(member.name, order))
+        generation = order.generation.number if order.generation else 0
+        self._book.note(member, rank=order.rank, role=order.role, generation=generation)
+        self._book.do(fx.Keep(member.status))
+
+    def _interrupt(self, order: effects.Interrupt) -> None:
+        if order.gentle:
+            self._halt(order)
+            return
+        told = []
+        for member in self._book.of(order.job):
+            known = member.form.number if member.form is not None else member.formed
+            concerned = member.alive and member.status.elastic and known <= order.generation
+            if concerned and member.interrupt < order.generation:
+                member.interrupt, member.interrupt_reason = order.generation, order.reason
+                member.incident = self._incident
+                self._book.push(member, interrupt_message(member))
+                told.append(member.name)
+        if told:
+            names = ", ".join(told)
+            self._book.say(f"generation {order.generation} is broken ({order.reason}): {names} stop")
+
+    def _halt(self, order: effects.Interrupt) -> None:
+        """At the next step boundary. Said again by the coordinator until it is done."""
+        frame: Message = {
+            "op": "interrupt",
+            "generation": order.generation,
+            "reason": order.reason,
+            "gentle": True,
+            "keep": order.keep,
+            "incident": self._incident,
+        }
+        for member in self._book.of(order.job):
+            if member.alive and member.status.elastic and member.formed == order.generation:
+                self._book.push(member, frame)
+
+    def _form(self, order: effects.Form) -> None:
+        book, generation = self._book, order.generation
+        for seat in generation.seats:
+            if seat.node != book.facts.node:
+                continue
+            member = book.get(seat.member)
+            if member is None:
+                failure = Failure(Cause.LAUNCH_FAILED, f"{seat.member} is not on node {book.facts.node}")
+                book.failed(generation.job, seat.member, failure)
+            elif not member.alive:
+                book.report(member)
+            elif member.form is None or member.form.number < generation.number:
+                member.form, member.release, member.incident = generation, None, self._incident
+                if generation.number > member.formed:
+                    book.say(f"{member.name} forms generation {generation.number} as rank {seat.rank}")
+                    book.do(fx.Form(member.name, generation, member.incident))
+
+    def _kill(self, order: effects.Kill) -> None:
+        book, member = self._book, self._book.get(order.member)
+        if member is None:
+            book.say(f"kill {order.member}: it is not here")
+        elif member.alive:
+            book.say(f"kill {order.member}: {order.reason}")
+            member.kill_reason = order.reason
+            book.kill(member, signal.SIGKILL)
+        else:
+            book.report(member)
+
+    def _complete(self, order: effects.Complete) -> None:
+        book = self._book
+        if not order.left:  # a launcher that was started for this job would end, as if the job had
+            words = {"op": "over", "job": order.job, "ok": order.ok, "reason": order.reason}
+            book.do(fx.Command(words))
+        frame: Message = {"op": "complete", "ok": order.ok, "reason": order.reason}
+        for member in book.of(order.job):
+            if not member.alive:
+                book.dismiss(member)
+            elif member.complete is None:
+                member.complete = frame
+                book.push(member, frame)
+                if member.status.phase is not MemberPhase.FINISHED:
+                    member.kill_reason = f"the job is over: {order.reason}"
+                    grace_s = COMPLETE_GRACE_S if book.senses.connected(member.name) else 0.0
+                    book.later(grace_s, lambda name=member.name: self._end(name))  # type: ignore[misc]
+
+    def _end(self, name: str) -> None:
+        member = self._book.get(name)
+        if member is not None and member.alive:
+            self._book.kill(member, signal.SIGKILL)
+
+    def _release(self, order: effects.Release) -> None:
+        for member in self._book.of(order.job):
+            if member.alive:
+                member.release = {"op": "release", "step": order.step, "void": order.void_step}
+                self._book.push(member, member.release)
+            elif self._of_no_use(member, order.step):
+                self._book.dismiss(member)
+
+    def _of_no_use(self, member: Member, released_step: int) -> bool:
+        """Whether nobody will want what a dead member left: its replacement has newer state, and no
+        upload reads it."""
+        status = member.status
+        newest = max(status.snapshot_step, status.snapshot_before, status.former_step)
+        return newest < released_step and not self._book.senses.wants(member.name)
+
+    def _told(self, order: effects.CheckpointTold) -> None:
+        member = self._book.get(order.member)
+        if member is None or not member.alive:
+            return
+        frame: Message = {
+            "op": "checkpoint_told",
+            "request": order.request,
+            "outcome": order.outcome,
+            "reason": order.reason,
+            "checkpoint": order.checkpoint,
+        }
+        member.asks.pop(order.request, None)
+        member.told[order.request] = frame
+        while len(member.told) > _TOLD_MAX:
+            del member.told[next(iter(member.told))]
+        self._book.push(member, frame)
+
+
+def _not_launched(reason: str) -> Failure:
+    return Failure(Cause.LAUNCH_FAILED, reason[:_REASON_CHARS])
+
+
+TABLE: dict[type[Any], Callable[[Orders, Any], None]] = {
+    effects.Launch: Orders._launch,
+    effects.Interrupt: Orders._interrupt,
+    effects.Form: Orders._form,
+    effects.Kill: Orders._kill,
+    effects.Complete: Orders._complete,
+    effects.Release: Orders._release,
+    effects.CheckpointTold: Orders._told,
+}
+"""The orders that are the core's; the rest are work for the shell's rooms."""

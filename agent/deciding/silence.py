@@ -1,0 +1,104 @@
+"""Ranks that do not beat any more: killed, or, when only the interpreter is stuck, asked about.
+
+A process that is stopped tells nothing: it is dead for us. One that still writes its stacks runs native code
+that keeps the interpreter's lock; that is a hang, and the leader judges it as one, once it has heard where
+all ranks stand. Without a word of the leader it ends as the stopped one does."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+from functools import partial
+from typing import TYPE_CHECKING
+
+from agent import core
+from agent.deciding import effects as fx
+from controlplane.core.model import Cause, Failure, MemberPhase
+
+if TYPE_CHECKING:
+    from agent.deciding.book import Book
+    from agent.deciding.events import Stood
+    from agent.deciding.member import Member
+    from controlplane.core.model import Standing
+
+VERDICT_S = 5.0
+"""For the leader to collect where all ranks stand (1.7 s at most), and for its word to come."""
+
+TRACE_CHARS = 6000
+"""Of a silent member's stacks: they go into the reason of the job's end if it comes to that."""
+
+_DEATH_TIMEOUT_S = 2.0
+_BEATS_MISSED = 1.5
+"""Beat intervals without a beat, and without an answer: such a rank is silent."""
+
+
+class Silences:
+    """What becomes of the silent."""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        book.silent = self._begin
+
+    def heard(self, member: Member) -> None:
+        """It speaks: whatever was asked about its silence is settled."""
+        member.heard_at = self._book.now
+        if member.mute:
+            member.mute = False
+            self._book.update(member, stalled_s=0.0, activity="")
+        self._book.judge(core.Heard(member.name))
+
+    def _begin(self, effect: core.Silent) -> None:
+        """A member has not beaten for its timeout."""
+        member = self._book.get(effect.member)
+        if member is None or not member.alive or _is_free(member):
+            return
+        self._book.count("silent")
+        self._book.do(fx.Testify(member.name, effect.age_s, member.heard_at))
+
+    def stood(self, event: Stood) -> None:
+        """Its stacks are taken, as far as it gave any: it is asked about, or it ends."""
+        member, standing = self._book.get(event.member), event.standing
+        if member is None or member.heard_at != event.heard_at:
+            return  # it has spoken meanwhile
+        if not standing.frames or member.status.phase is not MemberPhase.RUNNING:
+            self._end(event.age_s, member, standing)
+        elif member.alive:
+            member.mute = True
+            step = self._book.step(member)
+            self._book.update(member, stalled_s=event.age_s, activity=standing.activity, step=step)
+            self._book.later(VERDICT_S, partial(self._overdue, event, member))
+
+    def _overdue(self, event: Stood, member: Member) -> None:
+        if member.mute and member.heard_at == event.heard_at:
+            self._end(event.age_s + VERDICT_S, member, event.standing)
+
+    def _end(self, age_s: float, member: Member, standing: Standing) -> None:
+        if not self._here(member):
+            return
+        place = f"; it stands at {' < '.join(standing.frames[:3])}" if standing.frames else ""
+        step = self._book.step(member)
+        failure = Failure(Cause.SILENT, f"no beat for {age_s:.1f} s{place}", step=step, age_s=age_s)
+        failure = dataclasses.replace(failure, traceback=standing.stacks[:TRACE_CHARS])
+        self._book.note(member, failure=failure)
+        self._book.kill(member, signal.SIGKILL)
+        self._book.later(_DEATH_TIMEOUT_S, partial(self._give_up, member))
+
+    def _give_up(self, member: Member) -> None:
+        """SIGKILL had no effect (a process in the kernel's hands): it is dead for the cluster anyhow."""
+        if self._here(member):
+            self._book.gone(member)
+            self._book.update(member, phase=MemberPhase.EXITED)
+
+    def _here(self, member: Member) -> bool:
+        return member.alive and self._book.get(member.name) is member
+
+
+def unheard_s(member: Member, now: float, beat_interval_s: float) -> float:
+    """How long a member that does not answer has not spoken; 0 when that is not long."""
+    silent_s = now - member.heard_at
+    return silent_s if silent_s >= _BEATS_MISSED * beat_interval_s else 0.0
+
+
+def _is_free(member: Member) -> bool:
+    """It has finished, and was told that the job is complete: what it does afterwards is its own matter."""
+    return member.complete is not None and member.status.phase is MemberPhase.FINISHED

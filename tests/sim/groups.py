@@ -1,0 +1,106 @@
+"""The groups that simulated ranks form: they meet, restore, and step together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core.model import MemberPhase
+from tests.sim.ranks import IN_GROUP
+from tests.sim.restores import source_line
+
+if TYPE_CHECKING:
+    from controlplane.core.model import Generation
+    from tests.sim.ranks import Rank
+    from tests.sim.world import World
+
+
+class Group:
+    """One generation in the living processes: they meet, restore, and step together."""
+
+    def __init__(self, world: World, generation: Generation) -> None:
+        self.world = world
+        self.generation = generation
+        self.members: dict[int, Rank] = {}
+        self.formed = False
+        self.line = ""  # of every state that is computed in it
+
+    @property
+    def whole(self) -> bool:
+        """Every seat is here and can take part in a collective."""
+        here = len(self.members) == self.generation.world_size and all(
+            rank.phase in IN_GROUP and rank.generation == self.generation.number and not rank.stopped
+            for rank in self.members.values()
+        )
+        return here and not self.parted
+
+    @property
+    def parted(self) -> bool:
+        """Two of its nodes do not reach each other."""
+        nodes = list(dict.fromkeys(rank.agent.name for rank in self.members.values()))
+        return not self.world.parts.whole(nodes)
+
+    def join(self, seat: int, rank: Rank) -> None:
+        """A rank is at the meeting place."""
+        self.members[seat] = rank
+        if self.whole and not self.formed:
+            self.world.clock.after(self.world.rng.uniform(0.02, 0.2), self._form)
+
+    def _form(self) -> None:
+        if not self.whole or self.formed:
+            return
+        resume = self.generation.resume
+        line = source_line(self)
+        self.world.safety.formed(self, line)
+        self.formed = True
+        self.line = f"{line.split(' of ')[0]} of generation {self.generation.number}"
+        for rank in self.members.values():
+            rank.placed(resume.step, line, self.generation.number)
+            if rank.held >= self.world.steps:
+                rank.finish()
+        self.world.clock.after(self.world.step_s, self._step)
+
+    def _step(self) -> None:
+        """All reduce together; each then finishes its own optimizer a moment later."""
+        for rank in self.members.values():
+            if rank.halt >= self.generation.number and rank.phase is MemberPhase.RUNNING:
+                rank.leave_group()
+        if not self.whole or any(r.phase is not MemberPhase.RUNNING for r in self.members.values()):
+            self._break()
+            return
+        if any(rank.hung for rank in self.members.values()):
+            self.world.clock.after(self.world.step_s, self._step)
+            return
+        self.world.safety.stepped(self)
+        for rank in self.members.values():
+            delay = self.world.rng.uniform(0.0, 0.05)
+            self.world.clock.after(delay, lambda r=rank: self._finish(r))  # type: ignore[misc]
+        self.world.clock.after(self.world.step_s, self._step)
+
+    def _finish(self, rank: Rank) -> None:
+        number = self.generation.number
+        if rank.phase is not MemberPhase.RUNNING or rank.generation != number or rank.stopped:
+            return
+        world = self.world
+        rank.held, rank.board, rank.line = rank.held + 1, rank.held + 1, self.line
+        rank.gaps.append(world.clock.now - rank.marked_at)
+        rank.marked_at = world.clock.now
+        world.safety.completed(rank)
+        if rank.held == self.generation.resume.step + 1:
+            step = rank.held - 1
+            rank.say("started", generation=number, step=step, form_s=0.1, restore_s=0.1, first_step_s=0.1)
+        if rank.held >= world.steps:
+            rank.finish()
+        elif rank.held % rank.spec.snapshot_every == 0 or rank.held in world.ask_steps:
+            rank.save()
+        if rank.held in world.ask_steps:
+            rank.ask(f"{rank.name}-at-{rank.held}-in-{number}")
+
+    def _break(self) -> None:
+        """A peer is gone: some of its neighbours see their connection break, the others hang."""
+        silent = any(rank.stopped for rank in self.members.values())
+        for rank in self.members.values():
+            still = rank.phase is MemberPhase.RUNNING and rank.generation == self.generation.number
+            sees = rank.rank == 0 and self.parted  # nobody is dead: somebody's connection breaks at last
+            if still and not rank.stopped and not silent and (sees or self.world.rng.random() < 0.5):
+                rank.say("broken", generation=rank.generation, message="connection closed by peer")
+                rank.leave_group()
