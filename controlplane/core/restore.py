@@ -30,10 +30,9 @@ def elected(m: Machine, event: ev.Elected) -> None:
         if state.job in m.jobs:
             _state(m.jobs[state.job], state)
     for record in event.checkpoints:
-        if record.job in m.jobs:
-            m.jobs[record.job].checkpoints[record.id] = record
-        else:
-            m.unclaimed.setdefault(record.job, {})[record.id] = record
+        job = m.jobs.get(record.job)
+        held = m.unclaimed.setdefault(record.job, {}) if job is None else job.checkpoints
+        held[record.id] = record
     again = [s.job for s in event.states if s.phase is JobPhase.PENDING and s.job in m.jobs]
     for generation in sorted(event.generations, key=lambda g: g.number):
         if generation.job in m.jobs:
