@@ -24,6 +24,7 @@ from controlplane.core import effects, events, model
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.control_pb2_grpc import ControlServicer, add_ControlServicer_to_server
+from tests.leashed import leashed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -138,7 +139,9 @@ class LauncherProcess:
         argv = [python, "-P", "-m", "agent.launcher", "--run-dir", str(run_dir)]
         argv += ["--orphan-timeout-s", str(orphan_timeout_s)]
         with (run_dir / "launcher.log").open("ab") as log:
-            self.process = subprocess.Popen(argv, stdout=log, stderr=log, env=env, start_new_session=True)
+            self.process = subprocess.Popen(
+                leashed(argv), stdout=log, stderr=log, env=env, start_new_session=True
+            )
         self.client = self.attach()
 
     def attach(self) -> Frames:
@@ -299,7 +302,7 @@ class AgentProcess:
         env = {**os.environ, "HOLDFAST_PRELOAD": preload}
         argv = [sys.executable, "-c", AGENT, json.dumps(values)]
         with (base / "out").open("ab") as out, (base / "err").open("ab") as err:
-            self.process = subprocess.Popen(argv, stdout=out, stderr=err, env=env)
+            self.process = subprocess.Popen(leashed(argv), stdout=out, stderr=err, env=env)
 
     @property
     def run_dir(self) -> Path:

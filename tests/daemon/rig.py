@@ -18,6 +18,7 @@ import grpc
 from controlplane.core.events import NodeBeat, NodeJoined
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
+from tests.leashed import leashed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +68,7 @@ class Coordinator:
         self.address_file.unlink(missing_ok=True)
         with (self.folder / f"{self.name}.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _SERVE, json.dumps(self.settings)], stderr=log, cwd=ROOT
+                leashed([sys.executable, "-c", _SERVE, json.dumps(self.settings)]), stderr=log, cwd=ROOT
             )
         return self._process
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.local.layout import layout_at
 from controlplane.cli.local.processes import descendants, is_running
+from tests.leashed import leashed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,7 +61,7 @@ class Run:
         flags = ["--state-dir", str(self.state), "--rdzv-id", self.job, "--lease-ttl-s", "2"]
         with (self.folder / "output").open("a") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "controlplane", "run", *flags, *self.words],
+                leashed([sys.executable, "-P", "-m", "controlplane", "run", *flags, *self.words]),
                 stdout=output,
                 stderr=output,
                 text=True,

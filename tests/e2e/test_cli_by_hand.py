@@ -17,6 +17,7 @@ import pytest
 
 from controlplane.daemon.etcd.server import PrivateEtcd
 from tests.e2e.cli_running import until
+from tests.leashed import leashed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,7 @@ def daemon(folder: Path, name: str, *words: str) -> Iterator[str]:
     file, log = folder / f"{name}.json", folder / f"{name}.log"
     with log.open("w") as output:
         process = subprocess.Popen(
-            [*PROGRAM, *words, "--address-file", str(file), "--cluster", folder.name],
+            leashed([*PROGRAM, *words, "--address-file", str(file), "--cluster", folder.name]),
             stdout=output,
             stderr=output,
             start_new_session=True,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.daemon.etcd.server import PrivateEtcd
 from tests.e2e.cli_running import DEADLINE_S, until
+from tests.leashed import leashed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -61,7 +62,7 @@ class Pod:
         words += ["--no-own-launcher", f"--address-file={self.folder / f'{self.name}.json'}", "--metrics="]
         env = {**os.environ, "OF_THE_AGENT": "yes"}
         with (self.folder / f"agent-{self.name}.log").open("ab") as log:
-            self.agent = subprocess.Popen([*HOLDFAST, *words], stdout=log, stderr=log, env=env)
+            self.agent = subprocess.Popen(leashed([*HOLDFAST, *words]), stdout=log, stderr=log, env=env)
 
     def start_trainer(self, *command: str, flags: tuple[str, ...] = ()) -> None:
         """`holdfast exec` with nothing of ours in its environment but what the pod gives it."""
@@ -69,7 +70,7 @@ class Pod:
         env |= {"HOLDFAST_RUN_DIR": str(self.run_dir), "HOLDFAST_CLUSTER": "c", "HOLDFAST_NODE": self.name}
         argv = [str(self.folder / "copy/bin/holdfast"), "exec", *flags, "--", *command]
         with (self.folder / f"trainer-{self.name}.log").open("ab") as log:
-            self.trainer = subprocess.Popen(argv, cwd=self.folder, env=env, stdout=log, stderr=log)
+            self.trainer = subprocess.Popen(leashed(argv), cwd=self.folder, env=env, stdout=log, stderr=log)
 
     def submit(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Give the job to the coordinator and stay until it ends."""
@@ -103,7 +104,7 @@ def _start_coordinator(folder: Path, etcd: str) -> subprocess.Popen[bytes]:
     words = ["coordinator", f"--etcd={etcd}", "--etcd-private", "--cluster=c", "--metrics="]
     words += ["--listen=127.0.0.1:0", f"--address-file={folder / 'coordinator.json'}", "--join-grace-s=0"]
     with (folder / "coordinator.log").open("wb") as log:
-        return subprocess.Popen([*HOLDFAST, *words], stdout=log, stderr=log)
+        return subprocess.Popen(leashed([*HOLDFAST, *words]), stdout=log, stderr=log)
 
 
 @asynccontextmanager

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from tests.e2e.cli_running import running, until
+from tests.leashed import leashed
 from tests.monitoring.builders import RULES
 
 if TYPE_CHECKING:
@@ -80,7 +81,9 @@ def served(folder: Path, port: int, *words: str) -> Iterator[str]:
     url = f"http://127.0.0.1:{port}"
     log = folder / f"{words[0]}.log"
     with log.open("w") as output:
-        process = subprocess.Popen(words, stdout=output, stderr=output, cwd=folder, start_new_session=True)
+        process = subprocess.Popen(
+            leashed([*words]), stdout=output, stderr=output, cwd=folder, start_new_session=True
+        )
     try:
         until(
             lambda: process.poll() is not None or answers(f"{url}/-/ready"), lambda: log.read_text()[-2000:]

@@ -16,6 +16,7 @@ from controlplane.settings import SettingsError
 from controlplane.wire import peer_pb2
 from tests.agent.peering import Side, values
 from tests.daemon.rig import ROOT, Coordinator, until
+from tests.leashed import leashed
 from tests.security.authority import CLUSTER
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def agent(base: Path, name: str, coordinator: Coordinator, files: Files) -> subp
         *(f"--run-dir={base / 'run'}", f"--shm-dir={base}", *files.flags()),
     ]
     with (base / f"{name}.log").open("wb") as log:
-        return subprocess.Popen(argv, cwd=ROOT, stderr=log, stdout=log)
+        return subprocess.Popen(leashed(argv), cwd=ROOT, stderr=log, stdout=log)
 
 
 @pytest.fixture

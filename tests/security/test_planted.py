@@ -22,6 +22,7 @@ from tests.daemon.test_alerts import Receiver
 from tests.e2e.cli_running import until
 from tests.e2e.test_elastic import TRAINING
 from tests.helm.fake_api import fake_api
+from tests.leashed import leashed
 from tests.monitoring.collector import collecting
 from tests.page.visiting import Visitor
 from tests.security.authority import Authority, token_line
@@ -102,7 +103,7 @@ class Stage:
         file, log = self.folder / f"{name}.json", self.folder / f"{name}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [*PROGRAM, *words, "--address-file", str(file), "--cluster", self.folder.name],
+                leashed([*PROGRAM, *words, "--address-file", str(file), "--cluster", self.folder.name]),
                 stdout=output, stderr=output, env=self.environment(), start_new_session=True,
             )  # fmt: skip
         self.processes.append(process)
