@@ -13,7 +13,6 @@ import pytest
 
 from controlplane.core import effects, events, model
 from controlplane.core.model import Cause, MemberPhase
-from controlplane.wire import codec
 from tests.agent.support import AgentProcess, Leader, alive, folder, generation, launch, spec, until
 
 if TYPE_CHECKING:
@@ -157,33 +156,30 @@ async def test_an_exception_is_reported_with_its_traceback(agent: AgentProcess, 
     path = script(agent, "def train():\n    raise KeyError('lost')\ntrain()\n")
     await leader.order(launch("job.0", spec(path)))
     raised = await leader.phase("job.0", MemberPhase.RAISED)
-    assert raised.failure is not None
+    assert raised.failure is not None and "in train" in raised.failure.traceback
     assert (raised.failure.cause, raised.failure.exception) == (Cause.RAISED, "KeyError")
-    assert "in train" in raised.failure.traceback
     ended = await leader.phase("job.0", MemberPhase.EXITED)
     assert ended.failure is not None
     assert (ended.failure.cause, ended.failure.exit_code) == (Cause.RAISED, 1)
     await until(lambda: "[n0 0] KeyError: 'lost'" in agent.out(), "the traceback")
 
 
-async def test_an_exception_whose_words_are_no_unicode_is_reported_too(
-    agent: AgentProcess, leader: Leader
+NO_UNICODE = "raise ValueError('no file named ' + b'\\xff'.decode('utf-8', 'surrogateescape'))"
+MUTE_ERROR = "class Mute(Exception):\n    def __str__(self):\n        raise RuntimeError\nraise Mute"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(NO_UNICODE, "ValueError: no file named \\udcff"), (MUTE_ERROR, "Mute: (its words cannot be had")],
+)
+async def test_an_exception_without_proper_words_is_reported_too(
+    agent: AgentProcess, leader: Leader, text: str, said: str
 ) -> None:
-    """As with the names of files: the node must not fall silent over what no message can hold."""
-    path = script(agent, "raise ValueError('no file named ' + b'\\xff'.decode('utf-8', 'surrogateescape'))\n")
-    await leader.order(launch("job.0", spec(path)))
-    raised = await leader.phase("job.0", MemberPhase.RAISED)
-    assert raised.failure is not None and raised.failure.message == "ValueError: no file named \\udcff"
-    await leader.phase("job.0", MemberPhase.EXITED)
-    assert len(leader.hellos) == 1
-
-
-async def test_an_exception_that_cannot_be_said_is_reported_too(agent: AgentProcess, leader: Leader) -> None:
-    text = "class Mute(Exception):\n    def __str__(self):\n        raise RuntimeError\nraise Mute\n"
+    """The node must not fall silent over what no message can hold."""
     await leader.order(launch("job.0", spec(script(agent, text))))
     raised = await leader.phase("job.0", MemberPhase.RAISED)
-    assert raised.failure is not None and raised.failure.exception == "Mute"
-    await leader.phase("job.0", MemberPhase.EXITED)
+    assert raised.failure is not None and raised.failure.message.startswith(said)
+    assert await leader.phase("job.0", MemberPhase.EXITED) and len(leader.hellos) == 1
 
 
 async def test_a_rank_from_launch_to_completion(agent: AgentProcess, leader: Leader) -> None:
@@ -362,8 +358,8 @@ async def test_old_terms_are_dropped_and_a_new_leader_is_told_all(
 
 
 async def test_too_little_shared_memory_is_said_to_the_rank(agent: AgentProcess, leader: Leader) -> None:
-    greedy = RANK.replace("bytes=100_000", "bytes=1 << 50")
-    await leader.order(launch("job.0", spec(script(agent, greedy))))
+    greedy = script(agent, RANK.replace("bytes=100_000", "bytes=1 << 50"))
+    await leader.order(launch("job.0", spec(greedy)))
     await leader.phase("job.0", MemberPhase.READY)
     await until(lambda: "arena_failed" in heard(agent), "the refusal")
     assert "free" in heard(agent)
@@ -402,42 +398,3 @@ async def test_who_was_away_hears_of_the_interrupt(agent: AgentProcess, leader: 
     (agent.base / "back").touch()
     await until(lambda: f"interrupt {number}" in heard(agent), "the interrupt")
     assert "form" not in heard(agent), "nobody is sent into a generation that is broken"
-
-
-async def test_a_second_agent_is_refused(agent: AgentProcess, leader: Leader) -> None:
-    await leader.hello(1)
-    second = AgentProcess(agent.base, f"127.0.0.1:{leader.port}")
-    assert await asyncio.to_thread(second.process.wait, 60) == 1
-    assert "--run-dir" in agent.err()
-    assert agent.process.poll() is None
-
-
-async def test_a_refused_agent_ends_with_the_reason(leader: Leader) -> None:
-    leader.refusal = codec.refused("protocol version 1, this coordinator speaks 2", retry=False)
-    with folder() as base:
-        agent = AgentProcess(base, f"127.0.0.1:{leader.port}")
-        assert await asyncio.to_thread(agent.process.wait, 60) == 1
-        assert "this coordinator speaks 2" in agent.err()
-        assert not list((base / "shm").iterdir())
-
-
-async def test_a_standby_names_the_leader(leader: Leader) -> None:
-    async with Leader() as standby:
-        standby.refusal = codec.refused("a standby", retry=True, leader=f"127.0.0.1:{leader.port}")
-        with folder() as base:
-            agent = AgentProcess(base, f"127.0.0.1:{standby.port}")
-            await leader.hello(1)
-            assert await agent.end() == 0
-
-
-async def test_impossible_settings_are_named(leader: Leader) -> None:
-    with folder() as base:
-        for settings, word in (
-            ({"run_dir": str(base / ("x" * 100))}, "--run-dir"),
-            ({"node": "../up"}, "node name"),
-            ({"metrics": "127.0.0.1:99999"}, "--metrics"),
-            ({"coordinator": "no.such.host.invalid:1"}, "--coordinator"),
-        ):
-            agent = AgentProcess(base, **{"coordinator": f"127.0.0.1:{leader.port}", **settings})
-            assert await asyncio.to_thread(agent.process.wait, 60) == 1
-            assert word in agent.err().splitlines()[-1]
