@@ -146,7 +146,7 @@ class Standby:
             failed = running.exception() if running.done() else None
             if failed is None:
                 return leadership.reason
-            return _told(reign.term, failed, leadership.reason)
+            return why_over(reign.term, failed, leadership.reason)
         finally:
             running.cancel()
             lost.cancel()
@@ -178,7 +178,7 @@ async def _resign(leadership: Leadership) -> None:
         log.warning("etcd does not answer: the lease of term %d is left to expire", leadership.term)
 
 
-def _told(term: int, failed: BaseException, lost: str) -> str:
+def why_over(term: int, failed: BaseException, lost: str) -> str:
     """Why a reign ended by itself. That another leads, or that its time is over, is no failure of ours."""
     cause = failed
     while isinstance(cause, BaseExceptionGroup):

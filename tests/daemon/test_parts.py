@@ -30,6 +30,7 @@ from controlplane.daemon.metrics import Metrics
 from controlplane.daemon.performer import Performer
 from controlplane.daemon.recorder import Recorder
 from controlplane.daemon.records import Records
+from controlplane.daemon.standby import why_over
 from controlplane.settings import CoordinatorSettings, SettingsError, host_port
 from controlplane.wire import codec
 from tests.daemon.test_codec import sample
@@ -248,6 +249,22 @@ async def test_a_leader_whose_time_is_over_does_nothing_more() -> None:
     loop.post(events.Tick())
     assert isinstance(await _until_over(asyncio.create_task(loop.run())), ReignOver)
     assert done == []
+
+
+@pytest.mark.parametrize(
+    ("failed", "told", "level"),
+    [
+        (Fenced("term 7 is over, term 9 reigns"), "term 7 is over, term 9 reigns", "WARNING"),
+        (ReignOver(), "this coordinator leads no more; ask the leader", "WARNING"),
+        (KeyError("x"), "failure: KeyError: 'x'", "ERROR"),
+    ],
+)
+def test_only_what_is_our_failure_is_told_as_one(
+    failed: Exception, told: str, level: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert why_over(7, ExceptionGroup("", [ExceptionGroup("", [failed])]), "") == told
+    (line,) = caplog.records
+    assert (line.levelname, line.exc_info is None) == (level, level == "WARNING")
 
 
 async def test_the_same_note_is_journalled_once_in_a_while() -> None:
