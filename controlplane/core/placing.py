@@ -11,7 +11,6 @@ from controlplane.core import (
     formation,
     incidents,
     launches,
-    members,
     reach,
     replicas,
     standing,
@@ -81,7 +80,6 @@ def pending(m: Machine, job: Job) -> None:
     """Place the job once enough nodes are there."""
     if _remnants(m, job):
         return
-    _forget_former(m, job)
     nodes = gather(m, job, formation.least(job.spec), job.spec.nnodes_max)
     if nodes is not None:
         reason = "the first launch" if job.generation is None else "launched again after its end"
@@ -97,13 +95,6 @@ def _remnants(m: Machine, job: Job) -> bool:
     if left:
         m.set_phase(job, JobPhase.PENDING, f"waits for {len(left)} processes of its former life to end")
     return bool(left)
-
-
-def _forget_former(m: Machine, job: Job) -> None:
-    """Agents that were told that the job is over have let go of what its processes left in memory, though the
-    last word of it named a snapshot."""
-    for member in [member for member in job.members.values() if not (member.alive or _unheard(member))]:
-        members.forget(m, job, member)
 
 
 def _unheard(member: Member) -> bool:

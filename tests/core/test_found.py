@@ -186,24 +186,6 @@ def test_a_job_that_is_submitted_again_for_fewer_nodes_is_cut_anew() -> None:
     assert resume(stage) == (Tier.FRESH, 0), "no half of the old state is taken for the whole"
 
 
-def test_a_job_that_is_submitted_again_does_not_count_on_memory_that_its_agents_have_let_go_of() -> None:
-    """An agent that is told that a job is over keeps nothing of it, whatever its last word named."""
-    stage = running("submit nodes=1 nproc=1", "a")
-    stage.do("report j.1000000 running gen=1 step=7 snap=7 snapgen=1")
-    for command in ("stop enough", "stored", "all exited code=0 gen=1 snap=7 snapgen=1"):
-        stage.do(command)
-    for command in (
-        "submit nodes=1 nproc=1",
-        "stored",
-        "stored",
-        "all starting",
-        "all ready held=-1",
-        "stored",
-    ):
-        stage.do(command)
-    assert resume(stage) == (Tier.FRESH, 0)
-
-
 def test_a_life_that_never_met_does_not_hide_from_the_next_leader_how_the_state_is_cut() -> None:
     stage = running("submit nodes=1 most=2 nproc=1 storage=file:///c", "ab")
     stage.do("report j.1000000 running gen=1 step=7 shard=left snap=7 snapgen=1")

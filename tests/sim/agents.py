@@ -67,6 +67,7 @@ class Agent:
         self.exits: dict[str, dict[str, Any]] = {}  # that the launcher tells until they are forgotten
         self.kept: dict[str, MemberStatus] = {}  # what the next agent finds
         self.answers: dict[tuple[Any, ...], ev.Event] = {}  # to orders that are done
+        self.let_go: dict[str, None] = {}  # members that its core has dismissed
         self.reads: list[str] = []  # members whose arenas are being read
         self.partners: tuple[Partner, ...] = ()
         self.copies: list[Kept] = []  # of other nodes' snapshots

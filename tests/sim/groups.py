@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.model import MemberPhase
 from tests.sim.ranks import IN_GROUP
-from tests.sim.restores import source_line
+from tests.sim.restores import robbed, source_line
 
 if TYPE_CHECKING:
     from controlplane.core.model import Generation
@@ -49,6 +49,10 @@ class Group:
         if not self.whole or self.formed:
             return
         resume = self.generation.resume
+        if reader := robbed(self):
+            why = "there is no such arena"
+            reader.say("restore_failed", generation=self.generation.number, reason=why)
+            return
         line = source_line(self)
         self.world.safety.formed(self, line)
         self.formed = True

@@ -87,6 +87,7 @@ def end(agent: Agent, rank: Rank, code: int | None) -> None:
 def dismiss(agent: Agent, effect: do.Dismiss) -> None:
     """Nothing of this member is left."""
     name = effect.member.name
+    agent.let_go[name] = None
     agent.exits.pop(name, None)
     agent.ranks.pop(name, None)
     agent.kept.pop(name, None)

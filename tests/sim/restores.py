@@ -106,6 +106,19 @@ def _fetch(agent: Agent, order: fx.Fetch) -> None:
     )
 
 
+def robbed(group: Group) -> Rank | None:
+    """A rank that is to read what its agent let go of when the job's former life was over: a leader may not
+    have heard of that yet. The SDK says so, and another source is chosen."""
+    resume = group.generation.resume
+    sources = resume.sources or (Source("", resume.tier, resume.rank, resume.member),)
+    for source in sources:
+        reader = group.members[source.rank]
+        gone = source.member in reader.agent.let_go and source.member not in reader.agent.ranks
+        if gone and READ[source.tier] is _arena:
+            return reader
+    return None
+
+
 def source_line(group: Group) -> str:
     """The lineage that a generation's resume names; what it names must really be there, whole and of one
     state."""
