@@ -144,13 +144,16 @@ def _go(m: Machine, job: Job, resize: Resize) -> None:
 
 
 def stay(m: Machine, job: Job, reason: str) -> None:
-    """Have everybody stop at a step boundary, in their places. A change that is being prepared is dropped."""
+    """Have everybody stop at a step boundary, in their places. A change that is being prepared is dropped.
+
+    Of state in shards nobody can donate another's: each rank keeps a snapshot of the boundary, so that a node
+    that goes while all rest costs no step."""
     if job.resize is not None:
         _drop(m, job, "the job is to be paused")
     spots = tuple(Spot(seat.node, seat.local_rank) for seat in job.seats)
     job.resize = Resize(Strategy.PAUSE, reason, spots, m.now)
     _go(m, job, job.resize)
-    job.resize.keep = False
+    job.resize.keep = reach.sharded(job) and not reach.repeats(job)
 
 
 def _drop(m: Machine, job: Job, reason: str) -> None:

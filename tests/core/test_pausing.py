@@ -119,6 +119,47 @@ def test_a_node_that_goes_while_all_rest_parks_it_and_comes_back() -> None:
     assert phase(stage) == "paused"
 
 
+def in_shards(storage: str = "") -> Play:
+    """A job of two ranks that each hold a shard; it is asked to pause."""
+    stage = play(
+        "elect", "hello a peer=a:7", "hello b peer=b:7", f"submit nodes=2 nproc=1{storage}", "stored"
+    )
+    for command in ("all starting", "all ready held=-1", "stored"):
+        stage.do(command)
+    for rank, word in enumerate(("left", "right")):
+        stage.do(f"report j.100000{rank} forming gen=1 shard={word} bytes=100")
+    stage.do("all running gen=1 step=0")
+    stage.do("started")
+    stage.do("all running gen=1 step=50")
+    lines = pause(stage)
+    orders = [line for line in lines if line.startswith("Interrupt")]
+    assert len(orders) == 2 and stage.last[fx.Interrupt].keep and stage.last[fx.Interrupt].gentle
+    return stage
+
+
+@pytest.mark.parametrize("storage", ["", " storage=file:///c"])
+def test_state_in_shards_is_kept_at_the_boundary_where_a_job_rests(storage: str) -> None:
+    stage = in_shards(storage)
+    for rank, word in enumerate(("left", "right")):
+        stage.do(f"report j.100000{rank} ready held=50 gen=1 heldgen=1 shard={word} snap=50 snapgen=1")
+    stage.do("stored")
+    lines = stage.do("live 5")
+    if storage:
+        assert [line for line in lines if line.startswith("Persist")] or stage.etcd.checkpoints, lines
+    assert phase(stage) == "paused", stage.lines
+    assert stage.cluster.machine.jobs["j"].released == 50
+
+
+def test_a_pause_waits_no_longer_than_it_may_for_a_snapshot_that_cannot_be() -> None:
+    stage = in_shards()
+    for rank, word in enumerate(("left", "right")):
+        stage.do(f"report j.100000{rank} ready held=50 gen=1 heldgen=1 shard={word}")
+    assert phase(stage) != "paused"
+    lines = stage.do("live 900")
+    assert phase(stage) == "paused"
+    assert [line for line in notes(lines) if line.startswith("resize_unsaved j: step 50")], lines
+
+
 def test_a_failure_comes_first_and_the_pause_after_it() -> None:
     stage = running()
     stage.do("report j.1000001 exited cause=signaled signal=9")
