@@ -32,6 +32,8 @@ def heard_at(node: Node) -> float:
 
 def brakes(m: Machine, node: Node) -> bool:
     """A node's time is over: whether it is too early to give it up."""
+    if node.free_to_go:
+        return False
     if m.brake is None:
         reason = _mass_loss(m)
         if not reason:
@@ -40,7 +42,7 @@ def brakes(m: Machine, node: Node) -> bool:
         m.note("mass_loss", "cluster", f"{reason}: decisions are paused, each is asked directly")
         m.ask_health()
         for each in m.nodes.values():
-            if each.state != "lost" and _silent(m, each):
+            if each.state != "lost" and not each.free_to_go and _silent(m, each):
                 _ask(m, m.brake, each)
         m.deadlines.sooner(("brake", ""), m.now + m.settings.probe_every_s)
     _ask(m, m.brake, node)
@@ -65,7 +67,8 @@ def _silent(m: Machine, node: Node) -> bool:
 def _mass_loss(m: Machine) -> str:
     """Why we suspect ourselves; "" when the loss is an ordinary one."""
     within = m.now - m.settings.node_timeout_s
-    there = [node for node in m.nodes.values() if node.state != "lost" or node.lost_at > within]
+    wanted = [node for node in m.nodes.values() if not node.free_to_go]
+    there = [node for node in wanted if node.state != "lost" or node.lost_at > within]
     gone = sum(1 for node in there if node.state == "lost" or _silent(m, node))
     if len(there) < m.settings.mass_loss_least or gone <= m.settings.mass_loss_ratio * len(there):
         return ""

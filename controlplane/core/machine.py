@@ -78,6 +78,11 @@ class Node:
     jobs: tuple[str, ...] = ()  # whose ranks it takes; (): every job's
 
     @property
+    def free_to_go(self) -> bool:
+        """Drained, and no rank is left on it: that it falls silent now is no surprise."""
+        return self.drain is not None and self.drain.done
+
+    @property
     def up(self) -> bool:
         """Orders reach it."""
         return self.state == "up"

@@ -180,7 +180,8 @@ def _lose(m: Machine, node: Node, answer: str) -> None:
     node.reason = f"{why}; asked directly: {answer}" if answer else why
     m.note("node_lost", name, f"not heard of for {silent_s:.1f} s")
     m.ask_health()
-    if not answer:  # what is lost with a third of the cluster is not the node's own fault
+    # what is lost with a third of the cluster, or goes away as planned, is not the node's own fault
+    if not (answer or node.free_to_go):
         quarantine.charge(m, node, Cause.NODE_LOST, "")
     _record(m, node)
     for job, member in m.members_of(name):

@@ -103,6 +103,19 @@ def test_a_mass_loss_charges_nobody() -> None:
     assert not made.machine.histories
 
 
+def test_nodes_that_left_as_planned_are_no_mass_loss_and_nobodys_fault() -> None:
+    made = cluster(6)
+    for name in ("n0", "n1"):
+        made.step(0.5, ev.NodeLeaving(name, 1, "its agent was told to end", 10.0))
+    for now in range(1, 32):
+        for number in range(3, 6):
+            beat(made, float(now), number)
+        made.step(float(now), ev.Tick())
+    assert made.machine.brake is None, "one of four is silent"
+    assert states(made) == ["lost"] * 3 + ["up"] * 3
+    assert list(made.machine.histories) == ["n2"]
+
+
 def test_scores_decay_by_half_lives_and_are_forgotten() -> None:
     record = LemonRecord("a", 2.0, 0.0)
     assert quarantine.decayed(record, S.lemon_half_life_s, S.lemon_half_life_s) == 1.0

@@ -145,10 +145,11 @@ class Safety:
             return
         if agent.refused_at > world.clock.now - machine.settings.brake_max_s:
             return
+        if machine.nodes[name].free_to_go:
+            return
         timeout_s, now = machine.settings.node_timeout_s, machine.now
-        there = [
-            node for node in machine.nodes.values() if node.state != "lost" or node.lost_at > now - timeout_s
-        ]
+        wanted = [node for node in machine.nodes.values() if not node.free_to_go]
+        there = [node for node in wanted if node.state != "lost" or node.lost_at > now - timeout_s]
         gone = [
             n for n in there if n.state in ("lost", "suspect") or now - braking.heard_at(n) >= timeout_s / 2
         ]
