@@ -53,7 +53,8 @@ def store(m: Machine, job: Job, choice: Resume) -> None:
     job.number, job.formed = max(job.number, number), max(job.formed, number)
     job.storing = generation
     m.set_phase(job, JobPhase.STORING, f"generation {number} is on its way into etcd: {choice.reason}")
-    state = dataclasses.replace(job.state(JobPhase.FORMING, reason), skips=choice.skip)
+    phase = JobPhase.FORMING if job.incident or not job.incidents else JobPhase.RUNNING
+    state = dataclasses.replace(job.state(phase, reason), skips=choice.skip)
     effect = fx.Store(0, 0, job=job.name, state=state, generation=generation)
     m.store(f"job/{job.name}", effect, lambda: _stored(m, job, generation))
 
@@ -229,7 +230,7 @@ def _close(m: Machine, job: Job, generation: Generation) -> None:
 
     `fence`: judged until the new generation is in etcd (survivors stopped, replacements at the barrier);
     `reform`, `restore`, `first_step`: of the slowest member, on its own clock."""
-    if job.incident is None:
+    if job.incident is None and not job.unfinished:
         return
     begun = job.seating.rolls.begun
     waiting = [mb for rank, mb in enumerate(job.seated()) if rank not in begun and not mb.done]
@@ -240,6 +241,12 @@ def _close(m: Machine, job: Job, generation: Generation) -> None:
     if any(mb.hint[0] != generation.number for mb in waiting):
         return
     if any(m.now < mb.hint[1] + m.settings.retry_s for mb in waiting):
+        return
+    if job.incident is None:
+        reason = f"{incidents.unfinished(job)}: every rank has trained on in generation {generation.number}"
+        m.note("incident_over", job.name, reason)
+        job.unfinished = 0
+        _trains(m, job)
         return
     phases = {"fence": job.clock.stored - job.clock.judged}
     phases["reform"] = job.phases.get("form", m.now - job.clock.stored)
@@ -263,6 +270,11 @@ def _recovered(m: Machine, job: Job, phases: dict[str, float]) -> None:
     if job.incident is not None:
         m.incidents.append(job.incident)
     job.incident, job.evidence = None, []
+    _trains(m, job)
+
+
+def _trains(m: Machine, job: Job) -> None:
+    """What is counted begins anew, and the next leader is to know that no incident is open."""
     job.counted = {}
     job.failures_seen = {key: times for key, times in job.failures_seen.items() if is_exception(key)}
     if not job.generation or not job.generation.store:

@@ -115,6 +115,10 @@ def _record(m: Machine, job: Job, verdict: Verdict, plan: Plan) -> None:
     number = job.generation.number if job.generation else 0
     if job.incident is None:
         job.incidents += 1
+        if job.unfinished:
+            goes_on = f"incident {job.incidents} goes on with it"
+            m.note("incident_overtaken", job.name, f"{unfinished(job)}: {goes_on}")
+            job.unfinished = 0
         m.begun.append(m.now)
         m.ask_health()
         job.clock = Clock(injured=first.injured_at, heard=first.heard_at, judged=m.now)
@@ -182,6 +186,11 @@ def _everywhere(job: Job, generation: Generation) -> tuple[str, ...]:
     if generation.seats == job.seats:
         return job.seat_nodes()
     return (*(seat.node for seat in generation.seats), *job.seat_nodes())
+
+
+def unfinished(job: Job) -> str:
+    """Names the incident that a former leader left open: what it knew of it went with it."""
+    return f"incident {job.unfinished}, whose leader ended before it was over"
 
 
 def tell(m: Machine, job: Job, phases_s: dict[str, float], **changes: object) -> None:

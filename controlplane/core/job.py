@@ -182,6 +182,7 @@ class Job:
     gathered_at: float | None = None  # since when the minimum of nodes is there
     launched_at: float = 0.0
     incidents: int = 0
+    unfinished: int = 0  # the incident that was open when a former leader ended, until its ranks train on
     failures_seen: dict[str, int] = field(default_factory=dict)
     counted: dict[tuple[str, int], list[int]] = field(default_factory=dict)  # (failure, generation): ranks
     spare_failures: dict[str, int] = field(default_factory=dict)  # by node

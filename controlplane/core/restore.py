@@ -55,6 +55,8 @@ def elected(m: Machine, event: ev.Elected) -> None:
 
 def _state(job: Job, state: JobState) -> None:
     job.incidents, job.failures_seen = state.incidents, dict(state.failures_seen)
+    if state.phase is JobPhase.FORMING:
+        job.unfinished = state.incidents
     numbers.recall(job, state)
     job.pause = state.pause
     job.cut_words = job.cut_words_told = state.cut_words

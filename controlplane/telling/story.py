@@ -50,6 +50,8 @@ PHASES = {
     "restore": "to put the state in place",
     "first_step": "for the first step after it",
 }
+ENDINGS = {"incident_over": "recovered", "incident_overtaken": "superseded"}
+"""What a leader notes of the incident that a former one left open, and the outcome that this is."""
 TIMELINE_MAX = 40
 
 
@@ -92,6 +94,8 @@ class Teller:
             return self._judged(line)
         if line["type"] == "IncidentChanged":
             return self._changed(line)
+        if line["type"] == "Note" and body["kind"] in ENDINGS:
+            return self._outlived(line)
         story = self._open.get(job)
         if story is not None and len(story.lines) < TIMELINE_MAX:
             sentence = tell(line)
@@ -115,6 +119,15 @@ class Teller:
         if incident["outcome"] != "open":
             story.ended_s = line["wall_s"]
             self._open.pop(story.job, None)
+        return story
+
+    def _outlived(self, line: Line) -> Story | None:
+        """An incident whose leader ended before it was over: how long its phases took is not known."""
+        story = self._open.pop(line["body"]["subject"], None)
+        if story is not None:
+            story.incident = {**story.incident, "outcome": ENDINGS[line["body"]["kind"]]}
+            story.ended_s = line["wall_s"]
+            story.lines.append((line["wall_s"], headline(line["body"]["reason"])))
         return story
 
     def _story(self, job: str, number: int, wall_s: float) -> Story:

@@ -7,6 +7,7 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
+from controlplane.telling.story import ENDINGS
 from tests.chaos.books import Journals, Steps
 from tests.chaos.cluster import COORDINATORS, NODES, Cluster, until
 
@@ -146,12 +147,13 @@ class Job:
 
     def open_incident(self) -> bool:
         """Whether the newest incident that was told of is open."""
-        told = [
-            each["incident"]
-            for each in self.journals.bodies("IncidentChanged")
-            if each["incident"]["job"] == self.name
-        ]
-        return bool(told) and told[-1]["outcome"] == "open"
+        for line in reversed(self.journals.lines):
+            body = line["body"]
+            if line["type"] == "Note" and body["kind"] in ENDINGS and body["subject"] == self.name:
+                return False
+            if line["type"] == "IncidentChanged" and body["incident"]["job"] == self.name:
+                return bool(body["incident"]["outcome"] == "open")
+        return False
 
     def _failed(self, after: str) -> None:
         for body in reversed(self.journals.bodies("JobChanged")):
