@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 RANKS = 2
 SIZES = ("100", "1000", "10000")
-SIZE_TIMEOUT_S = 300.0
+SIZE_TIMEOUT_S = 900.0
 
 
 def failover(cluster: Cluster) -> tuple[float, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from controlplane.cli.flags import as_flags
 from controlplane.daemon.etcd.binary import clean_environment, find_binary
 from controlplane.settings import AgentSettings, CoordinatorSettings
+from tests.chaos.books import Journals
 from tests.chaos.hosts import Host, Network
 
 if TYPE_CHECKING:
@@ -176,11 +176,13 @@ class Cluster:
         return self.folder / coordinator / "journal.jsonl"
 
     def _await_leader(self) -> None:
-        def answered() -> bool:
-            done = self.holdfast("get", "nodes", "-o", "json")
-            return done.returncode == 0 and len(json.loads(done.stdout)) == len(NODES)
+        journals = Journals(self.journal(name) for name in COORDINATORS)
 
-        until(answered, lambda: f"{len(NODES)} nodes at a leader; logs are in {self.folder}")
+        def admitted() -> bool:
+            journals.news()
+            return {body["node"] for body in journals.bodies("Admit")} == set(NODES)
+
+        until(admitted, lambda: f"{len(NODES)} nodes at a leader; logs are in {self.folder}")
 
     # ------------------------------------------------------------ as a person would
 

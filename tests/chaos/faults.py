@@ -171,8 +171,9 @@ def agent_killed(job: Job, chance: random.Random, fault: Fault) -> None:
 
 
 def mass_loss(job: Job, chance: random.Random, fault: Fault) -> None:
-    """Half of the machines go off at one instant."""
-    gone = chance.sample(NODES, 2)
+    """Half of the machines go off at one instant, one of the job's among them."""
+    hit = chance.choice(job.nodes())
+    gone = [hit, chance.choice([name for name in NODES if name != hit])]
     fault.whom = " and ".join(gone)
     for each in gone:
         fault.undo.append(_started(job, each))

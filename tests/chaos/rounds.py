@@ -165,6 +165,7 @@ class Round:
             spent_s = job.settled(f"{name} ({fault.whom})")
             if not self._explained(job, name, since):
                 self._problems.append(f"{name} ({fault.whom}): nothing was told of it")
+            job.settled(f"{name} ({fault.whom}), judged late")  # its daemon may start slowly
             judged = ", ".join(causes(job.journals.lines[since:])) or "no verdict"
             self._say(
                 f"{name} ({fault.whom}): step {step}, {judged}; {spent_s:.1f} s after its end all train"
