@@ -46,6 +46,8 @@ def take(m: Machine, job: Job) -> None:
     resizing.overtaken(job, fresh)
     if job.ended or job.ending is not None or job.generation is None:
         return
+    if job.phase is JobPhase.STORING and job.incident is None and job.storing and not job.storing.store:
+        return  # launched again: who is lost before etcd has the generation is judged once it has
     job.evidence += fresh
     devices.count_deaths(m, job, fresh)
     quarantine.charge_judged(m, fresh)

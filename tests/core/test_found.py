@@ -297,3 +297,14 @@ def test_what_a_partner_told_of_a_shard_is_known_when_its_copy_has_gone() -> Non
         stage.do(command)
     found = stage.etcd.generations["j"].resume
     assert (found.step, [source.shard for source in found.sources]) == (7, ["left", "right"])
+
+
+def test_a_node_lost_while_etcd_is_told_of_a_second_launch_is_judged_once_it_has_been() -> None:
+    stage = running("submit nodes=2 nproc=1", "ab")
+    for command in ("stop enough", "stored", "all exited code=0", "submit nodes=2 nproc=1"):
+        stage.do(command)
+    job = stage.cluster.machine.jobs["j"]
+    assert job.phase is JobPhase.STORING
+    lines = stage.do("live 45 b")
+    assert not [line for line in lines if line.startswith(("Launch", "Judged"))], "etcd holds no generation 2"
+    assert [line for line in stage.do("stored") if line.startswith("Judged node/node_lost ranks=(1,)")]
