@@ -159,9 +159,13 @@ def refuse(record: CheckpointRecord, saving: Saving | None, numbers: Iterable[in
         return f"it names step {record.step} of generation {record.generation}, not what was ordered"
     if (record.kind, record.base) != (saving.kind, saving.base):
         return f"it is {record.kind} on base {record.base!r}, ordered was {saving.kind} on {saving.base!r}"
+    return _impossible(record) or _coverage(record, saving)
+
+
+def _impossible(record: CheckpointRecord) -> str:
     if min(record.bytes_total, record.bytes_written) < 0:
         return f"it is of {record.bytes_total} bytes, {record.bytes_written} written: that cannot be"
-    return _coverage(record, saving)
+    return ""
 
 
 def _coverage(record: CheckpointRecord, saving: Saving) -> str:

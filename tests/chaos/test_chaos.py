@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(bool(hosts.missing()), reason=f"no namespaces: {hosts.missing()}"),
 ]
 FENCED_S = 8.0

@@ -43,9 +43,9 @@ def test_a_step_that_no_message_can_hold_is_not_at_fault() -> None:
     stage = running("submit nodes=2 nproc=1 skip=2", "ab")
     stage.do(f"fault {(1 << 63) - 1} nan on=j.1000000 kind=nan")
     found = stage.cluster.machine.jobs["j"]
-    assert found.phase is JobPhase.RUNNING and not found.faults
+    assert (found.phase, found.faults) == (JobPhase.RUNNING, ())
     stage.do("fault 12 nan on=j.1000000 kind=nan")
-    assert found.phase is JobPhase.STOPPING
+    assert stage.cluster.machine.jobs["j"].phase is JobPhase.STOPPING
 
 
 def test_windows_are_in_batches_not_in_steps() -> None:

@@ -25,7 +25,6 @@ from controlplane.daemon.records import Records
 from controlplane.daemon.reign import Reign
 from controlplane.daemon.rpc import stop_within
 from controlplane.settings import SettingsError
-from controlplane.wire.codec import spec_message
 from tests.daemon.rig import until
 from tests.daemon.test_parts import Disk
 
@@ -134,7 +133,7 @@ async def test_an_end_that_the_journal_does_not_tell_is_seen_all_the_same(
     shared_coordinator: Coordinator,
 ) -> None:
     async with Admin(shared_coordinator.listen) as admin:
-        await admin.submit(spec_message(SPEC))
+        await admin.submit(SPEC)
         await admin.stop(SPEC.job, "enough")
         async with asyncio.timeout(30):
             ending = await until_end(admin, SPEC.job, time.time() + 1000.0, lambda line: None)

@@ -10,7 +10,6 @@ FLAGS = "--snapshot-every 2 --checkpoint-every 4 --keep-last 3 --replicas 0 --st
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_rank_killed_a_node_lost_and_the_job_resumed_on_other_ranks() -> None:
     """Without partners: what a node held is on storage alone."""
     with trained("gathered", "--nnodes", "2", "--nproc-per-node", "2", *FLAGS, pace_s=0.1) as job:

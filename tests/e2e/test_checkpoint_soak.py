@@ -8,7 +8,6 @@ from tests.soak.soak import Wish, soak
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_killed_at_random_instants_no_checkpoint_is_half_and_nothing_differs() -> None:
     told = soak(Wish(kills=8, seed=3, pace_s=0.05, say=print))
     assert told.identical and sum(told.kills.values()) >= 8

@@ -8,8 +8,6 @@ import subprocess
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from agent.checkpoint import load
 from agent.checkpoint.store import Store
 from controlplane.daemon.etcd.server import PrivateEtcd
@@ -21,7 +19,6 @@ from tests.soak.books import Journal
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.timeout(300)
 EVERY_TEN = "--nproc-per-node 2 --snapshot-every 5 --checkpoint-every 10 --full-every 100".split()
 TWO = [*EVERY_TEN, *"--keep-last 2 --scrub-every-s 1 --storage HERE/first --mirror HERE/second".split()]
 KEYS = {"step", "kind", "valid", "bytes", "errors"}

@@ -7,14 +7,15 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from controlplane.cli.local.processes import freeze_and_kill
 from controlplane.cli.main import main
 from tests.e2e.cli_running import running, until
 from tests.e2e.test_elastic import formed, strategies, unsupervised, world
 
 if TYPE_CHECKING:
+    import pytest
+
+
     from tests.e2e.cli_running import Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,7 +88,6 @@ def shards(run: Run) -> set[str]:
     return set(newest.values()) if len(newest) == 4 and all(newest.values()) else set()
 
 
-@pytest.mark.timeout(300)
 def test_tensor_groups_stay_whole_when_the_job_shrinks_and_grows() -> None:
     flags = ("--nnodes", "1:2", "--nproc-per-node", "2", "--tensor-parallel", "2", *PACE)
     with running(*flags, script=TENSORS) as run:

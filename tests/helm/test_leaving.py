@@ -72,7 +72,6 @@ def submit(node: Pod, total: int, *words: str) -> asyncio.Task[subprocess.Comple
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 async def test_the_ranks_of_an_evicted_pod_leave_at_the_end_of_their_step() -> None:
     async with pod(Path(sysconfig.get_path("purelib"))) as stays:
         (stays.folder / "train.py").write_text(SCRIPT)
@@ -94,7 +93,6 @@ async def test_the_ranks_of_an_evicted_pod_leave_at_the_end_of_their_step() -> N
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 async def test_what_an_evicted_pod_was_alone_with_is_saved_first() -> None:
     async with pod(Path(sysconfig.get_path("purelib"))) as first:
         (first.folder / "train.py").write_text(SCRIPT)

@@ -48,9 +48,8 @@ def test_a_swarm_keeps_every_promise_and_ends() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", [0, 1000, 2000])
-def test_a_swarm_of_thousands(first: int) -> None:
-    options = [swarm(seed) for seed in range(first, first + 1000)]
+def test_a_swarm_of_a_thousand() -> None:
+    options = [swarm(seed) for seed in range(1000)]
     assert not complaints(options, many(options, workers=2))
 
 
