@@ -15,7 +15,6 @@ from tests.e2e.test_elastic import formed, strategies, unsupervised, world
 if TYPE_CHECKING:
     import pytest
 
-
     from tests.e2e.cli_running import Run
 
 ROOT = Path(__file__).resolve().parents[2]
