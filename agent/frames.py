@@ -10,6 +10,9 @@ import struct
 from typing import Any
 
 FRAME_BYTES_MAX = 1 << 20
+FORM_BYTES_MAX = 16 << 20
+"""What an agent tells its ranks may be larger: a generation names all its seats."""
+
 _LENGTH = struct.Struct(">I")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _HALF = re.compile("[\ud800-\udfff]")
@@ -21,11 +24,11 @@ class FrameError(ValueError):
     """The peer sent what is no frame of ours. The connection is of no further use."""
 
 
-def encode(message: Message) -> bytes:
-    """One message as bytes. Raises FrameError when it is larger than FRAME_BYTES_MAX."""
+def encode(message: Message, *, bytes_max: int = FRAME_BYTES_MAX) -> bytes:
+    """One message as bytes. Raises FrameError when it is larger than `bytes_max`."""
     body = json.dumps(message, separators=(",", ":")).encode()
-    if len(body) > FRAME_BYTES_MAX:
-        raise FrameError(f"a message of {len(body)} bytes is over the limit of {FRAME_BYTES_MAX}")
+    if len(body) > bytes_max:
+        raise FrameError(f"a message of {len(body)} bytes is over the limit of {bytes_max}")
     return _LENGTH.pack(len(body)) + body
 
 
@@ -35,8 +38,8 @@ class Decoder:
     `spelled`: halves of surrogate pairs (Python has such for names that are no UTF-8) come as six characters:
     for messages that travel on, for no protobuf holds them."""
 
-    def __init__(self, *, spelled: bool = False) -> None:
-        self._buffer, self._spelled = bytearray(), spelled
+    def __init__(self, *, spelled: bool = False, bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._buffer, self._spelled, self._bytes_max = bytearray(), spelled, bytes_max
 
     def feed(self, data: bytes) -> list[Message]:
         """All messages now complete. Raises FrameError on an oversized frame or on what is no JSON object."""
@@ -44,8 +47,8 @@ class Decoder:
         messages = []
         while len(self._buffer) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._buffer)
-            if length > FRAME_BYTES_MAX:
-                raise FrameError(f"a frame of {length} bytes is over the limit of {FRAME_BYTES_MAX}")
+            if length > self._bytes_max:
+                raise FrameError(f"a frame of {length} bytes is over the limit of {self._bytes_max}")
             if len(self._buffer) < _LENGTH.size + length:
                 break
             body = bytes(self._buffer[_LENGTH.size : _LENGTH.size + length])

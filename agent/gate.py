@@ -13,7 +13,7 @@ import struct
 from typing import TYPE_CHECKING, Protocol, cast
 
 from agent.deciding.fields import BadMessage
-from agent.frames import Decoder, FrameError, Message, encode
+from agent.frames import FORM_BYTES_MAX, Decoder, FrameError, Message, encode
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -194,7 +194,7 @@ class _Connection(asyncio.Protocol):
 
     def say(self, message: Message) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(encode(message))
+            self._transport.write(encode(message, bytes_max=FORM_BYTES_MAX))
 
     def end(self) -> None:
         """Close once what was said is sent; what still comes is not read."""

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from agent.frames import Decoder, FrameError, Message, encode
+from agent.frames import FORM_BYTES_MAX, Decoder, FrameError, Message, encode
 from agent.launching import traces
 from agent.sdk import formation
 
@@ -176,7 +176,7 @@ class Gate:
 
     def _converse(self, connection: socket.socket) -> None:
         connection.setblocking(False)
-        decoder, unsent = Decoder(), bytearray(encode(self._greet()))
+        decoder, unsent = Decoder(bytes_max=FORM_BYTES_MAX), bytearray(encode(self._greet()))
         welcomed, next_beat = False, 0.0
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)

@@ -23,7 +23,7 @@ from controlplane.settings import SettingsError, check_name
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.control_pb2_grpc import AdminServicer
-from controlplane.wire.records import pack
+from controlplane.wire.records import spell
 from controlplane.wire.shape import WireError
 
 if TYPE_CHECKING:
@@ -61,7 +61,10 @@ _DRAIN_S_MAX = 7 * 86400
 _REASON_MAX = 200
 _LARGEST = 1_000_000
 _SPEC_BYTES_MAX = 128 * 1024
-"""As etcd keeps it; a value there has twice as much at most."""
+"""As JSON; a value of etcd has several times as much at most."""
+
+RANKS_MAX = 16_384
+"""Of one job: its generation, with a source for every shard, has to fit into one value of etcd."""
 
 
 class Admin(AdminServicer):
@@ -214,7 +217,7 @@ def check_spec(spec: JobSpec) -> None:
         smallest, value = _SMALLEST.get(field.name), getattr(spec, field.name)
         if smallest is not None and not smallest <= value <= _LARGEST:
             raise SettingsError(f"{field.name} {value} will not do: give {smallest} to {_LARGEST}")
-    size = len(pack(spec))
+    size = len(spell(spec))
     if size > _SPEC_BYTES_MAX:
         raise SettingsError(
             f"job {spec.job} has {size} bytes of arguments and environment, {_SPEC_BYTES_MAX} at most: "
@@ -222,6 +225,9 @@ def check_spec(spec: JobSpec) -> None:
         )
     if spec.nnodes_min > spec.nnodes_max:
         raise SettingsError(f"nnodes {spec.nnodes_min}:{spec.nnodes_max}: the minimum is over the maximum")
+    ranks = spec.nnodes_max * spec.nproc_per_node
+    if ranks > RANKS_MAX:
+        raise SettingsError(f"job {spec.job} would have {ranks} ranks: one job has {RANKS_MAX} at most")
     _check_storage(spec)
     if spec.checkpoint_every % spec.snapshot_every:
         raise SettingsError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import zlib
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 """Raised by a change that an older reader must not misread."""
+
+LARGE_BYTES = 32 * 1024
+"""Above it etcd keeps a record compressed: the generation of thousands of ranks repeats itself for each."""
+
+_UNPACKED_BYTES_MAX = 64 << 20
 
 R = TypeVar("R")
 
@@ -29,17 +35,23 @@ def plain(value: Any) -> Any:
     return value
 
 
-def pack(record: Any) -> bytes:
-    """A record as the bytes that etcd keeps."""
+def spell(record: Any) -> bytes:
+    """A record as one JSON object with its format's version."""
     document = {"v": FORMAT_VERSION, **plain(record)}
     return json.dumps(document, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def pack(record: Any) -> bytes:
+    """A record as the bytes that etcd keeps: JSON, a large one as a zlib stream of it (RFC 1950)."""
+    text = spell(record)
+    return zlib.compress(text, 1) if len(text) > LARGE_BYTES else text
 
 
 def unpack(record: type[R], data: bytes | str) -> R:
     """The record that `pack` made. Raises WireError, naming what is wrong."""
     try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        document = json.loads(_unzipped(data))
+    except (ValueError, RecursionError, zlib.error) as error:
         raise WireError(f"a {record.__name__} that is no JSON: {error}") from error
     if not isinstance(document, dict):
         raise WireError(f"a {record.__name__} that is no JSON object")
@@ -47,6 +59,16 @@ def unpack(record: type[R], data: bytes | str) -> R:
     if version != FORMAT_VERSION:
         raise WireError(f"a {record.__name__} of format {version!r}; this Holdfast reads {FORMAT_VERSION}")
     return restore(record, document)
+
+
+def _unzipped(data: bytes | str) -> bytes | str:
+    if isinstance(data, str) or not data.startswith(b"x"):  # JSON objects begin with a brace
+        return data
+    stream = zlib.decompressobj()
+    text = stream.decompress(data, _UNPACKED_BYTES_MAX)
+    if not stream.eof:
+        raise ValueError(f"it is cut off, or over {_UNPACKED_BYTES_MAX} bytes")
+    return text
 
 
 def restore(record: type[R], document: Mapping[str, Any]) -> R:

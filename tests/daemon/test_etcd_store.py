@@ -106,7 +106,7 @@ async def test_keys_of_others_and_large_values_are_refused(etcd: Etcd, keys: Key
         with pytest.raises(ValueError, match="is no record of the cluster"):
             await records.commit(term, {key: b""})
     with pytest.raises(ValueTooLarge, match=keys.spec("j")):
-        await records.commit(term, {keys.spec("j"): bytes(300_000)})
+        await records.commit(term, {keys.spec("j"): bytes(500_000)})
 
 
 async def test_lost_answers_neither_repeat_nor_lose_a_commit(

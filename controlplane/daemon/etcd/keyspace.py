@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ROOT = "/holdfast/v1"
-MAX_VALUE_BYTES = 256 * 1024
+MAX_VALUE_BYTES = 448 * 1024
 """More goes to storage, by digest: etcd copies every value to every member and keeps its history."""
 
 MAX_TXN_BYTES = 1024 * 1024
