@@ -145,7 +145,7 @@ class Safety:
             return
         if agent.refused_at > world.clock.now - machine.settings.brake_max_s:
             return
-        if machine.nodes[name].free_to_go:
+        if machine.nodes[name].free_to_go or not machine.nodes[name].peer:  # nobody knows where to ask it
             return
         timeout_s, now = machine.settings.node_timeout_s, machine.now
         wanted = [node for node in machine.nodes.values() if not node.free_to_go]
