@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from agent.checkpoint import layout
@@ -9,6 +10,7 @@ from agent.checkpoint.arena import Arena, SlotState
 from agent.peer_blocks import Held, digests_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from agent.checkpoint.arena import SlotView
@@ -34,20 +36,29 @@ class Offer:
 
 def newest(path: Path, status: MemberStatus, released_step: int) -> Offer | None:
     """The newest snapshot up to `released_step` in this arena; None when there is none. Raises ArenaError."""
+
+    def choose(arena: Arena) -> SlotView | None:
+        ready = [s for s in arena.slots if s.state == SlotState.READY and s.step <= released_step]
+        return max(ready, key=lambda s: (s.generation, s.step), default=None)
+
+    return offered(path, status, choose)
+
+
+def offered(path: Path, status: MemberStatus, choose: Callable[[Arena], SlotView | None]) -> Offer | None:
+    """The slot of this arena that `choose` names, pinned; None when there is none. Raises ArenaError, and
+    LayoutError on a slot whose header is spoilt: it stays as free as it was."""
     if not path.exists():
         return None
-    arena = Arena.open(path)
-    try:
-        ready = [s for s in arena.slots if s.state == SlotState.READY and s.step <= released_step]
-        slot = max(ready, key=lambda s: (s.generation, s.step), default=None)
+    with contextlib.ExitStack() as undo:
+        arena = undo.enter_context(Arena.open(path))
+        slot = choose(arena)
         if slot is None:
-            arena.close()
             return None
         arena.pin(slot)
-    except BaseException:
-        arena.close()
-        raise
-    return Offer(held_in(slot, status), slot)
+        undo.callback(arena.unpin, slot)
+        offer = Offer(held_in(slot, status), slot)
+        undo.pop_all()
+        return offer
 
 
 def held_in(slot: SlotView, status: MemberStatus, *, digests: bool = True) -> Held:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.checkpoint.arena import Arena, SlotState
-from agent.peer_offer import Offer, held_in
+from agent.peer_offer import held_in, offered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.paths import Paths
     from agent.peer_blocks import Held
+    from agent.peer_offer import Offer
     from controlplane.core.model import MemberStatus
 
 
@@ -32,17 +33,9 @@ class Own:
 
     def open(self, member: str, step: int, generation: int) -> Offer | None:
         """The snapshot of this step and generation, pinned; None when it is not here. Raises ArenaError."""
-        status, path = self._status(member), self._paths.arena(member)
-        if status is None or not path.exists():
+        status = self._status(member)
+        if status is None:
             return None
-        arena = Arena.open(path)
-        try:
-            slot = arena.find(step, generation=generation)
-            if slot is None:
-                arena.close()
-                return None
-            arena.pin(slot)
-        except BaseException:
-            arena.close()
-            raise
-        return Offer(held_in(slot, status), slot)
+        return offered(
+            self._paths.arena(member), status, lambda arena: arena.find(step, generation=generation)
+        )

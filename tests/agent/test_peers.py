@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.checkpoint.arena import Arena
+from agent.checkpoint.layout import LayoutError
+from agent.checkpoint.shm import HEADER_ALIGN_BYTES, align
 from agent.peer_offer import Offer, newest
 from agent.peer_push import Pushes
 from agent.peer_threads import nice_pool
@@ -49,6 +52,21 @@ async def test_a_released_snapshot_is_copied_whole(base: Path) -> None:
         assert copy == PeerCopy(MEMBER, JOB, 3, "s1", 10, 1)
         assert partner.copy(MEMBER, 10) == read(owner.paths.arena(MEMBER), 10)
         assert owner.peers.copies() == ()
+
+
+async def test_a_spoilt_header_leaves_the_slot_free(base: Path) -> None:
+    """A slot that stays pinned is never written again: its rank would have no room for the next snapshot."""
+    async with Side(base, "a") as owner:
+        owner.snapshot(MEMBER, values(1), 10)
+        path = owner.paths.arena(MEMBER)
+        with Arena.open(path) as arena:
+            (slot,) = (slot for slot in arena.slots if slot.step == 10)
+            start = align(slot.data_bytes, HEADER_ALIGN_BYTES)
+            with arena.area(slot.index) as memory:
+                memory[start : start + slot.header_bytes] = b"x" * slot.header_bytes
+            with pytest.raises(LayoutError):
+                newest(path, owner.members[MEMBER], 10)
+            assert [found.pins for found in arena.slots if found.step == 10] == [0]
 
 
 async def test_only_changed_chunks_travel(base: Path) -> None:
