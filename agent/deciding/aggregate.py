@@ -35,7 +35,7 @@ class AgentCore:
         self._orders, self._ranks = Orders(self.members), Ranks(self.members)
         self._silences = Silences(self.members)
         self._exits = Exits(self.members, self._silences.heard)
-        self._fencing = Fencing(self.members, now)
+        self._fencing = Fencing(self.members)
 
     @property
     def launcher(self) -> str:

@@ -48,20 +48,28 @@ class Fence:
 class Fencing:
     """What is done when it is."""
 
-    def __init__(self, book: Book, now: float) -> None:
+    def __init__(self, book: Book) -> None:
         self._book, self._fenced = book, False
-        self._fence = Fence(book.facts.coordinators, book.facts.fence_after_s, now)
+        self._begun: Fence | None = None
+
+    def _fence(self) -> Fence:
+        """From the first look on: a node that opens slowly (a launcher to wait for, memory to map) has not
+        called anybody yet."""
+        if self._begun is None:
+            facts = self._book.facts
+            self._begun = Fence(facts.coordinators, facts.fence_after_s, self._book.now)
+        return self._begun
 
     def absent(self, coordinator: str) -> None:
         """This coordinator does not lead."""
-        self._fence.absent(coordinator, self._book.now)
+        self._fence().absent(coordinator, self._book.now)
 
     def look(self, up: bool) -> None:
         """Stop the ranks once, each time that it is due. `up`: the leader is heard."""
-        now = self._book.now
+        now, fence = self._book.now, self._fence()
         if up:
-            self._fence.heard(now)
-        late = self._fence.due(now)
+            fence.heard(now)
+        late = fence.due(now)
         if late and not self._fenced:
             after_s = self._book.facts.fence_after_s
             self._stop(f"nothing heard of {late} for {after_s:g} s: others may have this node's seats")

@@ -22,6 +22,7 @@ _REPORTED_MAX = 32
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _ASKS_MAX = 64
 _REQUEST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,119}")
+_STORE_MAX = 300
 _TEXT_MAX = 64_000
 """Characters of a traceback that travel on to the coordinator."""
 _ALIVE_PHASES = (
@@ -71,7 +72,7 @@ class Ranks:
         phase, generation = _phase(message), integer(message, "generation")
         changes: dict[str, Any] = {
             "elastic": True,
-            "store": text(message, "store", member.status.store),
+            "store": _store(message, member.status.store),
             "step": integer(message, "step"),
             "held_step": integer(message, "held_step"),
             "held_generation": _held_in(message),
@@ -257,6 +258,14 @@ class Ranks:
 def _held_in(message: Message) -> int:
     """The generation of its state; 0 when an older SDK does not tell. Raises BadMessage."""
     return integer(message, "held_generation") if "held_generation" in message else 0
+
+
+def _store(message: Message, known: str) -> str:
+    """Where its store listens; every beat of the node carries it. Raises BadMessage."""
+    store = text(message, "store", known)
+    if len(store) > _STORE_MAX:
+        raise BadMessage(f"{message.get('op')}: store of {len(store)} characters is no host:port")
+    return store
 
 
 def _phase(message: Message) -> MemberPhase:

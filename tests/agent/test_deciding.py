@@ -295,3 +295,22 @@ def test_one_time_messages_outlive_a_stream_and_older_leaders_are_not_followed()
     assert speech.again(1.0, [later]) == [once, later], "levels are in the next hello"
     speech.say(1.0, once)
     assert speech.again(1.0 + RESEND_S, [later]) == [later], "it has long arrived"
+
+
+def test_a_node_that_opens_slowly_parks_nobody_before_it_has_called_anybody() -> None:
+    stage = running()
+    stage.now += 60.0  # memory was mapped, a launcher waited for
+    assert not frames(stage.tell(ev.Linked(False)))
+    assert not [f for _ in range(29) for f in frames(stage.tell(ev.Linked(False), 1.0))]
+    assert [f for _ in range(9) for f in frames(stage.tell(ev.Linked(False), 1.0))]
+
+
+def test_a_store_that_no_beat_could_carry_is_refused_at_the_hello() -> None:
+    stage = Stage()
+    stage.order(LAUNCH)
+    hello = {"op": "hello", "phase": "starting", "generation": 0, "step": 4, "held_step": -1}
+    with pytest.raises(BadMessage, match="store of 1000000 characters"):
+        stage.tell(ev.Greeted("j.1", {**hello, "store": "x" * 1_000_000}))
+    assert stage.member.status.store == ""
+    stage.tell(ev.Greeted("j.1", {**hello, "store": "h:1"}))
+    assert stage.member.status.store == "h:1"
