@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
-from agent.deciding.speech import KEEPALIVE_ANSWER_S, KEEPALIVE_S, Speech
+from agent.deciding.speech import KEEPALIVE_ANSWER_S, KEEPALIVE_S, RESEND_S, Speech
 from controlplane import __version__, logs
 from controlplane.access.own import Access, plain
 from controlplane.core import events
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _ANSWER_TIMEOUT_S = 5.0
 _BACKOFF_S = (0.1, 3.0)
+_WAITING_MAX = 4096
+"""Messages that a leader has not taken yet: one that is so far behind is left."""
 _OPTIONS = (
     ("grpc.max_receive_message_length", codec.MESSAGE_BYTES_MAX),
     ("grpc.max_send_message_length", codec.MESSAGE_BYTES_MAX),
@@ -89,13 +91,15 @@ class Link:
         beat_interval_s: float,
         peer: Peer,
         access: Access | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._access = access or plain()
         self._coordinators = tuple(coordinators)
         self._beat_interval_s = beat_interval_s
         self._peer = peer
         self._speech = Speech()
-        self._outbox: asyncio.Queue[pb.AgentMessage] = asyncio.Queue()
+        self._outbox: asyncio.Queue[tuple[events.Event, pb.AgentMessage]] = asyncio.Queue()
         self.up = False
         self.absent: Callable[[str], None] = _nobody_asks
         self.beats = 0
@@ -144,7 +148,8 @@ class Link:
             self._speech.keep(event)
 
     def _say(self, event: events.Event) -> None:
-        self._outbox.put_nowait(codec.to_coordinator(self._speech.say(time.monotonic(), event)))
+        message = codec.to_coordinator(self._speech.say(self._clock(), event))
+        self._outbox.put_nowait((event, message))
 
     async def _converse(self, target: str) -> None:
         """One stream, from hello to its end. Raises what ended it."""
@@ -184,23 +189,30 @@ class Link:
         self.up = True
         self.welcomes += 1
         log.info("welcome by term %d", self.term)
-        for event in self._speech.again(time.monotonic(), self._peer.open()):
+        for event in self._speech.again(self._clock(), self._peer.open()):
             self._say(event)
 
     def _down(self) -> None:
         self.up = False
         with contextlib.suppress(asyncio.QueueEmpty):
             while True:
-                self._outbox.get_nowait()
+                self._speech.keep(self._outbox.get_nowait()[0])
 
     async def _write(self, call: Any) -> None:
         while True:
-            message = await self._outbox.get()
-            await call.write(message)
+            event, message = await self._outbox.get()
+            try:
+                async with asyncio.timeout(RESEND_S):
+                    await call.write(message)
+            except BaseException:
+                self._speech.keep(event)  # who knows whether it left
+                raise
 
     async def _beat(self) -> None:
         peer = self._peer
         while True:
+            if self._outbox.qsize() > _WAITING_MAX:
+                raise OSError(f"the leader has not taken {self._outbox.qsize()} messages yet")
             beat = events.NodeBeat(
                 peer.node, peer.incarnation, 0, peer.port(), peer.statuses(), peer.copies()
             )

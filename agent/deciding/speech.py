@@ -48,13 +48,15 @@ class Speech:
         return event
 
     def keep(self, event: Any) -> None:
-        """There is no stream: what the next hello does not say waits for it."""
+        """There is no stream, or it broke before this left: what the next hello does not say waits for it."""
         if not isinstance(event, _LEVELS):
             self._kept.append(event)
 
     def again(self, now: float, still: Iterable[Any]) -> list[Any]:
         """A stream is there: what is to be said first. `still`: what no leader has answered yet."""
-        told = [event for at, event in self._said if now - at < RESEND_S] + list(self._kept)
+        waits = {id(event) for event in self._kept}
+        told = [event for at, event in self._said if now - at < RESEND_S and id(event) not in waits]
+        told += self._kept
         self._said.clear()
         self._kept.clear()
         return [*told, *(event for event in still if event not in told)]

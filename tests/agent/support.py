@@ -178,6 +178,7 @@ class Leader(ControlServicer):
     def __init__(self, term: int = 1) -> None:
         self.term = term
         self.port = 0
+        self.deaf = False  # takes streams, and nothing on them after the hello
         self.hellos: list[codec.Greeting] = []
         self.events: list[events.Event] = []
         self.at: list[float] = []
@@ -232,6 +233,8 @@ class Leader(ControlServicer):
         self._calls.append(context)
         self.hellos.append(hello)
         joined = hello.joined
+        if self.deaf:
+            await asyncio.Event().wait()
         while (message := await context.read()) is not grpc.aio.EOF:
             self.at.append(time.monotonic())
             self.events.append(codec.event_from(joined.node, joined.incarnation, message))

@@ -295,6 +295,10 @@ def test_one_time_messages_outlive_a_stream_and_older_leaders_are_not_followed()
     assert speech.again(1.0, [later]) == [once, later], "levels are in the next hello"
     speech.say(1.0, once)
     assert speech.again(1.0 + RESEND_S, [later]) == [later], "it has long arrived"
+    for passed_s in (1.0, 2.0 * RESEND_S):
+        speech.say(2.0, once)
+        speech.keep(once)  # it never left
+        assert speech.again(2.0 + passed_s, []) == [once]
 
 
 def test_a_node_that_opens_slowly_parks_nobody_before_it_has_called_anybody() -> None:

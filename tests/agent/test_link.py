@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import TYPE_CHECKING
 
+from agent.deciding.speech import RESEND_S
 from agent.link import Link, Peer
 from controlplane.core import effects, events
 from controlplane.core.model import MemberPhase, MemberStatus
@@ -20,6 +22,7 @@ STATUS = MemberStatus("job.1", "job", MemberPhase.RUNNING)
 
 class Node:
     def __init__(self, *coordinators: str) -> None:
+        self.ahead_s = 0.0  # of its clock
         self.orders: list[codec.Order] = []
         self.dropped: list[tuple[str, str]] = []
         self.asked: list[events.CheckpointAsked] = []
@@ -35,7 +38,7 @@ class Node:
             drop=lambda kind, reason: self.dropped.append((kind, reason)),
             open=lambda: self.asked,
         )
-        self.link = Link(coordinators, 0.2, peer)
+        self.link = Link(coordinators, 0.2, peer, clock=lambda: time.monotonic() + self.ahead_s)
 
 
 @contextlib.asynccontextmanager
@@ -122,3 +125,21 @@ async def test_an_old_leader_is_not_obeyed() -> None:
             assert not node.link.up
             assert node.link.term == 9
         assert [order.step for order in node.orders if isinstance(order, effects.Release)] == [1]
+
+
+async def test_what_a_leader_never_took_is_told_to_the_next_one_however_late() -> None:
+    async with Leader() as leader:
+        leader.deaf = True
+        node = Node(f"127.0.0.1:{leader.port}")
+        async with running(node):
+            await until(lambda: node.link.up, "a stream")
+            for step in range(2000):  # more than the stream itself takes from us
+                node.link.tell(ready(step))
+            node.ahead_s = 2.0 * RESEND_S
+            leader.deaf = False
+            leader.leave()
+            await until(lambda: not node.link.up, "the break")
+            leader.lead(2)
+            await until(lambda: {1998, 1999} <= steps(leader), "what was never taken")
+            found = [event.step for event in leader.of(events.SnapshotReady)]
+            assert found == sorted(set(found)), "in order, and once"
