@@ -31,6 +31,7 @@ def joined(m: Machine, event: ev.NodeJoined) -> None:
         for _, member in m.members_of(node.name):
             member.seen_seq = -1
     was, away_s = node.state, m.now - node.heard_at
+    planned = node.replaced or node.drain is not None  # that it went away was no surprise
     node.incarnation, node.launcher, node.address = event.incarnation, event.launcher, event.address
     node.slots, node.port, node.heard_at = event.slots, event.port, m.now
     node.domain, node.peer, node.copies = event.domain or event.node, event.peer, event.copies
@@ -53,7 +54,7 @@ def joined(m: Machine, event: ev.NodeJoined) -> None:
         f"node {node.name} came back without it",
         age_s=away_s if was == "suspect" else 0.0,
     )
-    if new_launcher and was != "lost":
+    if new_launcher and was != "lost" and not planned:
         quarantine.charge(m, node, Cause.NODE_RESTARTED, "")
     _whole_view(m, node, event.members, node.top, missing)
     _touch_all(m)
@@ -109,6 +110,7 @@ def heard(m: Machine, event: ev.NodesHeard) -> None:
         node = m.nodes.get(name)
         if node is not None and node.incarnation == incarnation and node.state == "up":
             node.heard_at = m.now
+            braking.spoke(m, node)
         else:
             _heard(m, name, incarnation, "beat")
 
@@ -207,10 +209,14 @@ def _heard(m: Machine, name: str, incarnation: int, what: str) -> Node | None:
     if not node.up:
         was, node.state, node.reason, node.up_since = node.state, "up", "", m.now
         _back(m, node, was)
+        if was == "lost":  # etcd has it so: the next leader would not wait for it
+            _record(m, node)
         m.note("node_heard_again", name, "its agent speaks")
         _listen(m, node)
         _forget_orders(m, node)
         _touch_all(m)
+    else:
+        braking.spoke(m, node)
     return node
 
 

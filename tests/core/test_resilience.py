@@ -85,6 +85,47 @@ def test_who_answers_a_probe_is_not_lost_and_is_judged_anew_later() -> None:
     assert made.machine.brake is not None, "four are silent again: they are asked again"
 
 
+def test_who_speaks_again_is_not_given_up_with_those_that_do_not() -> None:
+    """Its stream never broke: the network was away, and a probe failed meanwhile."""
+    made = cluster(6)
+    made.step(30.0, ev.Tick())
+    for number in (0, 1, 2):
+        made.step(30.5, ev.ProbeAnswered(f"n{number}", 1, False, "no route"))
+    beat(made, 32.0, 0)
+    made.step(32.0, ev.NodesHeard((("n1", 1),)))
+    for number in (3, 4):
+        made.step(33.0, ev.ProbeAnswered(f"n{number}", 1, True))
+    made.step(33.0, ev.ProbeAnswered("n5", 1, False, "no route"))
+    made.step(33.0, ev.Tick())
+    assert made.machine.brake is None
+    assert states(made) == ["up", "up", "lost", "up", "up", "lost"]
+
+
+def test_a_node_that_was_lost_and_speaks_again_is_there_for_the_next_leader() -> None:
+    """Else nobody would wait for the copies that it keeps."""
+    made = cluster(1)
+    made.step(30.0, ev.Tick())
+    lost = [each for each in made.step(30.0, ev.Tick()) if isinstance(each, fx.Store)]
+    assert states(made) == ["lost"] and not lost
+    for ticket in range(1, 9):
+        made.step(30.1, ev.Stored(ticket))
+    stores = [each for each in beat(made, 31.0, 0) if isinstance(each, fx.Store)]
+    assert [(each.node, each.node_state) for each in stores] == [("n0", "up")]
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_node_that_comes_back_from_a_drain_with_another_launcher_is_not_charged(own: bool) -> None:
+    made = cluster(1)
+    if own:
+        made.step(1.0, ev.NodeLeaving("n0", 1, "an upgrade", 60.0))
+    else:
+        made.step(1.0, ev.DrainRequested("n0", "a reboot", 60.0))
+    made.step(2.0, ev.NodeBroken("n0", 1, "its stream ended"))
+    made.step(9.0, dataclasses.replace(hello("n0", 2), launcher="another"))
+    assert states(made) == ["up"]
+    assert made.machine.nodes["n0"].lemon is None
+
+
 def test_an_answer_to_a_probe_of_a_former_life_is_dropped() -> None:
     made = cluster(4)
     made.step(30.0, ev.Tick())
