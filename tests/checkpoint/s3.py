@@ -14,6 +14,7 @@ import pytest
 from agent.checkpoint.retrying import Patience
 from agent.checkpoint.store import Store
 from tests.checkpoint.proxy import Proxy
+from tests.leashed import leashed
 
 QUICK = Patience(deadline_s=20.0, pause_first_s=0.01, pause_max_s=0.05)
 """Short pauses."""
@@ -27,7 +28,9 @@ Opened = Callable[..., Store]
 def s3_server() -> Iterator[str]:
     """The URL of a server that lasts as long as the tests."""
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        leashed(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
         assert process.stdout is not None
         try:
             line = next(line for line in process.stdout if "Running on" in line)
