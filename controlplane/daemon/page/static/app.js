@@ -8,6 +8,7 @@ import * as incidents from "./incidents.js";
 import * as time from "./time.js";
 import * as checkpoints from "./checkpoints.js";
 import * as login from "./login.js";
+import { moment } from "./words.js";
 
 const VIEWS = { "": jobs, jobs, nodes, incidents, time, checkpoints, login };
 const LINKS = { live: ["live", "good"], connecting: ["connecting", "soft"], broken: ["connection lost", "bad"], closed: ["log in to see", "soft"] };
@@ -19,9 +20,19 @@ let pending = new Map();
 let everything = true;
 let drawing = false;
 
+/** The address's words; one that no view has, when they cannot be read. */
+function address() {
+  try {
+    return location.pathname.split("/").slice(1).map(decodeURIComponent).filter((word) => word !== "");
+  } catch (error) {
+    if (error instanceof URIError) return ["%"];
+    throw error;
+  }
+}
+
 /** Show the view that the address names. */
 function route(moved) {
-  const words = location.pathname.split("/").slice(1).map(decodeURIComponent).filter((word) => word !== "");
+  const words = address();
   const made = (VIEWS[words[0] ?? ""] ?? missing).view(words.slice(1));
   view?.close?.();
   view = made;
@@ -81,11 +92,12 @@ function notice(cluster) {
   const place = document.getElementById("notice");
   const standby = cluster?.role === "standby";
   const reasons = cluster?.health && cluster.health !== "healthy" ? cluster.reasons : [];
-  place.hidden = !standby && reasons.length === 0;
+  const old = state.link === "broken" && cluster ? `The connection is lost: this page shows what was so at ${moment(state.heard_s)}. ` : "";
+  place.hidden = !old && !standby && reasons.length === 0;
   const page = standby && /^https?:/.test(cluster.leader_page) ? cluster.leader_page : "";
-  const text = standby
+  const text = old + (standby
     ? `This coordinator is a standby; ${cluster.leader ? `the leader is ${cluster.leader}.` : "no leader is known."} `
-    : reasons.join("; ");
+    : reasons.join("; "));
   if (place.firstChild?.textContent !== text) place.replaceChildren(text, page ? el("a", { href: page }, "Its page") : "");
 }
 
@@ -93,7 +105,7 @@ function notice(cluster) {
 function announce(changes) {
   const fresh = changes?.get("incidents");
   if (!fresh) return;
-  const rows = [...fresh].map((key) => tables.incidents.get(key)).filter((row) => row && row.lines <= 1 || row?.outcome !== "open");
+  const rows = [...fresh].map((key) => tables.incidents.get(key)).filter((row) => row && (row.lines <= 1 || row.outcome !== "open"));
   if (rows.length) say(document.getElementById("news"), rows.map((row) => `${row.happened}: ${row.outcome}`).join(". "));
 }
 

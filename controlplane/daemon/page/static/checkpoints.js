@@ -2,7 +2,7 @@
 
 import { acts } from "./acts.js";
 import { column, el, keyed, linked, say, table } from "./dom.js";
-import { tables } from "./feed.js";
+import { nothing, tables } from "./feed.js";
 import { count, size } from "./words.js";
 
 const TIERS = {
@@ -16,7 +16,7 @@ const TIERS = {
 export function view(words) {
   const only = words[0] ?? "";
   const cards = el("ul", { class: "cards" });
-  const none = el("p", { class: "soft" }, "There is none.");
+  const none = el("p", { class: "soft" });
   const rows = table("Newest checkpoints", [
     linked("Job", (row) => `/jobs/${encodeURIComponent(row.job)}`, (row) => row.job),
     column("Checkpoint", (row) => row.id),
@@ -35,6 +35,7 @@ export function view(words) {
       const found = [...tables.checkpoints.values()].filter((row) => !only || row.job === only)
         .sort((a, b) => a.job.localeCompare(b.job) || b.step - a.step);
       none.hidden = found.length > 0;
+      say(none, nothing("There is none."));
       rows.hidden = found.length === 0;
       rows.show(found);
     },

@@ -4,7 +4,8 @@ const SILENT_MS = 15000;
 
 /** The tables as they are now, each a map from key to row. */
 export const tables = { cluster: new Map(), nodes: new Map(), jobs: new Map(), incidents: new Map(), checkpoints: new Map() };
-export const state = { link: "connecting", moment: "", session: null };
+/** `heard_s`: when something was heard last (Unix time); 0: nothing yet. */
+export const state = { link: "connecting", moment: "", session: null, heard_s: 0 };
 
 const listeners = new Set();
 let source = null;
@@ -28,8 +29,16 @@ function link(word) {
   }
 }
 
+/** What to say where there is nothing to show: `none`, once a leader has said that there is none. */
+export function nothing(none) {
+  const role = tables.cluster.get("")?.role;
+  return role === "leader" ? none : role ? "This is a standby: the leader knows." : "Nothing was told yet.";
+}
+
 function whole(event) {
   const document = JSON.parse(event.data);
+  const another = state.moment !== "" && state.moment.split("-")[0] !== event.lastEventId.split("-")[0];
+  if (another || state.session === null) session().then(() => tell(null), () => null);
   for (const [name, table] of Object.entries(tables)) {
     table.clear();
     for (const [key, row] of Object.entries(document.tables[name] ?? {})) table.set(key, row);
@@ -46,8 +55,13 @@ function patch(event) {
   took(event, changes);
 }
 
-function took(event, changes) {
+function noted() {
   heard = performance.now();
+  state.heard_s = Date.now() / 1000;
+}
+
+function took(event, changes) {
+  noted();
   pause = 500;
   state.moment = event.lastEventId;
   state.link = "live";
@@ -75,7 +89,7 @@ export function follow() {
   source = new EventSource("/api/live");
   source.addEventListener("state", whole);
   source.addEventListener("patch", patch);
-  source.addEventListener("beat", () => { heard = performance.now(); link("live"); });
+  source.addEventListener("beat", () => { noted(); link("live"); });
   source.addEventListener("error", () => {
     link("broken");
     if (source.readyState === EventSource.CLOSED) again();

@@ -33,8 +33,10 @@ export class HeatMap {
   show(names, rows, phases) {
     this.rows = rows;
     this.phases = phases;
+    const chosen = this.names[this.at];
     this.names = names;
     this.places = new Map(names.map((name, index) => [name, index]));
+    if (chosen !== undefined) this.at = this.places.get(chosen) ?? Math.min(this.at, names.length - 1);
     this.#lay();
     this.#colours();
     for (let index = 0; index < names.length; index += 1) this.#cell(index);

@@ -1,7 +1,7 @@
 // Incidents: the timeline of all, and the story of one, as `holdfast why` tells it.
 
 import { bar, el, keyed, say } from "./dom.js";
-import { ask, tables } from "./feed.js";
+import { ask, state, tables } from "./feed.js";
 import { moment, plain, span } from "./words.js";
 
 const PHASES = ["detect", "decide", "fence", "reform", "restore", "first_step"];
@@ -20,11 +20,12 @@ export function colour(phase) {
 /** The timeline of the incidents that `wanted(row)` says, newest first. */
 export function list(wanted, most = SHOWN) {
   const line = el("ol", { class: "timeline" });
-  const none = el("p", { class: "soft" }, "None is known.");
+  const none = el("p", { class: "soft" });
   const more = el("button", { type: "button", onclick: () => { most += SHOWN; draw(); } });
   function draw() {
     const rows = [...tables.incidents.values()].filter(wanted).sort((a, b) => b.begun_s - a.begun_s || b.incident - a.incident);
     none.hidden = rows.length > 0;
+    say(none, tables.cluster.size ? "None is known." : "Nothing was told yet.");
     more.hidden = rows.length <= most;
     say(more, `Show more of ${rows.length}`);
     keyed(line, rows.slice(0, most), (row) => `${row.job}/${row.incident}`, make, update);
@@ -85,11 +86,18 @@ function one(job, number) {
   const body = el("div", {}, el("p", { class: "soft" }, "loading"));
   const key = `${job}/${number}`;
   let seen = null;
+  let asked = 0;
+  let unanswered = false;
 
   async function load() {
+    const mine = asked += 1;
+    unanswered = false;
     try {
-      tell(body, await ask(`/api/incidents/${encodeURIComponent(job)}/${encodeURIComponent(number)}`));
+      const story = await ask(`/api/incidents/${encodeURIComponent(job)}/${encodeURIComponent(number)}`);
+      if (mine === asked) tell(body, story);
     } catch (error) {
+      if (mine !== asked) return;
+      unanswered = error instanceof TypeError;
       body.replaceChildren(el("p", { class: "notice" }, error.message));
     }
   }
@@ -97,9 +105,9 @@ function one(job, number) {
   return {
     title: `Incident ${key}`,
     elements: [el("h1", {}, `Incident ${number} of `, el("a", { href: `/jobs/${encodeURIComponent(job)}` }, job)), body],
-    draw() {
+    draw(changes) {
       const now = JSON.stringify(tables.incidents.get(key) ?? null);
-      if (now !== seen) load();
+      if (changes === null || now !== seen || (unanswered && state.link === "live")) load();
       seen = now;
     },
   };

@@ -2,7 +2,7 @@
 
 import { acts } from "./acts.js";
 import { column, el, facts, linked, say, table } from "./dom.js";
-import { ask, tables } from "./feed.js";
+import { ask, nothing, tables } from "./feed.js";
 import { list as incidentList } from "./incidents.js";
 import { account } from "./time.js";
 import { count, plain, span } from "./words.js";
@@ -27,13 +27,14 @@ function all() {
     column("Checkpoint", (row) => row.last_checkpoint || "–"),
     column("Reason", (row) => row.reason.split("\n")[0] || "–"),
   ], (row) => row.job);
-  const none = el("p", { class: "soft" }, "There is no job.");
+  const none = el("p", { class: "soft" });
   const recent = incidentList(() => true, 8);
   return {
     title: "Jobs",
     elements: [el("h1", {}, "Jobs"), none, rows, el("h2", {}, "Newest incidents"), recent.element],
     draw() {
       none.hidden = tables.jobs.size > 0;
+      say(none, nothing("There is no job."));
       rows.hidden = tables.jobs.size === 0;
       rows.show([...tables.jobs.values()].sort((a, b) => a.job.localeCompare(b.job)));
       recent.draw();
@@ -82,7 +83,7 @@ function one(name) {
     draw(changes) {
       const row = tables.jobs.get(name);
       trouble.hidden = Boolean(row);
-      say(trouble, `There is no job ${name}.`);
+      say(trouble, nothing(`There is no job ${name}.`));
       buttons.draw(row);
       mine.draw();
       if (!row) return;

@@ -2,7 +2,7 @@
 
 import { acts } from "./acts.js";
 import { column, el, facts, linked, say, table } from "./dom.js";
-import { ask, tables } from "./feed.js";
+import { ask, nothing, tables } from "./feed.js";
 import { HeatMap, MEANINGS } from "./heatmap.js";
 import { count, plain, span } from "./words.js";
 
@@ -33,7 +33,7 @@ function all() {
     column("Ranks", (name) => rankWords(tables.nodes.get(name))),
     column("Reason", (name) => tables.nodes.get(name).reason || "–"),
   ], (name) => name);
-  const fine = el("p", { class: "soft" }, "None.");
+  const fine = el("p", { class: "soft" });
   const colours = el("ul", { class: "legend" }, MEANINGS.map(([text, name]) =>
     el("li", {}, el("i", { class: `s${name.at(-1)}` }), text)), el("li", {}, "a cross: a node that is lost or was not seen yet"),
     el("li", {}, "a corner: a node that takes no ranks, or is the last choice"), el("li", {}, "small: a spare"));
@@ -65,6 +65,7 @@ function all() {
       say(sum, counts());
       const bad = names.filter((name) => inTrouble(tables.nodes.get(name))).sort(order);
       fine.hidden = bad.length > 0;
+      say(fine, nothing("None."));
       troubled.hidden = bad.length === 0;
       troubled.show(bad.slice(0, TROUBLED_MAX));
       if (map.at >= 0 && document.activeElement === canvas) say(pointed, words(map.names[map.at]));
@@ -109,7 +110,7 @@ function counts() {
     for (const flat of Object.values(row.ranks)) ranks += flat.length / 3;
   }
   const told = [...states].sort().map(([state, number]) => `${count(number)} ${state}`).join(", ");
-  return tables.nodes.size ? `${told}; ${count(ranks)} ranks and spares` : "No node is known.";
+  return tables.nodes.size ? `${told}; ${count(ranks)} ranks and spares` : nothing("No node is known.");
 }
 
 function rankWords(row) {

@@ -1,0 +1,147 @@
+"""The page in a real browser says nothing that is not so: of what is gone, was not told, was missed."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controlplane.access.tls import TlsFiles
+from controlplane.core.events import NodeJoined
+from controlplane.daemon.page.server import Page
+from controlplane.daemon.page.watch import STORIES_MAX
+from tests.page.browser import DESK, Browser, chromium, tab
+from tests.page.visiting import die, job, paged, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.page.visiting import Paged
+
+pytestmark = [
+    pytest.mark.skipif(not chromium(), reason="no Chromium here: apt-get install chromium, or set CHROMIUM"),
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+]
+LIVE = "document.querySelector('#link').innerText === 'live'"
+LOST = "document.querySelector('#link').innerText.startsWith('connection lost')"
+DRAWN = f"document.documentElement.dataset.moment && {LIVE}"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    found = Browser(chromium())
+    yield found
+    found.end()
+
+
+def _joined(name: str) -> NodeJoined:
+    return NodeJoined(name, 1, "l", "127.0.0.1", 1, 29500, ())
+
+
+async def _incidents(found: Paged, numbers: range) -> None:
+    """The journal tells of as many more as the first one."""
+    journal = found.served.front.journal
+    await until(lambda: any(json.loads(line.text)["type"] == "Judged" for line in journal.lines()))
+    first = next(
+        line for line in (json.loads(each.text) for each in journal.lines()) if line["type"] == "Judged"
+    )
+    for number in numbers:
+        body = copy.deepcopy(first["body"]) | {"incident": number}
+        journal.write_body(found.reign.term, first["kind"], "Judged", body)
+
+
+async def test_incidents_that_are_kept_no_more_do_not_stop_the_page(browser: Browser) -> None:
+    async with paged() as found, tab(browser) as page:
+        await job(found.reign)
+        await die(found.reign)
+        await _incidents(found, range(2, STORIES_MAX + 1))
+        await page.sized(DESK)
+        await page.open(f"http://localhost:{found.page.port}/incidents")
+        await page.until(f"{DRAWN} && document.querySelectorAll('ol.timeline > li').length >= 100")
+        newest = STORIES_MAX + 1
+        await _incidents(found, range(newest, newest + 1))
+        await page.until(f"document.querySelector('main').innerText.includes('j/{newest}')")
+        assert page.complaints == []
+
+
+async def test_a_standby_does_not_say_that_there_is_nothing(browser: Browser) -> None:
+    async with paged(reigns=False) as found, tab(browser) as page:
+        await page.sized(DESK)
+        for view, never in (
+            ("jobs", "There is no job"),
+            ("jobs/j", "There is no job"),
+            ("nodes", "No node is known"),
+            ("nodes", "None."),
+            ("checkpoints", "There is none"),
+        ):
+            await page.open(f"http://localhost:{found.page.port}/{view}")
+            await page.until(DRAWN)
+            text = await page.text("main")
+            assert never not in text and "the leader knows" in text, (view, text)
+        assert [each for each in page.complaints if "409" not in each] == []
+
+
+async def test_what_is_shown_says_since_when_it_is_old(browser: Browser) -> None:
+    async with paged() as found, tab(browser) as page:
+        await job(found.reign)
+        await page.sized(DESK)
+        await page.open(f"http://localhost:{found.page.port}/nodes")
+        await page.until(DRAWN)
+        await found.page.close()
+        await page.until(LOST)
+        assert "shows what was so at" in await page.text("#notice")
+        again = Page(found.served.front, ("127.0.0.1", found.page.port), TlsFiles(), None)
+        again.start()
+        try:
+            await page.until(LIVE, timeout_s=40)
+            await page.until("document.querySelector('#notice').hidden")
+        finally:
+            await again.close()
+
+
+async def test_a_story_that_could_not_be_had_is_asked_for_again(browser: Browser) -> None:
+    async with paged() as found, tab(browser) as page:
+        await job(found.reign)
+        await die(found.reign)
+        await page.sized(DESK)
+        await page.open(f"http://localhost:{found.page.port}/jobs")
+        await page.until(f"{DRAWN} && document.querySelector('ol.timeline a')")
+        await found.page.close()
+        await page.until(LOST)
+        await page.run("document.querySelector('ol.timeline a').click()")
+        await page.until("document.querySelector('main .notice')")
+        again = Page(found.served.front, ("127.0.0.1", found.page.port), TlsFiles(), None)
+        again.start()
+        try:
+            await page.until(LIVE, timeout_s=40)
+            await page.until("document.querySelector('main').innerText.includes('What happened')")
+        finally:
+            await again.close()
+
+
+async def test_an_address_that_cannot_be_read_is_said_to_be_none(browser: Browser) -> None:
+    async with paged() as found, tab(browser) as page:
+        await page.sized(DESK)
+        await page.open(f"http://localhost:{found.page.port}/jobs/%zz")
+        await page.until(f"{LIVE} && document.querySelector('main').innerText.includes('nothing at this')")
+        assert page.complaints == []
+
+
+async def test_the_node_that_was_chosen_stays_chosen_when_others_come(browser: Browser) -> None:
+    async with paged() as found, tab(browser) as page:
+        for name in ("n1", "n3", "n5"):
+            await found.reign.loop.ask(_joined(name))
+        await page.sized(DESK)
+        await page.open(f"http://localhost:{found.page.port}/nodes")
+        await page.until(f"{DRAWN} && document.querySelector('main').innerText.includes('3 up')")
+        await page.run("document.querySelector('canvas.map').focus()")
+        await page.press("ArrowRight")
+        await page.until("document.querySelector('#pointed').innerText.startsWith('n3')")
+        await found.reign.loop.ask(_joined("n2"))
+        await page.until("document.querySelector('main').innerText.includes('4 up')")
+        await page.press("Enter")
+        await page.until("location.pathname.startsWith('/nodes/')")
+        assert await page.run("location.pathname") == "/nodes/n3"
