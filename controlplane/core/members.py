@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core import effects as fx
 from controlplane.core import stillness
-from controlplane.core.failures import Evidence
+from controlplane.core.failures import NODE_CAUSES, Evidence
 from controlplane.core.job import Member
 from controlplane.core.model import (
     NO_RANK,
@@ -152,13 +152,14 @@ def bury(m: Machine, job: Job, member: Member, failure: Failure) -> None:
     if failure.step == NO_STEP:
         failure = dataclasses.replace(failure, step=step_of(member))
     member.failure, member.died_at = failure, m.now
+    job.stalled.pop(member.name, None)
     job.changed(member)
     m.touch(job)
     if job.seating.holds(member):
         job.fresh.append(Evidence(m.now, failure, member.name, member.node, member.rank))
         return
     kind = "spare_died" if member.role is Role.SPARE else "member_died"
-    if member.role is Role.SPARE and failure.cause is not Cause.NODE_LOST:
+    if member.role is Role.SPARE and failure.cause not in NODE_CAUSES:
         job.spare_failures[member.node] = job.spare_failures.get(member.node, 0) + 1
     m.note(kind, member.name, failure.message)
 
@@ -200,6 +201,8 @@ def _revive(m: Machine, job: Job, member: Member, status: MemberStatus) -> None:
         return
     if job.seating.holds(member):
         member.failure = None
+        if status.stalled_s > 0:
+            job.stalled[member.name] = None
         job.changed(member)
         m.note("revived", member.name, f"node {member.node} is back, and it lives")
         m.touch(job)
@@ -244,7 +247,7 @@ def _stood_otherwise(old: MemberStatus, new: MemberStatus) -> bool:
 
 def _learn(job: Job, member: Member, status: MemberStatus) -> None:
     phase = status.phase
-    if status.stalled_s > 0:
+    if status.stalled_s > 0 and not member.dead:
         job.stalled[status.member] = None
     elif job.stalled:
         job.stalled.pop(status.member, None)

@@ -7,6 +7,7 @@ other is fenced and parks; it is asked again and again whether it reaches them, 
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -55,14 +56,25 @@ class Line:
 def lines(said: Mapping[str, Mapping[str, PeerSight]], ring: Sequence[str]) -> list[Line]:
     """What is wrong between which two nodes. One that has not answered has said nothing."""
     found = []
-    for index, one in enumerate(ring):
-        for other in ring[index + 1 :]:
-            there, back = said.get(one, {}).get(other), said.get(other, {}).get(one)
-            kind = _kind(there, back)
-            if kind:
-                words = f"{_word(one, other, there)}; {_word(other, one, back)}"
-                found.append(Line(one, other, kind, words))
+    for one, other in _told_of(said, ring):
+        there, back = said.get(one, {}).get(other), said.get(other, {}).get(one)
+        kind = _kind(there, back)
+        if kind:
+            words = f"{_word(one, other, there)}; {_word(other, one, back)}"
+            found.append(Line(one, other, kind, words))
     return found
+
+
+def _told_of(said: Mapping[str, Mapping[str, PeerSight]], ring: Sequence[str]) -> list[tuple[str, str]]:
+    """The pairs of which one has told, in the order of the ring: few beside all that there are."""
+    place = {node: index for index, node in enumerate(ring)}
+    pairs = {
+        (min(place[one], place[other]), max(place[one], place[other])): None
+        for one, sights in said.items()
+        for other in sights
+        if one != other and one in place and other in place
+    }
+    return [(ring[first], ring[second]) for first, second in sorted(pairs)]
 
 
 def _kind(there: PeerSight | None, back: PeerSight | None) -> str:
@@ -87,10 +99,11 @@ def untangle(ring: Sequence[str], bad: Sequence[Line]) -> list[str]:
     """The nodes that have to go so that all others reach each other: the one with the most broken lines
     first; of equals the last in the ring, so that the side of rank 0 stays."""
     left = [(line.one, line.other) for line in bad if line.kind != "lossy"]
+    place = {node: index for index, node in enumerate(ring)}
     gone: list[str] = []
     while left:
-        count = {node: sum(node in pair for pair in left) for node in ring}
-        worst = max(ring, key=lambda node: (count[node], ring.index(node)))
+        count = Counter(node for pair in left for node in pair)
+        worst = max(count, key=lambda node: (count[node], place[node]))
         gone.append(worst)
         left = [pair for pair in left if worst not in pair]
     return gone

@@ -102,6 +102,7 @@ def _warm(m: Machine, job: Job, resize: Resize) -> None:
             resize.fresh[spot] = _newcomer(m, job, resize, spot)
     for spot, name in resize.fresh.items():
         _order(m, job, job.members[name], spot)
+        launches.watch(m, job, job.members[name])
     if all(job.members[name].phase is MemberPhase.READY for name in resize.fresh.values()):
         _go(m, job, resize)
 
