@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from controlplane.cli import kube_tls
@@ -59,7 +60,7 @@ JOB_FAILED = 41
 def objects(job: str, values: Values, context: Values) -> list[Manifest]:
     """The manifests of a job whose `values` are whole (see DEFAULTS). Raises UsageError."""
     _check(job, values)
-    found = [_policy(job, values)]
+    found = [_policy(job, values, context)]
     if values["storage"]["pvc"]["size"]:
         found.append(_claim(job, values))
     found += _certificates(job, values, context)
@@ -207,18 +208,34 @@ def _object(api: str, kind: str, name: str, job: str, component: str) -> Manifes
     return {"apiVersion": api, "kind": kind, "metadata": _meta(name, job, component)}
 
 
-def _policy(job: str, values: Values) -> Manifest:
-    """Ranks and agents of a job meet on any port; others read /metrics only."""
+def _policy(job: str, values: Values, context: Values) -> Manifest:
+    """Ranks and agents of a job meet on any port, a leader asks silent nodes directly; others read /metrics
+    only."""
     chosen = {"matchLabels": labels(job, "trainer")}
+    coordinator = {"app.kubernetes.io/name": "holdfast", "app.kubernetes.io/component": "coordinator"}
+    leaders = [
+        {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}},
+            "podSelector": {"matchLabels": coordinator},
+        }
+        for name in _namespaces(values["coordinators"] or context["coordinators"])
+    ]
     spec = {
         "podSelector": chosen,
         "policyTypes": ["Ingress"],
         "ingress": [
             {"from": [{"podSelector": chosen}]},
+            *([{"from": leaders}] if leaders else []),
             {"ports": [{"port": values["agent"]["metricsPort"]}]},
         ],
     }
     return {**_object("networking.k8s.io/v1", "NetworkPolicy", job, job, "trainer"), "spec": spec}
+
+
+def _namespaces(coordinators: list[str]) -> list[str]:
+    """Of the services that they are in, as *.NAMESPACE.svc says."""
+    found = [re.search(r"([^.]+)\.svc[.:]", each) for each in coordinators]
+    return list(dict.fromkeys(each[1] for each in found if each))
 
 
 def _claim(job: str, values: Values) -> Manifest:

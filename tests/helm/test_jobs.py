@@ -322,3 +322,26 @@ def test_what_cannot_be_rendered_is_said(
 )
 def test_our_yaml_reads_back_the_same(value: Any) -> None:
     assert yaml.safe_load(document(value)) == value
+
+
+def test_a_leader_reaches_the_agents_that_it_asks_whether_they_live() -> None:
+    """Where it did not, the brake for a mass loss would find every silent node unreachable."""
+    leads = {"app.kubernetes.io/name": "holdfast", "app.kubernetes.io/component": "coordinator"}
+    near, far = (
+        JOB,
+        {**JOB, "coordinators": ["c-0.cs.else.svc:7070", "c-1.cs.else.svc:7070", "10.0.0.1:7070"]},
+    )
+    found = rendered({**ETCD, "jobs": {"near": near, "far": far}})
+    assert leads.items() <= one(found, "StatefulSet")["spec"]["template"]["metadata"]["labels"].items()
+    for job, namespace in (("near", "ns"), ("far", "else")):
+        rules = one(found, "NetworkPolicy", job)["spec"]["ingress"]
+        chosen = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+        peer = {"namespaceSelector": chosen, "podSelector": {"matchLabels": leads}}
+        assert {"from": [peer]} in rules
+    away = rendered({**ETCD, "networkPolicy": {"clientNamespaces": {"team": "a"}}})
+    egress = one(away, "NetworkPolicy")["spec"]["egress"]
+    assert any(
+        each.get("namespaceSelector") == {"matchLabels": {"team": "a"}}
+        for rule in egress
+        for each in rule.get("to", [])
+    )

@@ -100,6 +100,15 @@ seccompProfile:
 {{- if .v.coordinators }}{{ join "," .v.coordinators }}{{ else }}{{ .c.coordinators }}{{ end -}}
 {{- end -}}
 
+{{- /* Namespaces in whose services a job's coordinators are, as *.NAMESPACE.svc says. */ -}}
+{{- define "holdfast.job.coordinatorNamespaces" -}}
+{{- $found := list -}}
+{{- range splitList "," (include "holdfast.job.coordinators" .) -}}
+{{- $found = append $found (regexFind "[^.]+\\.svc[.:]" . | splitList "." | first) -}}
+{{- end -}}
+{{- $found | uniq | compact | join "," -}}
+{{- end -}}
+
 {{- define "holdfast.job.credentials" -}}
 {{- with .v.storage.secretName }}
 envFrom:
@@ -406,7 +415,7 @@ spec: {{- include "holdfast.job.submit" . | nindent 2 }}
 {{- if and .v.storage.pvc.size (not .v.storage.pvc.claimName) }}
 {{- fail (printf "jobs.%s.storage.pvc.size is set and claimName is not: name the claim to make" .job) }}
 {{- end }}
-# Ranks and agents of a job meet on any port; others read /metrics only.
+# Ranks and agents of a job meet on any port, a leader asks silent nodes directly; others read /metrics only.
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata:
@@ -420,6 +429,15 @@ spec:
     - from:
         - podSelector:
             matchLabels: {{- $labels | nindent 14 }}
+    {{- with include "holdfast.job.coordinatorNamespaces" . }}
+    - from:
+        {{- range splitList "," . }}
+        - namespaceSelector:
+            matchLabels: {kubernetes.io/metadata.name: {{ . | quote }}}
+          podSelector:
+            matchLabels: {app.kubernetes.io/name: holdfast, app.kubernetes.io/component: coordinator}
+        {{- end }}
+    {{- end }}
     - ports:
         - port: {{ .v.agent.metricsPort }}
 {{- if .v.storage.pvc.size }}
