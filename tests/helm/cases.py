@@ -176,6 +176,7 @@ _TWO = {"coordinator": "c", "viewer": "v"}
 _BAD_JOB = {**ETCD, "jobs": {"j": {**JOB, "kind": "Deployment"}}}
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no etcd": (TLS, "etcd.endpoints is empty"),
+    "an etcd without a port": ({**TLS, "etcd": {"endpoints": ["etcd.ns.svc"]}}, "names no port"),
     "nobody said who is who": ({"etcd": ETCD["etcd"]}, "tls.from is empty"),
     "nobody said who is who, jobs alone": (
         {"coordinator": {"enabled": False}, "jobs": {"program": PROGRAM_JOB}},

@@ -122,6 +122,11 @@ capabilities:
 {{- if and .Values.coordinator.enabled (not .Values.etcd.bundled.enabled) (empty .Values.etcd.endpoints) -}}
 {{- fail "etcd.endpoints is empty: name your etcd as etcd.endpoints={host:2379,...}, or set etcd.bundled.enabled=true for a trial" -}}
 {{- end -}}
+{{- range .Values.etcd.endpoints -}}
+{{- if not (regexMatch ":[0-9]+$" .) -}}
+{{- fail (printf "etcd.endpoints has %s, which names no port: host:port each, as %s:2379" . .) -}}
+{{- end -}}
+{{- end -}}
 {{- if and .Values.etcd.bundled.enabled .Values.etcd.endpoints -}}
 {{- fail "etcd.endpoints and etcd.bundled.enabled exclude each other: drop one" -}}
 {{- end -}}
