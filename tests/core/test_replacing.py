@@ -87,6 +87,7 @@ def test_a_failed_replacement_is_told_and_tried_again() -> None:
 def test_a_node_with_a_bad_device_is_replaced_once_no_rank_sits_there() -> None:
     stage = replacing_on(running())
     stage.do("device a gpu0 bad")
+    stage.do("report j.1000002 starting")
     stage.cluster.machine.nodes["a"].excluded["device0"] = "ranks died on it 3 times"
     assert asked(live(stage, 200)) == []  # rank 0 has no other place than beside it, and sits there
     stage.do("stop enough")
