@@ -131,7 +131,7 @@ def test_cadences_that_do_not_fit(script: str, capsys: pytest.CaptureFixture[str
         ("--commit-when first", "give --mirror URL"),
         ("--mirror /b", "name the first with --storage URL"),
         ("--storage /b --mirror file:///b", "name another place"),
-        ("--checkpoint-every-s nan", "--checkpoint-every-s: nan will not do"),
+        ("--checkpoint-every-s nan", "--checkpoint-every-s: 'nan' is no finite number"),
         ("--scrub-every-s -1", "0 or more"),
         ("--codec gzip", "none, zstd, auto"),
     ],
