@@ -71,14 +71,14 @@ class Arenas:
             self._node.decide(Room(member.name, str(error)[:2000]))
             return
         if self._node.members.get(member.name) is not member:  # dismissed meanwhile
-            fresh.close()
             path.unlink(missing_ok=True)
+            await asyncio.to_thread(fresh.close)
             return
-        if member.arena is not None:
-            member.arena.close()
-        member.arena = fresh
+        older, member.arena = member.arena, fresh
         self._node.decide(Room(member.name))
         self._answer(member)
+        if older is not None:
+            asyncio.get_running_loop().run_in_executor(None, older.close)
 
     def _answer(self, member: Member) -> None:
         assert member.arena is not None

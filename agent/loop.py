@@ -204,6 +204,7 @@ class _Shell:
         if self._metrics is not None:
             self._metrics.close()
         node.memory.close(node.members)
+        await asyncio.to_thread(node.memory.end)
         node.port.close()
         node.paths.remove()
         self._remove_addresses()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from agent.board import Board
@@ -16,6 +17,7 @@ from controlplane.wire.shape import WireError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from agent.deciding.member import Member
     from agent.paths import Paths
@@ -28,6 +30,7 @@ class Memory:
 
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
+        self._freeing = ThreadPoolExecutor(1, "free")
 
     def make(self, member: Member) -> None:
         """A board for a member, and what its job was launched as. Raises OSError when shared memory is
@@ -48,11 +51,18 @@ class Memory:
             log.warning("the status of %s is not kept for another agent: %s", status.member, error)
 
     def remove(self, member: Member) -> None:
-        """Remove a member's shared memory."""
+        """Remove a member's shared memory. Its arena goes in a thread: gigabytes are unmapped, and freed."""
+        arena, member.arena = member.arena, None
         self.close([member])
-        paths = self._paths
-        for path in (paths.board, paths.stacks, paths.arena, paths.record, paths.spec):
-            path(member.name).unlink(missing_ok=True)
+        paths, name = self._paths, member.name
+        for path in (paths.record, paths.board, paths.stacks, paths.spec):
+            path(name).unlink(missing_ok=True)
+        if arena is not None or paths.arena(name).exists():
+            self._freeing.submit(_free, arena, paths.arena(name))
+
+    def end(self) -> None:
+        """Wait until what was removed is freed. Blocks."""
+        self._freeing.shutdown(wait=True)
 
     def close(self, members: Iterable[Member]) -> None:
         """Let go of their memory. The files stay."""
@@ -99,6 +109,15 @@ class Memory:
             log.warning("the snapshots of %s are lost: %s", name, error)
             path.unlink()
             return None
+
+
+def _free(arena: Arena | None, path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("%s stays: %s", path, error)
+    if arena is not None:
+        arena.close()
 
 
 def step_of(member: Member) -> int:

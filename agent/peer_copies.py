@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,9 @@ class _Copy:
 
 
 class Copies:
-    """All copies of other nodes' members, in `folder`. Calls that move bytes block: run them in a thread."""
+    """All copies of other nodes' members, in `folder`. Calls that move bytes block: run them in a thread.
+
+    `held` and `listing` do not: nothing is mapped or unmapped while the lock is held."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -144,7 +146,7 @@ class Copies:
         header = header_of(writer.memory, held)
         layout.decode(header, held.data_bytes)
         writer.layout(header, held.data_bytes)
-        with self._lock:
+        with ExitStack() as unlocked, self._lock:
             copy = self._all.get(held.member)
             if not receiving.fresh and (copy is None or copy.kept is not kept):
                 raise PeerError(f"the copy of {held.member} was dropped meanwhile")
@@ -157,23 +159,20 @@ class Copies:
                 known = []
                 kept.hold()
                 if copy is not None:
-                    copy.kept.release()
+                    unlocked.callback(copy.kept.release)
             copy = self._all[held.member] = _Copy(kept, [*known, held])
             receiving.close(whole=True)
             for older in self._superseded(held, copy):
-                self.drop(older)
+                unlocked.callback(self._forget(older).release)
 
     def drop(self, member: str) -> bool:
         """Remove what is kept of a member; False when that is nothing."""
         check_member(member)
         with self._lock:
-            copy = self._all.pop(member, None)
-            if copy is None:
-                return False
-            for path in (self._record(member), self._arena(member)):
-                path.unlink(missing_ok=True)
-            copy.kept.release()
-            return True
+            gone = self._forget(member) if member in self._all else None
+        if gone is not None:
+            gone.release()
+        return gone is not None
 
     def drop_job(self, job: str) -> None:
         """Remove every copy of a job's members."""
@@ -188,6 +187,12 @@ class Copies:
             for copy in self._all.values():
                 copy.kept.release()
             self._all.clear()
+
+    def _forget(self, member: str) -> Kept:
+        """Its files are gone; the memory goes once this is released, which takes its time."""
+        for path in (self._record(member), self._arena(member)):
+            path.unlink(missing_ok=True)
+        return self._all.pop(member).kept
 
     def _adopt(self, member: str, known: list[Held]) -> None:
         for held in known:

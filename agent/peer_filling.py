@@ -76,8 +76,9 @@ class Kept:
         """One less uses it."""
         with self._lock:
             self._users -= 1
-            if self._users == 0:
-                self.arena.close()
+            last = self._users == 0
+        if last:
+            self.arena.close()
 
 
 class Receiving:
