@@ -106,7 +106,7 @@ class Stacks:
             if member.status.phase is MemberPhase.RUNNING and member.status.generation == order.generation
         ]
         room = order.bytes_max // max(len(members), 1)
-        ranks = await asyncio.gather(*(self.stand(member, room) for member in members))
+        ranks = await asyncio.gather(*(self._stand_anyhow(member, room) for member in members))
         node = self._node
         node.tell(
             events.StacksCollected(
@@ -119,12 +119,17 @@ class Stacks:
         self._start(self._testify(member, then))
 
     async def _testify(self, member: Member, then: Callable[[Member, Standing], None]) -> None:
+        then(member, await self._stand_anyhow(member, CHARS_MAX, speaks=False))
+
+    async def _stand_anyhow(self, member: Member, room: int, *, speaks: bool = True) -> Standing:
+        """The same as `stand`, and of one whose stacks cannot be had, that: the others', and its silence,
+        count all the same."""
         try:
-            standing = await self.stand(member, CHARS_MAX, speaks=False)
-        except OSError as error:  # its silence counts all the same
-            nothing = _Dump(f"its stacks cannot be had: {error}")
-            standing = _standing(member, self._node.members.step(member), (), nothing, 0.0)
-        then(member, standing)
+            return await self.stand(member, room, speaks=speaks)
+        except OSError as error:
+            self._asked.pop(member.name, None)
+            nothing = _Dump(f"its stacks cannot be had: {error}"[:room])
+            return _standing(member, self._node.members.step(member), (), nothing, 0.0)
 
     async def stand(self, member: Member, room: int, *, speaks: bool = True) -> Standing:
         """Where one member stands, its stacks in `room` characters at most. `speaks`: its SDK may answer."""

@@ -1,0 +1,47 @@
+"""What a node answers when it is asked where its ranks stand, and one of them cannot be looked at."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from agent.deciding.member import Member
+from agent.node import Node
+from agent.paths import Paths
+from controlplane.core import effects, events
+from controlplane.core.model import MemberPhase, MemberStatus
+from controlplane.settings import AgentSettings
+from tests.agent.support import folder, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@contextlib.asynccontextmanager
+async def node() -> AsyncIterator[Node]:
+    """A node that serves nobody yet."""
+    with folder() as base:
+        paths = Paths(base, base / "shm")
+        paths.create()
+        made = Node(AgentSettings(coordinator="127.0.0.1:1"), "n0", "127.0.0.1", 2, paths)
+        try:
+            yield made
+        finally:
+            await made.stacks.close()
+            await made.peers.stop()
+            await made.snapshots.close()
+            made.memory.close(made.members)
+            made.port.close()
+
+
+async def test_a_rank_whose_stacks_cannot_be_had_hides_none_of_the_others() -> None:
+    async with node() as here:
+        for name in ("j.1", "j.2"):
+            here.members.take(Member(MemberStatus(name, "j", MemberPhase.RUNNING, generation=1)))
+        here.paths.stacks("j.1").mkdir()  # nothing can be written there
+        here.stacks.order(effects.CollectStacks("n0", "j", 1, 4, 1000))
+        kept = here.link._speech._kept
+        (told,) = await until(lambda: [e for e in kept if isinstance(e, events.StacksCollected)], "an answer")
+        assert told.round == 4
+        assert [standing.member for standing in told.ranks] == ["j.1", "j.2"]
+        assert "cannot be had" in told.ranks[0].stacks
