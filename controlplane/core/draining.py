@@ -47,7 +47,8 @@ def _begin(m: Machine, node: Node, drain: Drain) -> None:
         drain.force = drain.force or old.force
     node.drain = drain
     if not drain.own:
-        node.cordoned = f"drained: {drain.reason}"
+        node.cordoned = f"{marks.DRAINED}{drain.reason}"
+        drain.asked_by_s = m.wall_s + drain.by
     m.note("draining", node.name, f"{drain.reason}; until {drain.by - m.now:.0f} s from now")
     marks.record(m, node)
     m.deadlines.sooner(("drain", node.name), m.now)
@@ -97,6 +98,9 @@ def deadline(m: Machine, name: str) -> None:
     drain = node.drain
     if drain is None or drain.done:
         return
+    if node.state == "expected":  # what is there it has not told this leader yet
+        m.deadlines.sooner(("drain", name), m.now + m.settings.retry_s)
+        return
     living = [(job, mb) for job, mb in m.members_of(name) if mb.alive and not mb.dead]
     if not jobs_on(m, name) and not living:
         _release(m, node, drain)
@@ -119,6 +123,8 @@ def _save(m: Machine, node: Node) -> None:
 
 def _release(m: Machine, node: Node, drain: Drain) -> None:
     drain.done = True
+    if drain.asked_by_s:
+        marks.record(m, node)
     m.note("node_drained", node.name, f"{drain.reason}; after {m.now - drain.asked_at:.1f} s no rank is left")
     if node.up:
         m.emit(fx.Drained(node.name, drain.reason))

@@ -36,6 +36,7 @@ class Drain:
     asked_at: float = 0.0  # s
     done: bool = False
     told: str = ""  # what stands in its way, as told last
+    asked_by_s: float = 0.0  # `by` as people asked for it, a Unix time
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controlplane.core import effects as fx
-from controlplane.core.machine import Node
+from controlplane.core.machine import Drain, Node
 from controlplane.core.model import NodeMarks
 
 if TYPE_CHECKING:
@@ -14,9 +14,16 @@ if TYPE_CHECKING:
     from controlplane.core.machine import Machine
 
 
+DRAINED = "drained: "
+"""What the reason of a cordon begins with that a drain has left."""
+
+
 def of(node: Node) -> NodeMarks:
     """As etcd keeps them."""
-    return NodeMarks(node.name, node.cordoned, tuple(sorted(node.excluded.items())))
+    devices, drain = tuple(sorted(node.excluded.items())), node.drain
+    if drain is None or drain.own or drain.done:
+        return NodeMarks(node.name, node.cordoned, devices)
+    return NodeMarks(node.name, node.cordoned, devices, drain.asked_by_s, drain.force)
 
 
 def record(m: Machine, node: Node) -> None:
@@ -51,3 +58,13 @@ def take(m: Machine, all_marks: Iterable[NodeMarks]) -> None:
             continue
         node = m.nodes.setdefault(marks.node, Node(marks.node, state="lost", reason="not seen yet"))
         node.cordoned, node.excluded = marks.cordoned, dict(marks.devices)
+        if marks.drain_by_s:
+            _drain(m, node, marks)
+
+
+def _drain(m: Machine, node: Node, marks: NodeMarks) -> None:
+    """People wait for it still. What sits there has time to speak to this leader first."""
+    by = max(marks.drain_by_s - m.wall_s, m.now + m.settings.node_timeout_s)
+    reason = marks.cordoned.removeprefix(DRAINED)
+    node.drain = Drain(reason, by, False, marks.drain_forced, m.now, asked_by_s=marks.drain_by_s)
+    m.deadlines.sooner(("drain", node.name), m.now + m.settings.retry_s)

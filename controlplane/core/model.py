@@ -358,6 +358,8 @@ class NodeMarks:
     node: str
     cordoned: str = ""  # why it takes no new seats; "": it does
     devices: tuple[tuple[str, str], ...] = ()  # devices that take no ranks, and why
+    drain_by_s: float = 0.0  # people want it free of ranks by then, a Unix time; 0: they do not, or it is
+    drain_forced: bool = False  # even when that parks a job
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ class Records:
             document |= {"address": store.node_address, "domain": store.node_domain}
             if store.marks is not None:
                 document |= {"cordoned": store.marks.cordoned, "devices": dict(store.marks.devices)}
+                document |= {"drain_by_s": store.marks.drain_by_s, "drain_forced": store.marks.drain_forced}
             puts[keys.node(store.node)] = json.dumps(document).encode()
         return puts
 
@@ -179,7 +180,8 @@ def _marks(keys: Keyspace, values: Mapping[str, bytes]) -> Iterable[NodeMarks]:
         try:
             document: Any = json.loads(values[key])
             devices = tuple((str(name), str(why)) for name, why in dict(document.get("devices", {})).items())
-            found = NodeMarks(key[len(keys.nodes) :], str(document.get("cordoned", "")), devices)
+            drain = float(document.get("drain_by_s", 0.0)), bool(document.get("drain_forced", False))
+            found = NodeMarks(key[len(keys.nodes) :], str(document.get("cordoned", "")), devices, *drain)
             if found.cordoned or found.devices:
                 yield found
         except (ValueError, TypeError, AttributeError) as error:

@@ -131,6 +131,25 @@ def test_an_empty_node_is_drained_at_once_and_the_mark_outlives_the_leader() -> 
     assert stage.cluster.machine.nodes["b"].cordoned == "drained: maintenance"
 
 
+def test_a_drain_under_way_is_seen_to_its_end_by_the_next_leader() -> None:
+    stage = running("submit nodes=2 nproc=1", "ab")
+    stage.do("hello c")
+    stage.do("drain b deadline=600")
+    stage.do("stored")
+    for command in ("crash", "elect", "hello a", "hello c", "live 3", "hello b"):
+        stage.do(command)
+    told = [line.split() for line in stage.do("live 20") if line.startswith("Launch c")]
+    assert told, "no newcomer for the rank on b"
+    newcomer = told[-1][2]
+    stage.do(f"report {newcomer} starting")
+    stage.do(f"report {newcomer} ready held=-1")
+    for member in ("j.1000000", "j.1000001"):
+        stage.do(f"report {member} ready held=9 gen=1 heldgen=1")
+    stage.do("live 3")
+    stage.do("stored")
+    assert [seat.node for seat in stage.etcd.generations["j"].seats] == ["a", "c"]
+
+
 def test_a_drain_nobody_can_follow_is_refused_and_by_force_parks() -> None:
     stage = running("submit nodes=2 nproc=1", "ab")
     (refused,) = notes(stage.do("drain b"))
