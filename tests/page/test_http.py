@@ -376,6 +376,12 @@ async def test_a_page_over_tls_hangs_up_on_whoever_shakes_no_hands(
         listener.HANDSHAKE_TIMEOUT_S = waits
 
 
+async def test_no_proxy_keeps_news_back() -> None:
+    async with paged(reigns=False) as found:
+        head = await found.visitor.ask("HEAD", "/api/live", b"", {})
+        assert head.headers["x-accel-buffering"] == "no" and head.headers["cache-control"] == "no-store"
+
+
 async def test_a_viewer_hears_that_we_live() -> None:
     waits = live.BEAT_S
     live.BEAT_S = 0.1

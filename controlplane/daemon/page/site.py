@@ -194,7 +194,10 @@ class Site:
         named = self._find(request) is not None
         live = Live(self._watch, jobs, lambda: self._find(request) is not None or not named)
         last = request.headers.get("last-event-id", "")[:64]
-        headers = (("Content-Type", "text/event-stream"), ("Cache-Control", "no-store"))
+        headers = (
+            *(("Content-Type", "text/event-stream"), ("Cache-Control", "no-store")),
+            ("X-Accel-Buffering", "no"),  # nginx would keep the news until it has a page of them
+        )
         if request.method == "HEAD":
             return Answer(HTTPStatus.OK, b"", headers)
         return Answer(HTTPStatus.OK, b"", headers, lambda send: live.run(send, last))
