@@ -140,6 +140,5 @@ def resubmit(world: World) -> None:
     """As a patient person does: until it is not at its end any more."""
     state = world.etcd.states.get("j")
     if state is not None and state.phase is JobPhase.FAILED and state.reason == STOPPED:
-        world.safety.memory_lost = True
         world.feed(ev.JobSubmitted(world.spec))
     world.clock.after(2.0, lambda: resubmit(world))

@@ -55,9 +55,16 @@ class Safety:
                 self.heard[event.member, event.request] = None
         if isinstance(event, ev.UserFault):
             self._fault(event)
+        if isinstance(event, ev.JobSubmitted):
+            self._submitted(event)
         for status in STATUSES.get(type(event), _none)(event):
             if status.generation > 0 and status.rank >= 0 and status.shard not in ("", WHOLE_STATE):
                 self.words[status.rank] = status.shard
+
+    def _submitted(self, event: ev.JobSubmitted) -> None:
+        """A job that is over begins its next life from storage: what its ranks held went with them."""
+        job = self.world.cluster.machine.jobs.get(event.spec.job) if self.world.cluster else None
+        self.memory_lost = self.memory_lost or (job is not None and job.phase is JobPhase.FAILED)
 
     def _fault(self, event: ev.UserFault) -> None:
         """Numbers went wrong: what this leader takes note of must never be gone on from."""
