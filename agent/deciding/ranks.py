@@ -22,7 +22,6 @@ _REPORTED_MAX = 32
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _ASKS_MAX = 64
 _REQUEST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,119}")
-_STATE_BYTES_MAX = 1 << 48
 _STORE_MAX = 300
 _TEXT_MAX = 64_000
 """Characters of a traceback that travel on to the coordinator."""
@@ -108,8 +107,6 @@ class Ranks:
 
     def _tracked(self, member: Member, message: Message) -> None:
         needed, shard = integer(message, "bytes"), text(message, "shard", WHOLE_STATE)
-        if not 0 <= needed <= _STATE_BYTES_MAX:
-            raise BadMessage(f"tracked: no state has {needed} bytes")
         if not _WORD.fullmatch(shard):
             raise BadMessage(f"tracked: shard {shard!r:.80} is no word of letters and digits")
         self._book.update(member, state_bytes=needed, shard=shard)

@@ -318,13 +318,3 @@ def test_a_store_that_no_beat_could_carry_is_refused_at_the_hello() -> None:
     assert stage.member.status.store == ""
     stage.tell(ev.Greeted("j.1", {**hello, "store": "h:1"}))
     assert stage.member.status.store == "h:1"
-
-
-@pytest.mark.parametrize("size", [-1, (1 << 48) + 1, (1 << 62) - 1])
-def test_a_state_of_a_size_that_cannot_be_asks_for_no_room(size: int) -> None:
-    stage = running()
-    with pytest.raises(BadMessage, match=f"no state has {size} bytes"):
-        stage.said("tracked", bytes=size)
-    assert [e.slot_bytes for e in stage.said("tracked", bytes=1 << 40) if isinstance(e, fx.MakeRoom)] == [
-        1 << 40
-    ]
