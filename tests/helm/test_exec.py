@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     import subprocess
 
 SCRIPT = """
-import json, os, pathlib, sys
+import json, os, pathlib, sys, time
 facts = {"rank": os.environ["RANK"], "prefix": sys.prefix, "cwd": os.getcwd(), "argv": sys.argv,
          "env": {name: os.environ.get(name) for name in ("OF_THE_IMAGE", "OF_THE_AGENT", "OMP_NUM_THREADS")}}
 pathlib.Path(f"rank{os.environ['RANK']}.json").write_text(json.dumps(facts))
+while not all(pathlib.Path(f"rank{rank}.json").exists() for rank in (0, 1)):
+    time.sleep(0.01)  # whoever fails first ends the other
 sys.exit(int(sys.argv[1]))
 """
 PATIENT = """
