@@ -140,14 +140,14 @@ class Reader:
         self.lines: asyncio.Queue[Any] = asyncio.Queue()
         self._api, self._path, self._loop = api, path, asyncio.get_running_loop()
         self._connection: http.client.HTTPSConnection | None = None
+        self._door: socket.socket | None = None  # once it is open: ssl leaks one that breaks in its handshake
         self._over = False
         threading.Thread(target=self._run, name="kube-watch", daemon=True).start()
 
     def end(self) -> None:
         """Have the thread return."""
         self._over = True
-        door = self._connection.sock if self._connection is not None else None  # the thread takes it away
-        if door is not None:
+        if (door := self._door) is not None:  # the thread closes it
             with contextlib.suppress(OSError):
                 door.shutdown(socket.SHUT_RDWR)
 
@@ -166,7 +166,10 @@ class Reader:
     def _read(self) -> None:
         self._connection = connection = self._api.connect(TRY_S)
         connection.connect()
-        connection.sock.settimeout(SILENT_S)
+        self._door = connection.sock
+        if self._over:
+            return
+        self._door.settimeout(SILENT_S)
         connection.request("GET", self._path, headers=self._api.headers())
         response = connection.getresponse()
         if response.status != http.client.OK:
