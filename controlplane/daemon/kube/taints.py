@@ -171,12 +171,12 @@ class Reader:
             return
         self._door.settimeout(SILENT_S)
         connection.request("GET", self._path, headers=self._api.headers())
-        response = connection.getresponse()
-        if response.status != http.client.OK:
-            understood(response.status, dict(response.headers), response.read(LINE_BYTES_MAX))
-        while not self._over and (line := response.readline(LINE_BYTES_MAX)):
-            if line.strip():
-                self._say(json.loads(line))
+        with connection.getresponse() as response:  # it alone may hold the socket by now
+            if response.status != http.client.OK:
+                understood(response.status, dict(response.headers), response.read(LINE_BYTES_MAX))
+            while not self._over and (line := response.readline(LINE_BYTES_MAX)):
+                if line.strip():
+                    self._say(json.loads(line))
 
     def _say(self, each: Any) -> None:
         if not self._over:
