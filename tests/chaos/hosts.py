@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controlplane.cli.local.processes import descendants
-from controlplane.daemon.etcd.server import leashed
+from controlplane.leash import leashed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +77,9 @@ class Host:
         ]
         self._heard, self._lines = b"", []
         pipe = subprocess.PIPE
-        self._root = subprocess.Popen(leashed(argv), stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+        self._root = subprocess.Popen(
+            leashed(argv, signal.SIGKILL), stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
+        )
         self._await("ready", self.name)
         (self.pid,) = [pid for pid in descendants(self._root.pid) if _inner(pid) == 1]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import urllib.error
@@ -11,11 +12,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from controlplane.daemon.etcd.binary import clean_environment, find_binary
-from controlplane.daemon.etcd.server import leashed
+from controlplane.leash import leashed
 from tests.daemon.etcd_fixtures import folder, gateway, until
 
 if TYPE_CHECKING:
-    import signal
     from collections.abc import AsyncIterator
     from pathlib import Path
 
@@ -63,7 +63,10 @@ class Member:
             *self._flags,
         ]
         self._process = subprocess.Popen(
-            leashed(argv), env=clean_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            leashed(argv, signal.SIGKILL),
+            env=clean_environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
 
     def signal(self, number: signal.Signals) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import CliError
-from controlplane.cli.local import leash
 from controlplane.cli.local.processes import send, wait_for_end
+from controlplane.leash import leashed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -101,11 +99,10 @@ class Child:
 
     def _start(self) -> None:
         self.address_file.unlink(missing_ok=True)
-        tie = [sys.executable, "-I", "-S", leash.__file__, str(int(signal.SIGTERM)), str(os.getpid())]
         with self.log.open("ab") as log:
             self._log_from = log.tell()
             self.process = subprocess.Popen(
-                [*tie, *self.argv()],
+                leashed(list(self.argv()), signal.SIGTERM),
                 stdin=subprocess.DEVNULL,
                 stdout=None if self.show_output else log,
                 stderr=log,

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -16,6 +14,7 @@ from controlplane.daemon.etcd.binary import clean_environment, find_binary
 from controlplane.daemon.etcd.client import Etcd
 from controlplane.daemon.etcd.errors import EtcdAuth, EtcdError, PrivateEtcdError
 from controlplane.daemon.etcd.target import Target
+from controlplane.leash import leashed
 
 if TYPE_CHECKING:
     from controlplane.daemon.etcd.binary import Binary
@@ -25,19 +24,6 @@ START_TIMEOUT_S = 30.0
 
 STOP_TIMEOUT_S = 5.0
 """After this an etcd that was asked to end is killed; it bears that."""
-
-_LEASH = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG; survives exec
-if os.getppid() != int(sys.argv[1]):
-    sys.exit("the parent is gone")
-os.execv(sys.argv[2], sys.argv[2:])
-"""
-
-
-def leashed(argv: list[str]) -> list[str]:
-    """The command that becomes `argv`, killed when the thread that starts it ends, however that comes."""
-    return [sys.executable, "-I", "-S", "-c", _LEASH, str(os.getpid()), *argv]
 
 
 class PrivateEtcd:
@@ -127,7 +113,7 @@ class PrivateEtcd:
             ) from error
         with output:
             return subprocess.Popen(
-                leashed(self._argv(binary)),
+                leashed(self._argv(binary), signal.SIGKILL),
                 cwd=self.data_dir,
                 env=clean_environment(),
                 stdin=subprocess.DEVNULL,

@@ -1,4 +1,5 @@
-"""Becomes another program that gets a signal when its parent dies: `leash.py SIGNAL PARENT ARGV...`.
+"""Ties a process to the one that starts it: `leash.py SIGNAL PARENT ARGV...` becomes another program that
+gets a signal when its parent dies.
 
 A program of its own, because code between fork and exec may deadlock in a process that has threads."""
 
@@ -9,6 +10,12 @@ import os
 import sys
 
 PR_SET_PDEATHSIG = 1
+
+
+def leashed(argv: list[str], number: int) -> list[str]:
+    """The command that becomes `argv`; the kernel sends it the signal `number` when the thread that starts it
+    ends, however that comes. So start it from one that stays, as the main thread does."""
+    return [sys.executable, "-I", "-S", __file__, str(int(number)), str(os.getpid()), *argv]
 
 
 def main() -> None:
