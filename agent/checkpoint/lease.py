@@ -11,12 +11,12 @@ import json
 import os
 import socket
 import uuid
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from agent.checkpoint import names
 from agent.checkpoint.errors import CheckpointError
+from controlplane import pids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ class Lease:
         self._mark = uuid.uuid4().hex
         pid = os.getpid()
         who: dict[str, Any] = {"host": socket.gethostname(), "pid": pid, "mark": self._mark}
-        who |= {"machine": _machine(), "born": _born(pid)}
+        who |= {"machine": pids.space(), "born": pids.born(pid)}
         self._content = json.dumps(who, separators=(",", ":")).encode()
         self.now_s: float | None = None
 
@@ -108,24 +108,7 @@ def _has_died(holder: bytes) -> bool:
         machine, pid, born = who["machine"], int(who["pid"]), who["born"]
     except (ValueError, KeyError, TypeError):
         return False
-    return bool(machine and born) and machine == _machine() and _born(pid) != born
-
-
-def _machine() -> str:
-    """This boot of this machine and its process ids (a container has its own); "" when it does not say."""
-    with suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
-    return ""
-
-
-def _born(pid: int) -> str:
-    """When a process began, in clock ticks since the boot; "" when none of this number lives."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (OSError, ValueError):
-        return ""
-    return "" if fields[0] in "ZX" else fields[19]
+    return bool(machine and born) and machine == pids.space() and pids.born(pid) != born
 
 
 @contextmanager

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict, dataclass
-from pathlib import Path
+
+from controlplane import pids
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Identity:
     @classmethod
     def own(cls, address: str, page: str = "") -> Identity:
         """Of this process."""
-        return cls(address, _boot(), os.getpid(), _born(os.getpid()), page)
+        return cls(address, pids.space(), os.getpid(), pids.born(os.getpid()), page)
 
     def to_bytes(self) -> bytes:
         """As the leader key's value."""
@@ -47,23 +48,4 @@ class Identity:
 
     def is_dead(self) -> bool:
         """Whether it is certain that this process runs no more. Never true for another machine's."""
-        return bool(self.boot) and self.boot == _boot() and _born(self.pid) != self.born
-
-
-def _boot() -> str:
-    """Where pids mean the same; "" when that cannot be known."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
-    except OSError:
-        return ""
-
-
-def _born(pid: int) -> int:
-    """When a living process started; -1 when there is none, or only its remains."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return -1
-    fields = stat[stat.rindex(")") + 2 :].split()
-    return -1 if fields[0] in "ZX" else int(fields[19])
+        return bool(self.boot) and self.boot == pids.space() and pids.born(self.pid) != self.born

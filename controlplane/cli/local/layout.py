@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.cli.errors import CliError
-from controlplane.cli.local.processes import born, descendants, send
+from controlplane.cli.local.processes import descendants, send
+from controlplane.pids import born
 
 NODE_NAMES = "n{}"
 ONCE = "once"

@@ -10,11 +10,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from controlplane.pids import fields
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 PR_SET_CHILD_SUBREAPER = 36
-_FIELDS_AFTER_NAME = {"state": 0, "ppid": 1, "start": 19}
 
 
 def become_subreaper() -> None:
@@ -25,34 +26,18 @@ def become_subreaper() -> None:
         raise OSError(code, os.strerror(code))
 
 
-def _stat(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat behind the name, or None when there is no such process."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return text[text.rindex(")") + 2 :].split()
-
-
-def born(pid: int) -> int:
-    """When a process started, in clock ticks since boot; 0 when there is none. Tells a reused pid apart."""
-    fields = _stat(pid)
-    return 0 if fields is None else int(fields[_FIELDS_AFTER_NAME["start"]])
-
-
 def is_running(pid: int) -> bool:
     """Whether it exists and is no zombie."""
-    fields = _stat(pid)
-    return fields is not None and fields[_FIELDS_AFTER_NAME["state"]] not in "ZX"
+    found = fields(pid)
+    return bool(found) and found[0] not in "ZX"
 
 
 def descendants(root: int) -> list[int]:
     """All processes below `root`, parents before children; zombies too."""
     below: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
-        fields = _stat(int(name)) if name.isdigit() else None
-        if fields is not None:
-            below.setdefault(int(fields[_FIELDS_AFTER_NAME["ppid"]]), []).append(int(name))
+        if name.isdigit() and (each := fields(int(name))):
+            below.setdefault(int(each[1]), []).append(int(name))
     found, front = [], [root]
     while front:
         front = [child for parent in front for child in below.get(parent, [])]
