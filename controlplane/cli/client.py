@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
+from controlplane.access.roles import HEALTH
 from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import CliError, UnreachableError, UsageError
+from controlplane.daemon.health import LEADER
 from controlplane.setting import SettingsError, dialled
 from controlplane.wire import control_pb2 as pb
+from controlplane.wire import health_pb2
 from controlplane.wire.codec import row_message, spec_message
 from controlplane.wire.control_pb2_grpc import AdminStub
 from controlplane.wire.shape import WireError
@@ -128,15 +131,19 @@ class Admin:
         raise UnreachableError(f"coordinator {problem}")
 
     async def _leader_first(self) -> list[str]:
-        addresses = list(self._addresses)
-        for address in addresses if len(addresses) > 1 else ():
-            call = self._stub(address).Status
-            try:
-                await call(pb.StatusRequest(), timeout=self._timeout_s, metadata=self._access.metadata())
-            except grpc.aio.AioRpcError:
-                continue  # it does not lead, or does not answer: whoever is asked for events says why
-            return [address, *(each for each in addresses if each != address)]
-        return addresses
+        for address in self._addresses if len(self._addresses) > 1 else ():
+            if await self._leads(address):
+                return [address, *(each for each in self._addresses if each != address)]
+        return self._addresses
+
+    async def _leads(self, address: str) -> bool:
+        ends = (health_pb2.HealthRequest.SerializeToString, health_pb2.HealthReply.FromString)
+        check = self._channel(address).unary_unary(f"/{HEALTH}/Check", *ends)
+        try:
+            reply = await check(health_pb2.HealthRequest(service=LEADER), timeout=self._timeout_s)
+        except grpc.aio.AioRpcError:
+            return False  # whoever is asked for events says why it does not answer
+        return bool(reply.status == health_pb2.HealthReply.SERVING)
 
     async def _ask(self, method: str, request: Any) -> Any:
         problems = []
@@ -154,12 +161,15 @@ class Admin:
         )
 
     def _stub(self, address: str) -> Any:
+        return AdminStub(self._channel(address))  # type: ignore[no-untyped-call]
+
+    def _channel(self, address: str) -> grpc.aio.Channel:
         if address not in self._channels:
             try:
                 self._channels[address] = self._access.channel(address, _OPTIONS)
             except SettingsError as error:
                 raise UsageError(str(error)) from error
-        return AdminStub(self._channels[address])  # type: ignore[no-untyped-call]
+        return self._channels[address]
 
 
 def _told(error: grpc.aio.AioRpcError) -> str:

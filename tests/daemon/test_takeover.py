@@ -109,6 +109,9 @@ async def test_two_coordinators(make: Callable[..., Coordinator], cluster: str) 
         await _status(two.listen)
     assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert ("holdfast-leader", one.listen) in tuple(caught.value.trailing_metadata())
+    async with Client(f"{two.listen},{one.listen}") as admin:
+        lines = [json.loads(line.json) async for line in admin.events(follow=False)]
+    assert "Elected" in {line["type"] for line in lines}, "the leader's journal, whoever is named first"
     async with Agent(one.listen) as agent:
         term = (await agent.hello(cluster)).term
         assert one.end(signal.SIGTERM) == 0
