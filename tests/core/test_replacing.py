@@ -202,7 +202,7 @@ def elected_after(stage: Play, states: dict[str, str], **settings: Any) -> Play:
         **settings,
     )
     expected = tuple(name for name, state in states.items() if state != "lost")
-    elected = dataclasses.replace(stage.etcd.elect(), nodes=expected, places=places)
+    elected = dataclasses.replace(stage.etcd.elect(stage.now), nodes=expected, places=places)
     stage.feed(elected)
     return stage
 
@@ -235,7 +235,9 @@ def test_what_was_lost_long_ago_is_no_mass_loss_of_the_next_leaders() -> None:
 def test_a_leader_that_replaces_nobody_does_not_recall_who_was_lost() -> None:
     stage = with_idle()
     stage.do("crash")
-    elected = dataclasses.replace(stage.etcd.elect(), nodes=("a",), places=(NodePlace("c", "lost", "", "x"),))
+    elected = dataclasses.replace(
+        stage.etcd.elect(stage.now), nodes=("a",), places=(NodePlace("c", "lost", "", "x"),)
+    )
     stage.feed(elected)
     assert "c" not in stage.cluster.machine.nodes
 

@@ -178,7 +178,7 @@ class World:
     def elect(self) -> None:
         """A coordinator wins the election."""
         self.cluster = plants.cluster(self.options.plant, self.settings)
-        event = self.etcd.elect()
+        event = self.etcd.elect(self.clock.now)
         self.term, self._tick_at, self.spun = event.term, -1.0, 0
         self.feed(event)
 

@@ -169,7 +169,7 @@ class Play:
 
     def elect(self, plain: list[str], named: dict[str, str]) -> None:
         self.cluster = Cluster()
-        self.feed(self.etcd.elect())
+        self.feed(self.etcd.elect(self.now))
 
     def crash(self, plain: list[str], named: dict[str, str]) -> None:
         self.cluster, self.asked = Cluster(), []
