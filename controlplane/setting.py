@@ -55,9 +55,9 @@ def host_port(flag: str, text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def dialled(flag: str, text: str) -> tuple[str, int]:
-    """The same of an address that is called: port 0 stands for any free one only where somebody listens."""
-    host, port = host_port(flag, text)
+def check_dialled(flag: str, text: str) -> None:
+    """Raise SettingsError when nobody can be called there: port 0 stands for any free one only where somebody
+    listens."""
+    _, port = host_port(flag, text)
     if port == 0:
         raise SettingsError(f"{flag} {text!r:.80} is no address: nobody listens at port 0")
-    return host, port

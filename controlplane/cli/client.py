@@ -11,7 +11,7 @@ from controlplane.access.roles import HEALTH
 from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import CliError, UnreachableError, UsageError
 from controlplane.daemon.health import LEADER
-from controlplane.setting import SettingsError, dialled
+from controlplane.setting import SettingsError, check_dialled
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire import health_pb2
 from controlplane.wire.codec import row_message, spec_message
@@ -41,7 +41,7 @@ class Admin:
         self._addresses = [address.strip() for address in coordinators.split(",") if address.strip()]
         for address in self._addresses:
             try:
-                dialled("--coordinator", address)
+                check_dialled("--coordinator", address)
             except SettingsError as error:
                 raise UsageError(str(error)) from error
         if not self._addresses:

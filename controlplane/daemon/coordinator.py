@@ -36,7 +36,7 @@ from controlplane.daemon.page.server import Page
 from controlplane.daemon.rpc import Front, PortTaken, Server
 from controlplane.daemon.standby import Standby
 from controlplane.logs import set_up
-from controlplane.setting import dialled
+from controlplane.setting import check_dialled
 from controlplane.settings import SettingsError, check_coordinator, host_port, is_loopback
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
         front = Front(settings.cluster, journal, metrics)
         host, port = host_port("--listen", settings.listen)
         if settings.advertise:
-            dialled("--advertise", settings.advertise)
+            check_dialled("--advertise", settings.advertise)
         tls = TlsFiles() if settings.private else TlsFiles.of(settings)
         tokens = Tokens(settings.tokens) if settings.tokens and not settings.private else None
         _warn_open(settings, tls, tokens)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controlplane.access.tls import TlsFiles
-from controlplane.setting import SettingsError, dialled
+from controlplane.setting import SettingsError, check_dialled
 
 if TYPE_CHECKING:
     from controlplane.settings import EtcdSettings
@@ -56,7 +56,7 @@ class Target:
 
 def _endpoint(text: str) -> str:
     endpoint = text.strip().removeprefix("http://").removeprefix("https://").rstrip("/")
-    dialled("--etcd", endpoint)
+    check_dialled("--etcd", endpoint)
     return endpoint
 
 
