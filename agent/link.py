@@ -79,7 +79,8 @@ class Peer:
     port: Callable[[], int]
     order: Callable[[codec.Order], None]
     drop: Callable[[str, str], None]
-    open: Callable[[], Iterable[events.Event]] = tuple  # what no leader has answered yet
+    absent: Callable[[str], None]  # this coordinator does not lead
+    open: Callable[[], Iterable[events.Event]]  # what no leader has answered yet
 
 
 class Link:
@@ -101,7 +102,6 @@ class Link:
         self._speech = Speech()
         self._outbox: asyncio.Queue[tuple[events.Event, pb.AgentMessage]] = asyncio.Queue()
         self.up = False
-        self.absent: Callable[[str], None] = _nobody_asks
         self.beats = 0
         self.welcomes = 0
 
@@ -122,7 +122,7 @@ class Link:
                 await self._converse(target)
             except _Moved as moved:
                 if not moved.leader:
-                    self.absent(target)
+                    self._peer.absent(target)
                 leader = moved.leader if moved.leader != target else ""
                 log.info("%s: %s", target, moved)
             except LinkRefused as refused:
@@ -133,7 +133,7 @@ class Link:
             except _BROKEN as error:
                 log.warning("no stream with %s: %s", target, _reason(error))
                 if "Connection refused" in _reason(error):
-                    self.absent(target)
+                    self._peer.absent(target)
             if self.welcomes > before:
                 pause_s, refusals = _BACKOFF_S[0], 0
             if sent_on or not leader:  # two may each take the other for the leader
@@ -241,10 +241,6 @@ class Link:
         elif not isinstance(order, codec.Welcome):
             with logs.bound(message.incident):
                 self._peer.order(order)
-
-
-def _nobody_asks(coordinator: str) -> None:
-    """Nobody wants to know that this coordinator does not lead."""
 
 
 def _refuse(answer: codec.Refused) -> None:

@@ -13,7 +13,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.deciding.events import Absent, Linked
+from agent.deciding.events import Linked
 from agent.launch_client import LauncherError
 from agent.link import LinkRefused
 from agent.metrics import MetricsServer
@@ -72,7 +72,6 @@ class _Shell:
             if not await self._opened():
                 return 0
             sensors = found_sensors(self._node.paths.run)
-            self._node.link.absent = lambda name: self._node.decide(Absent(name))
             works = [
                 self._node.link.run(),
                 self._watch_link(),

@@ -100,7 +100,7 @@ class Node:
             "stopping": _stopping,
         }
         access = Access.of(settings)
-        coordinators = settings.coordinator.split(",")
+        coordinators = self.members.facts.coordinators
         self.link = Link(coordinators, settings.beat_interval_s, self._peer(), access)
 
     @property
@@ -119,6 +119,7 @@ class Node:
             port=lambda: self.port.number,
             order=self.orders.carry_out,
             drop=self.drop,
+            absent=lambda coordinator: self.decide(ev.Absent(coordinator)),
             open=self.core.still,
         )
 
@@ -217,9 +218,8 @@ class Node:
             "process_timeout_s": self.settings.process_timeout_s,
         }
         wanted = self._decided(ev.Greeted(member, message))
-        said = [effect for effect in wanted if _for_rank(effect, member)]
-        self._acts.do([effect for effect in wanted if effect not in said])
-        return [welcome, *(self._frame(effect) for effect in said)]
+        self._acts.do(effect for effect in wanted if not _for_rank(effect, member))
+        return [welcome, *(self._frame(effect) for effect in wanted if _for_rank(effect, member))]
 
     def _frame(self, effect: Any) -> Message:
         if isinstance(effect, fx.Push):

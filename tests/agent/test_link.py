@@ -25,6 +25,7 @@ class Node:
         self.ahead_s = 0.0  # of its clock
         self.orders: list[codec.Order] = []
         self.dropped: list[tuple[str, str]] = []
+        self.absent: list[str] = []
         self.asked: list[events.CheckpointAsked] = []
         peer = Peer(
             cluster="test",
@@ -36,6 +37,7 @@ class Node:
             port=lambda: 7000,
             order=self.orders.append,
             drop=lambda kind, reason: self.dropped.append((kind, reason)),
+            absent=self.absent.append,
             open=lambda: self.asked,
         )
         self.link = Link(coordinators, 0.2, peer, clock=lambda: time.monotonic() + self.ahead_s)
@@ -98,6 +100,15 @@ async def test_what_no_leader_has_answered_is_asked_of_the_next_one() -> None:
             leader.lead(2)
             await until(lambda: len(leader.of(events.CheckpointAsked)) >= 3, "both askings again")
             assert sorted(event.step for event in leader.of(events.CheckpointAsked)) == [7, 7, 9]
+
+
+async def test_who_does_not_lead_and_who_is_not_there_are_told_of(unused_tcp_port: int) -> None:
+    async with Leader() as standby:
+        standby.refusal = codec.refused("a standby", retry=True)
+        both = [f"127.0.0.1:{port}" for port in (standby.port, unused_tcp_port)]
+        node = Node(*both)
+        async with running(node):
+            await until(lambda: set(node.absent) == set(both), "both")
 
 
 async def test_two_that_name_each_other_as_the_leader_are_asked_with_pauses() -> None:
