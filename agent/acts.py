@@ -126,8 +126,8 @@ class Acts:
         if member is not None:
             self._node.stacks.testify(member, partial(self._stood, effect))
 
-    def _stood(self, effect: fx.Testify, member: Member, standing: Standing) -> None:
-        self._node.decide(Stood(member.name, effect.age_s, effect.heard_at, standing))
+    def _stood(self, effect: fx.Testify, standing: Standing) -> None:
+        self._node.decide(Stood(effect.member, effect.age_s, effect.heard_at, standing))
 
 
 def _failure(do: Callable[[Any], None], effect: fx.Effect) -> str:

@@ -114,25 +114,25 @@ class Stacks:
             )
         )
 
-    def testify(self, member: Member, then: Callable[[Member, Standing], None]) -> None:
+    def testify(self, member: Member, then: Callable[[Standing], None]) -> None:
         """Take the stacks of a member that does not speak any more, then go on with it."""
         self._start(self._testify(member, then))
 
-    async def _testify(self, member: Member, then: Callable[[Member, Standing], None]) -> None:
-        then(member, await self._stand_anyhow(member, CHARS_MAX, speaks=False))
+    async def _testify(self, member: Member, then: Callable[[Standing], None]) -> None:
+        then(await self._stand_anyhow(member, CHARS_MAX, speaks=False))
 
     async def _stand_anyhow(self, member: Member, room: int, *, speaks: bool = True) -> Standing:
-        """The same as `stand`, and of one whose stacks cannot be had, that: the others', and its silence,
+        """Where one member stands; of one whose stacks cannot be had, that: the others', and its silence,
         count all the same."""
         try:
-            return await self.stand(member, room, speaks=speaks)
+            return await self._stand(member, room, speaks=speaks)
         except OSError as error:
             self._asked.pop(member.name, None)
             nothing = _Dump(f"its stacks cannot be had: {error}"[:room])
             return _standing(member, self._node.members.step(member), (), nothing, 0.0)
 
-    async def stand(self, member: Member, room: int, *, speaks: bool = True) -> Standing:
-        """Where one member stands, its stacks in `room` characters at most. `speaks`: its SDK may answer."""
+    async def _stand(self, member: Member, room: int, *, speaks: bool) -> Standing:
+        """Its stacks in `room` characters at most. `speaks`: its SDK may answer. Raises OSError."""
         self._rounds += 1
         asked = self._asked[member.name] = _Asked(self._rounds, None if speaks else ())
         path = self._node.paths.stacks(member.name)

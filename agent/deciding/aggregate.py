@@ -54,8 +54,8 @@ class AgentCore:
         return [*book.asks(), *map(book.device, book.watch.ailing)]
 
     def step(self, now: float, event: ev.Event) -> list[Effect]:
-        """Take one event at time `now` and say what is to be done. Raises BadMessage, of a rank's words
-        only: then nothing is."""
+        """Take one event at time `now` and say what is to be done: nothing when it raises. Raises BadMessage
+        of a rank's words, and LookupError, TypeError or ValueError of a launcher's that cannot be."""
         book = self.members
         book.now = max(now, book.now)
         book.ripen()

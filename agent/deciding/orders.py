@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent.deciding import effects as fx
@@ -154,7 +155,7 @@ class Orders:
                 if member.status.phase is not MemberPhase.FINISHED:
                     member.kill_reason = f"the job is over: {order.reason}"
                     grace_s = COMPLETE_GRACE_S if book.senses.connected(member.name) else 0.0
-                    book.later(grace_s, lambda name=member.name: self._end(name))  # type: ignore[misc]
+                    book.later(grace_s, partial(self._end, member.name))
 
     def _end(self, name: str) -> None:
         member = self._book.get(name)
