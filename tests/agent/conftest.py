@@ -10,6 +10,7 @@ from tests.agent.support import AgentProcess, Leader, folder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -30,10 +31,16 @@ async def agent(leader: Leader) -> AsyncIterator[AgentProcess]:
 
 
 @pytest.fixture
-def paths() -> Iterator[Paths]:
-    """The folders of a node n0, of which its memory is there."""
+def base() -> Iterator[Path]:
+    """A folder for several nodes, gone afterwards whatever is left in it."""
     with folder() as path:
-        settings = AgentSettings(cluster="c", node="n0", run_dir=str(path / "run"), shm_dir=str(path))
-        paths = Paths.of(settings, "n0")
-        paths.memory.mkdir()
-        yield paths
+        yield path
+
+
+@pytest.fixture
+def paths(base: Path) -> Paths:
+    """The folders of a node n0, of which its memory is there."""
+    settings = AgentSettings(cluster="c", node="n0", run_dir=str(base / "run"), shm_dir=str(base))
+    paths = Paths.of(settings, "n0")
+    paths.memory.mkdir()
+    return paths

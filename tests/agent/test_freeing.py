@@ -16,10 +16,10 @@ from agent.peer_filling import Kept
 from controlplane.core import effects
 from controlplane.core.model import MemberPhase, MemberStatus
 from tests.agent.peering import JOB, LARGE, Side, values
-from tests.agent.support import PATIENCE_S, folder, until
+from tests.agent.support import PATIENCE_S, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 MEMBER = "job.1"
@@ -34,12 +34,6 @@ class Slow(Arena):
         if self._descriptor >= 0:
             self.meanwhile()
         super().close()
-
-
-@pytest.fixture
-def base() -> Iterator[Path]:
-    with folder() as path:
-        yield path
 
 
 def slow(path: Path, meanwhile: Callable[[], object]) -> Slow:

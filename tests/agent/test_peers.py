@@ -16,19 +16,13 @@ from agent.peer_threads import nice_pool
 from controlplane.core import effects
 from controlplane.core.model import Partner, PeerCopy
 from tests.agent.peering import CHUNK, JOB, LARGE, Side, header, read, values
-from tests.agent.support import folder, until
+from tests.agent.support import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
 MEMBER = "job.1"
-
-
-@pytest.fixture
-def base() -> Iterator[Path]:
-    with folder() as path:
-        yield path
 
 
 @contextlib.asynccontextmanager

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from controlplane.core import effects, events
 from controlplane.core.model import PeerCopy
 from tests.agent.peering import JOB, Side, read, values
-from tests.agent.support import AgentProcess, Leader, folder, until
+from tests.agent.support import AgentProcess, Leader, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 MEMBER, REPLACEMENT = "job.1", "job.7"
 COPY = PeerCopy(MEMBER, JOB, 0, "all", 10, 1)
-
-
-@pytest.fixture
-def base() -> Iterator[Path]:
-    with folder() as path:
-        yield path
 
 
 async def test_an_agent_keeps_tells_and_fetches_copies(base: Path) -> None:

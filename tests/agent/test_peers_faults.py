@@ -18,20 +18,14 @@ from agent.peer_room import available_bytes, check_memory
 from agent.peer_server import STREAMS_MAX
 from controlplane.wire import peer_pb2 as pb
 from tests.agent.peering import CHUNK, JOB, Process, Side, header, read, values
-from tests.agent.support import folder, until
+from tests.agent.support import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
 MEMBER = "job.1"
 SLOW = 32 << 20  # bytes per s: a copy takes long enough to be killed in its midst
-
-
-@pytest.fixture
-def base() -> Iterator[Path]:
-    with folder() as path:
-        yield path
 
 
 def writing(path: Path) -> bool:

@@ -11,19 +11,12 @@ from agent.checkpoint.arena import Arena, SlotState
 from agent.peer_blocks import CHUNK_BYTES
 from controlplane.core import effects
 from tests.agent.peering import JOB, Side, read, values, write
-from tests.agent.support import folder, until
+from tests.agent.support import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 MEMBER, REPLACEMENT = "job.1", "job.7"
-
-
-@pytest.fixture
-def base() -> Iterator[Path]:
-    with folder() as path:
-        yield path
 
 
 def everything(base: Path) -> list[Path]:

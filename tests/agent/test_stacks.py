@@ -15,7 +15,7 @@ import pytest
 from agent.board import ACTIVITIES, RING, Board
 from agent.launching import traces
 from agent.stacks import frames_of
-from tests.agent.support import PATIENCE_S
+from tests.agent.support import until_sync
 
 ASLEEP = "import time\ndef rests():\n    print('there', flush=True)\n    time.sleep(1000)\nrests()\n"
 LOCKED = """
@@ -63,10 +63,8 @@ def test_a_process_tells_where_it_stands_whatever_it_does(folder: Path, script: 
     process = started(folder, REGISTER + script)
     try:
         assert traces.ask(process.pid) == ""
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline and not frames_of(text := read(folder)):
-            time.sleep(0.01)
-        assert frames_of(text)[0].startswith(f"{frame} (script.py:")
+        frames = until_sync(lambda: frames_of(read(folder)), "its stacks")
+        assert frames[0].startswith(f"{frame} (script.py:")
         assert f"thread {process.pid}" in traces.native(process.pid)
         assert process.poll() is None
     finally:
@@ -115,9 +113,8 @@ def test_a_stopped_process_is_not_waited_for(folder: Path) -> None:
     process = started(folder, REGISTER + ASLEEP)
     try:
         os.kill(process.pid, signal.SIGSTOP)
-        deadline = time.monotonic() + PATIENCE_S
-        while "State:\tT" not in Path(f"/proc/{process.pid}/status").read_text():
-            assert time.monotonic() < deadline
+        status = Path(f"/proc/{process.pid}/status")
+        until_sync(lambda: "State:\tT" in status.read_text(), "its stop")
         assert traces.ask(process.pid) == "it is stopped, and tells nothing"
     finally:
         end(process)
