@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks import log
+from benchmarks.peers import free_port
 from benchmarks.processes import environment
 
 if TYPE_CHECKING:
@@ -24,12 +26,6 @@ if TYPE_CHECKING:
 TTL_S = 10.0
 NODE_TIMEOUT_S = 12.0
 SLEEPER = "import time\ntime.sleep(3600)\n"
-
-
-def free_port() -> int:
-    """A port free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 def etcd_binary() -> str:
@@ -43,7 +39,7 @@ def etcd_binary() -> str:
 
 
 class Cluster:
-    """One etcd, two coordinators, one agent; ended with the context."""
+    """One etcd, two coordinators, and what is started beside them; ended with the context."""
 
     def __init__(self, base: Path, stack: contextlib.ExitStack) -> None:
         self.base, self._stack, self.script = base, stack, base / "sleeper.py"
@@ -98,9 +94,7 @@ class Cluster:
 
     def noted(self, kind: str, subject: str, after: float) -> list[float]:
         """When a leader noted this of a node since then, s of CLOCK_MONOTONIC."""
-        written = [path.read_text() for path in self.journals if path.exists()]
-        lines = [line for text in written for line in text.splitlines(keepends=True)]
-        rows = [json.loads(line) for line in lines if line.endswith("\n")]
+        rows = [json.loads(line) for path in self.journals if path.exists() for line in log.lines(path)]
         found = [row for row in rows if row["type"] == "Note" and row["monotonic_s"] > after]
         return [
             float(row["monotonic_s"])

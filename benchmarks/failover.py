@@ -31,8 +31,7 @@ SIZE_TIMEOUT_S = 900.0
 def failover(cluster: Cluster) -> tuple[float, int]:
     """From the moment in which the leader hangs until another takes and stores a decision, in s; and how many
     steps the ranks that train took twice, or not at all."""
-    script = str(WORKERS / "elastic.py")
-    until(lambda: _submit(cluster, "trains", script=script, nproc=str(RANKS)), 60)
+    until(lambda: _submitted(cluster), 60)
     until(lambda: _trained(cluster, 20), 240)
     leader, asker = cluster.leaders[0], Asker(cluster, "after", f"127.0.0.1:{cluster.ports[1]}")
     asker.answer()
@@ -65,7 +64,7 @@ class Asker:
         return self._lines()[self._heard - 1]
 
     def _lines(self) -> list[str]:
-        return [line for line in self._output.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        return log.lines(self._output)
 
 
 def _trained(cluster: Cluster, steps: int, since: float = 0.0) -> bool:
@@ -105,10 +104,10 @@ def silent_node(cluster: Cluster, agent: subprocess.Popen[bytes]) -> float:
     return float(lost - begun)
 
 
-def _submit(cluster: Cluster, job: str, address: str = "", script: str = "", nproc: str = "9") -> bool:
-    """Submit a job; by default one that no node has room for."""
-    argv = [sys.executable, "-m", "controlplane", "submit", "--coordinator", address or cluster.addresses]
-    argv += ["--rdzv-id", job, "--nproc-per-node", nproc, script or str(cluster.script)]
+def _submitted(cluster: Cluster) -> bool:
+    """Submit the job that trains; whether it was taken."""
+    argv = [sys.executable, "-m", "controlplane", "submit", "--coordinator", cluster.addresses]
+    argv += ["--rdzv-id", "trains", "--nproc-per-node", str(RANKS), str(WORKERS / "elastic.py")]
     return subprocess.run(argv, capture_output=True, check=False).returncode == 0
 
 

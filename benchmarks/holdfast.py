@@ -73,8 +73,7 @@ def _silent(field: Field, victim: int) -> float | None:
 
 def journal(field: Field, kind: str) -> list[log.Row]:
     """The coordinator's journal: the lines of this type."""
-    lines = (state(field) / "journal.jsonl").read_text().splitlines(keepends=True)
-    rows = [json.loads(line) for line in lines if line.endswith("\n")]
+    rows = [json.loads(line) for line in log.lines(state(field) / "journal.jsonl")]
     return [row for row in rows if row["type"] == kind]
 
 

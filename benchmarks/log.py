@@ -31,13 +31,13 @@ class EventLog:
 
 def read(folder: Path) -> list[Row]:
     """All complete lines below `folder`, in the order of time."""
-    rows = [
-        json.loads(line)
-        for path in folder.glob("*.jsonl")
-        for line in path.read_text().splitlines(keepends=True)
-        if line.endswith("\n")
-    ]
+    rows = [json.loads(line) for path in folder.glob("*.jsonl") for line in lines(path)]
     return sorted(rows, key=lambda row: float(row["t"]))
+
+
+def lines(path: Path) -> list[str]:
+    """The complete lines of a file that grows: the last one may be half written."""
+    return [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
 def newest(rows: Iterable[Row], event: str = "step") -> dict[int, Row]:
