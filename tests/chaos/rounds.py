@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.chaos import judge
 from tests.chaos.cluster import Cluster
-from tests.chaos.drive import PROGRESS_S, Job, Wedged
+from tests.chaos.drive import Job, Wedged
 from tests.chaos.faults import KINDS, causes, explained
 from tests.chaos.wires import Fault
 
@@ -209,6 +209,3 @@ class Round:
             f"{total} steps{size}, {count} incidents, {kept} checkpoints committed: "
             f"{'; '.join(self._problems) or 'all as undisturbed'}"
         )
-
-
-__all__ = ["PROGRESS_S", "Told", "chaos"]
