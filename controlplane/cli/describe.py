@@ -10,7 +10,7 @@ from controlplane.cli.client import Admin
 from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import OK, CliError, nearest
 from controlplane.cli.events import read_line
-from controlplane.cli.outputs import WIDE, add_output, data
+from controlplane.cli.outputs import WIDE, add_output, data, for_programs
 from controlplane.cli.parser import Parser, one_of
 from controlplane.cli.queries import add_coordinator
 from controlplane.cli.tables import CHECKPOINTS, RANKS, Table, message, plain
@@ -46,8 +46,10 @@ async def _describe(values: argparse.Namespace) -> int:
         status = await admin.status()
         lines = [read_line(line.json) async for line in admin.events(follow=False)]
     known = KINDS[values.what](values.name, status, lines)
-    shown = len(lines) if values.output == WIDE else EVENTS_SHOWN
-    print(data(values.output, as_data(known, lines)) or told(known, lines, shown))
+    if for_programs(values.output):
+        print(data(values.output, as_data(known, lines)))
+    else:
+        print(told(known, lines, len(lines) if values.output == WIDE else EVENTS_SHOWN))
     return OK
 
 

@@ -1,12 +1,11 @@
-"""Rows as JSON and YAML, and wide tables: what `get -o` prints. Pure."""
+"""Rows as a table, narrow or wide, and as JSON and YAML: what `get -o` prints. Pure."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
+from controlplane.cli.outputs import TABLE, WIDE, data
 from controlplane.cli.tables import NOTHING, Table, as_json, plain
-from controlplane.cli.yaml_text import document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +21,13 @@ _SHOWN = {
 """Fields that the narrow table shows already."""
 
 
-def wide(table: Table, status: pb.StatusReply) -> str:
+def shown(form: str, table: Table, status: pb.StatusReply) -> str:
+    """The table in this form of `-o`."""
+    show = _PEOPLES.get(form)
+    return show(table, status) if show is not None else data(form, as_json(table, status))
+
+
+def _wide(table: Table, status: pb.StatusReply) -> str:
     """The table with a column for every further field."""
     narrow, rows = table.rows(status), as_json(table, status)
     more = [name for name in (rows[0] if rows else {}) if name not in _SHOWN[table.field]]
@@ -39,21 +44,8 @@ def _cell(value: Any) -> str:
     return str(value) if value != "" else NOTHING
 
 
-def _json_text(table: Table, status: pb.StatusReply) -> str:
-    return json.dumps(as_json(table, status), indent=2)
-
-
-def _yaml_text(table: Table, status: pb.StatusReply) -> str:
-    return document(as_json(table, status)).rstrip("\n")
-
-
 def _narrow(table: Table, status: pb.StatusReply) -> str:
     return plain(table.headings(), table.rows(status))
 
 
-OUTPUTS: dict[str, Callable[[Table, pb.StatusReply], str]] = {
-    "table": _narrow,
-    "wide": wide,
-    "json": _json_text,
-    "yaml": _yaml_text,
-}
+_PEOPLES: dict[str, Callable[[Table, pb.StatusReply], str]] = {TABLE: _narrow, WIDE: _wide}

@@ -28,6 +28,11 @@ def add_output(parser: Parser, about: str = "how", *, json_flag: bool = False, f
         )
 
 
+def for_programs(form: str) -> bool:
+    """Whether programs read it: what is made for them alone need not be made for people."""
+    return form in _DATA
+
+
 def data(form: str, value: Any) -> str:
     """Plain data for programs; "" when the form is one for people."""
     write = _DATA.get(form)

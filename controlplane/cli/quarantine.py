@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.cli.client import Admin
 from controlplane.cli.credentials import access_of
-from controlplane.cli.documents import OUTPUTS
+from controlplane.cli.documents import shown
 from controlplane.cli.errors import OK
 from controlplane.cli.outputs import TABLE, WIDE, add_output
 from controlplane.cli.parser import Parser
@@ -51,7 +51,7 @@ async def _quarantine(values: argparse.Namespace) -> int:
 
 def _text(form: str, reply: pb.StatusReply) -> str:
     if form != TABLE and (reply.nodes or form != WIDE):
-        return OUTPUTS[form](NODES, reply)
+        return shown(form, NODES, reply)
     rows = [
         [row.node, row.state, row.standing or "ok", f"{row.score:.1f}", row.reason or "-"]
         for row in reply.nodes

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.client import Admin
 from controlplane.cli.credentials import access_of, add_access, coordinator
-from controlplane.cli.documents import OUTPUTS
+from controlplane.cli.documents import shown
 from controlplane.cli.errors import OK, CliError, nearest
-from controlplane.cli.outputs import TABLE, WIDE, add_output, data, part
+from controlplane.cli.outputs import TABLE, WIDE, add_output, data, for_programs, part
 from controlplane.cli.parser import Parser, one_of
 from controlplane.cli.tables import CHECKPOINTS, TABLES, as_json
 
@@ -48,7 +48,7 @@ async def _get(values: argparse.Namespace) -> int:
         status = await admin.status()
     if values.job:
         _only(status, values.job)
-    print(OUTPUTS[values.output](TABLES[values.what], status))
+    print(shown(values.output, TABLES[values.what], status))
     return OK
 
 
@@ -75,17 +75,18 @@ def status(argv: Sequence[str]) -> int:
 
 async def _status(values: argparse.Namespace) -> int:
     async with Admin(values.coordinator, access=access_of(values)) as admin:
-        if not values.watch:
+        # Home, then clear: only where a terminal reads it.
+        clear = ("\x1b[H\x1b[2J" if sys.stdout.isatty() else "\n") if values.watch else ""
+        write = part if values.watch else data
+        while True:
             reply = await admin.status()
-            print(data(values.output, as_data(reply)) or overview(reply, wide=values.output == WIDE))
-        while values.watch:
-            reply = await admin.status()
-            # Home, then clear: only where a terminal reads it.
-            clear = "\x1b[H\x1b[2J" if sys.stdout.isatty() else "\n"
-            seen = part(values.output, as_data(reply))
-            print(seen or clear + overview(reply, wide=values.output == WIDE), flush=True)
+            if for_programs(values.output):
+                print(write(values.output, as_data(reply)), flush=True)
+            else:
+                print(clear + overview(reply, wide=values.output == WIDE), flush=True)
+            if not values.watch:
+                return OK
             await asyncio.sleep(1)
-    return OK
 
 
 def as_data(reply: pb.StatusReply) -> dict[str, Any]:
@@ -104,8 +105,8 @@ def overview(reply: pb.StatusReply, *, wide: bool = False) -> str:
         )
     for name, table in TABLES.items():
         if wide or table is not CHECKPOINTS:
-            show = OUTPUTS[WIDE if wide else TABLE]
-            parts.append(show(table, reply) if getattr(reply, name) else f"no {name}")
+            form = WIDE if wide else TABLE
+            parts.append(shown(form, table, reply) if getattr(reply, name) else f"no {name}")
     return "\n\n".join(parts)
 
 

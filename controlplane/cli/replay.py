@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from controlplane.cli.errors import OK, CliError
-from controlplane.cli.outputs import WIDE, add_output, part
+from controlplane.cli.outputs import WIDE, add_output, for_programs, part
 from controlplane.cli.parser import Parser, whole
 from controlplane.daemon import replaying
 from controlplane.daemon.recording import folder_of
@@ -85,8 +85,7 @@ def recording(path: Path, term: int) -> Path:
 
 def _told(path: Path, file: TextIO, wish: _Wish) -> int:
     reign = replaying.header(file.readline())
-    people = not part(wish.form, {})
-    if people:
+    if not for_programs(wish.form):
         begun = f"{datetime.fromtimestamp(reign.wall_s):%Y-%m-%d %H:%M:%S}"
         print(f"{path}: term {reign.term}, begun {begun}, recorded by holdfast {reign.version}")
     kept: deque[Step] = deque(maxlen=wish.last or 1)
@@ -101,7 +100,7 @@ def _told(path: Path, file: TextIO, wish: _Wish) -> int:
     for step in kept if wish.last else ():
         _show(step, began or 0.0, wish)
     summary = {"term": reign.term, "steps": steps, "effects": effects, "problem": problem or ""}
-    print(_summary(steps, effects, problem) if people else part(wish.form, {"summary": summary}))
+    print(part(wish.form, {"summary": summary}) or _summary(steps, effects, problem))
     return DIFFERS if problem else OK
 
 
@@ -115,8 +114,8 @@ def _show(step: Step, began: float, wish: _Wish) -> None:
     """One step; one upon which nothing was decided only when it is asked for, or when it is the last."""
     if not (step.effects or step.problem or wish.all or wish.last):
         return
-    if text := part(wish.form, replaying.as_json(step)):
-        print(text)
+    if for_programs(wish.form):
+        print(part(wish.form, replaying.as_json(step)))
         return
     print(f"{step.now - began:12.3f} s  {step.index:6}  {_text(*step.event)}")
     for kind, body in step.effects:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from controlplane.cli.client import Admin
 from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import OK
-from controlplane.cli.outputs import WIDE, add_output, part
+from controlplane.cli.outputs import WIDE, add_output, for_programs, part
 from controlplane.cli.parser import Parser, seconds, whole
 from controlplane.cli.queries import add_coordinator, as_data
 from controlplane.cli.tables import NOTHING, plain
@@ -69,9 +69,12 @@ async def _top(values: argparse.Namespace) -> int:
         while True:
             status = await admin.status()
             looked = rates.look(time.monotonic(), status)
-            clear = CLEAR if sys.stdout.isatty() else ""
-            text = part(values.output, as_data(status) | {"steps_per_s": looked})
-            print(text or clear + screen(status, looked, values.output == WIDE), flush=True)
+            if for_programs(values.output):
+                text = part(values.output, as_data(status) | {"steps_per_s": looked})
+            else:
+                clear = CLEAR if sys.stdout.isatty() else ""
+                text = clear + screen(status, looked, values.output == WIDE)
+            print(text, flush=True)
             shown += 1
             if shown == values.count:
                 return OK
