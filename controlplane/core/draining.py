@@ -52,7 +52,7 @@ def _begin(m: Machine, node: Node, drain: Drain) -> None:
     m.note("draining", node.name, f"{drain.reason}; until {drain.by - m.now:.0f} s from now")
     marks.record(m, node)
     m.deadlines.sooner(("drain", node.name), m.now)
-    _touch_all(m)
+    m.nodes_changed()
 
 
 def cordon(m: Machine, event: ev.CordonRequested) -> None:
@@ -69,7 +69,7 @@ def cordon(m: Machine, event: ev.CordonRequested) -> None:
         node.up_since = m.now if node.up else node.up_since
     m.note("cordoned" if event.on else "uncordoned", node.name, event.reason)
     marks.record(m, node)
-    _touch_all(m)
+    m.nodes_changed()
 
 
 def new_life(m: Machine, node: Node) -> None:
@@ -178,10 +178,3 @@ def tidy(m: Machine, job: Job) -> None:
 def full(job: Job) -> bool:
     """Whether it has all the nodes it may have."""
     return len(job.seat_nodes()) >= formation.usable(job.spec, job.spec.nnodes_max)
-
-
-def _touch_all(m: Machine) -> None:
-    """A node may be used again, or not any more: also to keep copies."""
-    for job in m.jobs.values():
-        job.replan = True
-        m.touch(job)

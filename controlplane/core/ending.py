@@ -47,8 +47,7 @@ def _ended(m: Machine, job: Job) -> None:
     asking.close(m, job)
     for node in dict.fromkeys(member.node for member in job.members.values()):
         order_complete(m, job, node, job.phase is JobPhase.FINISHED, job.reason)
-    for each in m.jobs.values():  # another one may have waited for its nodes
-        m.touch(each)
+    m.touch_all()  # another one may have waited for its nodes
 
 
 def ended(m: Machine, job: Job) -> None:

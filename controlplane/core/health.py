@@ -158,8 +158,7 @@ def _pause(m: Machine, found: tuple[Finding, ...]) -> None:
     if bool(paused) != bool(m.paused):
         m.note("paused" if paused else "resumed", "cluster", paused or "the cluster is critical no more")
     if paused != m.paused:  # another reason, too: jobs say for what they wait
-        for job in m.jobs.values():
-            m.touch(job)
+        m.touch_all()
     m.paused = paused
 
 

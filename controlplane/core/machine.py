@@ -158,6 +158,17 @@ class Machine:
         """Look at this job before the step ends."""
         self.dirty[job.name] = None
 
+    def touch_all(self) -> None:
+        """Look at every job: it may wait for what has changed."""
+        for job in self.jobs.values():
+            self.touch(job)
+
+    def nodes_changed(self) -> None:
+        """A node may be used that could not, or the other way round: for ranks, and for copies."""
+        for job in self.jobs.values():
+            job.replan = True
+        self.touch_all()
+
     def wake(self, job: Job, at: float) -> None:
         """Look at this job at `at`."""
         self.deadlines.sooner(("job", job.name), at)

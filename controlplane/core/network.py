@@ -214,5 +214,4 @@ def _uncut(m: Machine, node: Node, why: str) -> None:
     m.note("node_healed", node.name, why)
     standing.returned(m, node)
     m.ask_health()
-    for job in m.jobs.values():
-        m.touch(job)
+    m.touch_all()

@@ -46,7 +46,7 @@ def joined(m: Machine, event: ev.NodeJoined) -> None:
     _back(m, node, was)
     m.emit(fx.Admit(node.name, node.incarnation, m.term))
     if was != "up" or new_launcher:
-        _record(m, node)
+        marks.record(m, node)
     _listen(m, node)
     _forget_orders(m, node)
     missing = Failure(
@@ -57,7 +57,7 @@ def joined(m: Machine, event: ev.NodeJoined) -> None:
     if new_launcher and was != "lost" and not planned:
         quarantine.charge(m, node, Cause.NODE_RESTARTED, "")
     _whole_view(m, node, event.members, node.top, missing)
-    _touch_all(m)
+    m.nodes_changed()
 
 
 def _back(m: Machine, node: Node, was: str) -> None:
@@ -132,7 +132,7 @@ def broken(m: Machine, event: ev.NodeBroken) -> None:
     node.state, node.reason = "suspect", event.reason
     m.note("node_suspected", node.name, event.reason)
     m.deadlines.sooner(("node", node.name), node.heard_at + m.settings.node_timeout_s)
-    _touch_all(m)
+    m.nodes_changed()
 
 
 def device(m: Machine, event: ev.DeviceReport) -> None:
@@ -147,7 +147,7 @@ def device(m: Machine, event: ev.DeviceReport) -> None:
     m.ask_health()
     kind = "device_healthy" if event.healthy else "device_unhealthy"
     m.note(kind, f"{node.name}/{event.device}", event.reason)
-    _touch_all(m)
+    m.nodes_changed()
 
 
 def expect(m: Machine, name: str) -> None:
@@ -185,12 +185,12 @@ def _lose(m: Machine, node: Node, answer: str) -> None:
     # what is lost with a third of the cluster, or goes away as planned, is not the node's own fault
     if not (answer or node.free_to_go):
         quarantine.charge(m, node, Cause.NODE_LOST, "")
-    _record(m, node)
+    marks.record(m, node)
     for job, member in m.members_of(name):
         if not member.dead:
             message = f"node {name} is lost: {node.reason}"
             members.bury(m, job, member, Failure(Cause.NODE_LOST, message, age_s=silent_s))
-    _touch_all(m)
+    m.nodes_changed()
 
 
 def known(m: Machine, name: str, incarnation: int, what: str) -> bool:
@@ -210,11 +210,11 @@ def _heard(m: Machine, name: str, incarnation: int, what: str) -> Node | None:
         was, node.state, node.reason, node.up_since = node.state, "up", "", m.now
         _back(m, node, was)
         if was == "lost":  # etcd has it so: the next leader would not wait for it
-            _record(m, node)
+            marks.record(m, node)
         m.note("node_heard_again", name, "its agent speaks")
         _listen(m, node)
         _forget_orders(m, node)
-        _touch_all(m)
+        m.nodes_changed()
     else:
         braking.spoke(m, node)
     return node
@@ -222,10 +222,6 @@ def _heard(m: Machine, name: str, incarnation: int, what: str) -> Node | None:
 
 def _listen(m: Machine, node: Node) -> None:
     m.deadlines.sooner(("node", node.name), braking.heard_at(node) + m.settings.node_timeout_s)
-
-
-def _record(m: Machine, node: Node) -> None:
-    marks.record(m, node)
 
 
 def _forget_orders(m: Machine, node: Node) -> None:
@@ -237,12 +233,6 @@ def _forget_orders(m: Machine, node: Node) -> None:
         job.replicated.pop(node.name, None)
         job.sent.forget(node.name)
         job.told.forget(node.name)
-
-
-def _touch_all(m: Machine) -> None:
-    for job in m.jobs.values():
-        job.replan = True
-        m.touch(job)
 
 
 def _whole_view(

@@ -152,8 +152,7 @@ def release(m: Machine, event: ev.QuarantineReleased) -> None:
 def _free(m: Machine, node: Node, why: str) -> None:
     m.note("unquarantined", node.name, why)
     m.ask_health()
-    for job in m.jobs.values():
-        m.touch(job)
+    m.touch_all()
 
 
 def _put(m: Machine, node: Node, record: LemonRecord) -> None:

@@ -305,5 +305,4 @@ def reseat(m: Machine, job: Job, seats: list[Placement]) -> None:
     job.sit(seats)
     job.unread = {member.name: member for member in job.seated()}
     job.replan = True
-    for each in m.jobs.values():  # another one may wait for a node that is left
-        m.touch(each)
+    m.touch_all()  # another one may wait for a node that is left

@@ -77,5 +77,4 @@ def hold_over(m: Machine, name: str) -> None:
         return
     m.note("node_released", name, "it may take seats again")
     m.ask_health()
-    for job in m.jobs.values():
-        m.touch(job)
+    m.touch_all()
