@@ -31,6 +31,7 @@ from controlplane.core.model import (
     Strategy,
     Verdict,
 )
+from controlplane.core.words import ASKED
 
 if TYPE_CHECKING:
     from controlplane.core.job import Job
@@ -316,7 +317,7 @@ def _fill_seats(m: Machine, job: Job) -> None:
 def _seat(m: Machine, job: Job, seat: Placement) -> None:
     member = job.enlist(Member(seat.member, job.name, seat.node, Role.RANK))
     member.role, member.rank = Role.RANK, seat.rank
-    if job.generation is not None and member.phase in (MemberPhase.LAUNCHED, MemberPhase.WARM):
+    if job.generation is not None and member.phase in ASKED:
         job.sent.drop(("launch", member.node, member.name))
         member.launch = placing.launch(job, seat, job.generation)
     job.seating.put(seat, member)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core import members, standing
 from controlplane.core.model import Cause, Failure, MemberPhase
+from controlplane.core.words import ASKED
 
 if TYPE_CHECKING:
     from controlplane.core.job import Job, Member
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
 
 def orphaned(member: Member) -> bool:
     """Whether it waits for an order to run its script that a former leader may never have got through."""
-    waits = member.phase in (MemberPhase.LAUNCHED, MemberPhase.WARM)
-    return member.launch is None and member.status is not None and waits
+    return member.launch is None and member.status is not None and member.phase in ASKED
 
 
 def watch(m: Machine, job: Job, member: Member) -> None:

@@ -22,7 +22,7 @@ from controlplane.core.model import (
     Role,
     Strategy,
 )
-from controlplane.core.words import GONE, IN_GENERATION
+from controlplane.core.words import ASKED, GONE, IN_GENERATION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,7 +127,7 @@ def _newcomer(m: Machine, job: Job, resize: Resize, spot: Spot) -> str:
 def _order(m: Machine, job: Job, member: Member, spot: Spot) -> None:
     if launches.orphaned(member):
         member.launch = sparing.launch(job, member, spot.local_rank)
-    if member.launch is not None and member.phase in (MemberPhase.LAUNCHED, MemberPhase.WARM):
+    if member.launch is not None and member.phase in ASKED:
         m.order(job, ("launch", member.node, member.name), member.launch)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from controlplane.core.words import IN_GENERATION, MemberPhase
+from controlplane.core.words import ASKED, IN_GENERATION, MemberPhase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 Ranks = dict[int, None]
 """A set of ranks that keeps its order: the core never walks a `set`."""
 
-_ASKED = (MemberPhase.LAUNCHED, MemberPhase.WARM)
 _MANY = 4
 """When more than one in so many has changed, the rolls are written anew."""
 
@@ -126,7 +125,7 @@ def _standing(phase: MemberPhase | None, dead: bool, done: bool) -> int:
     there = (
         dead,
         phase is None,
-        not dead and seen in _ASKED,
+        not dead and seen in ASKED,
         seen in IN_GENERATION,
         seen is MemberPhase.READY,
         dead or done or seen is not MemberPhase.RUNNING,

@@ -9,7 +9,7 @@ from controlplane.core import effects as fx
 from controlplane.core import launches
 from controlplane.core.job import Job, Member
 from controlplane.core.model import NO_RANK, JobPhase, MemberPhase, Role
-from controlplane.core.words import GONE
+from controlplane.core.words import ASKED, GONE
 
 if TYPE_CHECKING:
     from controlplane.core.machine import Machine
@@ -69,6 +69,6 @@ def _order(m: Machine, job: Job, member: Member) -> None:
     if job.elastic and member.launch.warm_only:
         member.launch = dataclasses.replace(member.launch, warm_only=False)
         job.sent.drop(key)
-    seen = (MemberPhase.LAUNCHED,) if member.launch.warm_only else (MemberPhase.LAUNCHED, MemberPhase.WARM)
+    seen = (MemberPhase.LAUNCHED,) if member.launch.warm_only else ASKED
     if member.phase in seen:
         m.order(job, key, member.launch)

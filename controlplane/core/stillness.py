@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from controlplane.core import forming, incidents, releasing
 from controlplane.core.model import NO_STEP, JobPhase, MemberPhase
 from controlplane.core.resizing import HALT, WARM
-from controlplane.core.words import IN_GENERATION
+from controlplane.core.words import ASKED, IN_GENERATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from controlplane.core.machine import Machine
     from controlplane.core.model import MemberStatus
 
-_COMING = (MemberPhase.LAUNCHED, MemberPhase.WARM, MemberPhase.STARTING)
-_ASKED = (MemberPhase.LAUNCHED, MemberPhase.WARM)
+_COMING = (*ASKED, MemberPhase.STARTING)
 
 
 def still(m: Machine, job: Job, member: Member, old: MemberStatus | None) -> bool:
@@ -98,7 +97,7 @@ def _unready(member: Member) -> bool:
 
 
 def _unlaunched(member: Member) -> bool:
-    return not member.dead and member.phase in _ASKED
+    return not member.dead and member.phase in ASKED
 
 
 def _stopping(m: Machine, job: Job, member: Member, before: MemberPhase) -> bool:

@@ -25,6 +25,9 @@ class MemberPhase(StrEnum):
     EXITED = "exited"  # the process is gone
 
 
+ASKED = (MemberPhase.LAUNCHED, MemberPhase.WARM)
+"""Its script has been ordered, and does not run yet."""
+
 GONE = (MemberPhase.RAISED, MemberPhase.EXITED)
 """Its script is over."""
 
