@@ -82,7 +82,7 @@ def _hopes(m: Machine, job: Job, need: Shards, choice: Choice | None) -> bool:
     if silent:
         _wait_for(m, job, list(silent))
         return True
-    keys = [reach.fetch_key(copy.member, copy.node, copy.step) for copy in away]
+    keys = [reach.copy_key(copy.member, copy.node, copy.step) for copy in away]
     left = [key for key in keys if key in job.spoiled]
     m.set_phase(job, JobPhase.LOADING, f"{job.spoiled[left[0]]}; no other copy is as new: it is tried again")
     m.wake(job, job.fetch_again_at)
@@ -281,7 +281,7 @@ def fetched(m: Machine, event: ev.Fetched) -> None:
     if not event.reason:
         _in_place(m, job, restoring, answer)
         return
-    key = reach.fetch_key(answer.source, answer.keeper, answer.step)
+    key = reach.copy_key(answer.source, answer.keeper, answer.step)
     words = f"step {answer.step} of {answer.source} cannot be had from {answer.keeper}: {event.reason}"
     job.spoiled[key], job.fetch_tries[key] = words, job.fetch_tries.get(key, 0) + 1
     job.fetch_again_at = m.now + m.settings.long_retry_s

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core import effects as fx
-from controlplane.core import stillness
+from controlplane.core import reach, stillness
 from controlplane.core.failures import NODE_CAUSES, Evidence
 from controlplane.core.job import Member
 from controlplane.core.model import (
@@ -142,7 +142,7 @@ def spoil(job: Job, source: Source, step: int, reason: str) -> None:
     if source.tier in (Tier.MEMORY, Tier.PEER):
         job.spoiled[(source.member, step)] = reason
     if answer is not None and answer.tier is Tier.PEER:
-        key = (f"{answer.source}@{answer.keeper}", step)
+        key = reach.copy_key(answer.source, answer.keeper, step)
         job.spoiled[key] = reason
         job.fetch_tries.pop(key, None)  # it came, and is no good: it is not asked for again
 
@@ -267,8 +267,7 @@ def _learn_shard(job: Job, member: Member, status: MemberStatus) -> None:
     """What a rank has held in a group. "all" never takes the place of a shard: a script says so, too, while
     it has built nothing yet."""
     rank, word = member.rank, status.shard
-    old = job.shards.get(rank, "")
-    if word == old or (old and word == WHOLE_STATE):
+    if job.shards.get(rank) and word == WHOLE_STATE:
         return
     if status.rank == rank and job.seating.holds(member) and member.generation >= max(1, job.cut_at):
         job.shards[rank] = word
@@ -276,7 +275,7 @@ def _learn_shard(job: Job, member: Member, status: MemberStatus) -> None:
 
 
 def _judge_end(m: Machine, job: Job, member: Member, status: MemberStatus) -> None:
-    if member.dead or status.phase not in GONE:
+    if member.dead:
         return
     if status.phase is MemberPhase.EXITED and _left_rightly(job, member, status):
         member.done = True
@@ -302,7 +301,7 @@ def _left_before(m: Machine, job: Job) -> None:
 
 def _judge_ghost(m: Machine, job: Job, member: Member, status: MemberStatus) -> None:
     """Without a seat nobody is in a generation: what a former leader left there has missed its own end."""
-    if member.dead or member.rank != NO_RANK or job.generation is None or job.ended:
+    if member.dead or job.generation is None or job.ended:
         return
     plain = not job.elastic and status.role is Role.RANK and status.phase is MemberPhase.STARTING
     if plain or status.phase in IN_GENERATION:

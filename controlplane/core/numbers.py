@@ -101,7 +101,7 @@ def _hit(fault: Fault, step: int, generation: int) -> bool:
 def trusted(job: Job, copies: Sequence[Copy]) -> list[Copy]:
     """The copies that no fault speaks against. A state is proved by the step that ran well on it, so that of
     the faulty step itself is not."""
-    return [copy for copy in copies if not any(_hit(fault, copy.step, copy.born) for fault in job.faults)]
+    return [copy for copy in copies if not speaks_against(job, copy.step, copy.born)]
 
 
 def skipping(job: Job, resume: Resume) -> Resume:

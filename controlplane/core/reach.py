@@ -92,15 +92,21 @@ def _told(job: Job, seat: Placement) -> str:
 
 
 def recall(m: Machine, job: Job) -> None:
-    """Where the seats do not tell what the ranks of the newest generation held, the dead and partners may.
-    One that has not met counts where an older one has: what partners tell now may be gone with the next."""
-    met = job.generation is not None and (job.generation.store or job.cut_at)
-    if job.generation is None or not met or not any(map(_silent, _words(job))):
+    """Where the seats do not tell what the ranks of the newest generation held, the dead and partners may:
+    what partners tell now may be gone with the next."""
+    generation = _of_shards(job)
+    if generation is None or not any(map(_silent, _words(job))):
         return
     for rank, word in _left(m, job).items():
-        if _silent(job.shards.get(rank, "")) and not _silent(word) and rank < job.generation.world_size:
+        if _silent(job.shards.get(rank, "")) and not _silent(word) and rank < generation.world_size:
             job.shards[rank] = word
     _as_elsewhere(job)
+
+
+def _of_shards(job: Job) -> Generation | None:
+    """The newest generation, when its ranks may hold shards: it has met, or an older one with shards has."""
+    generation = job.generation
+    return generation if generation is not None and (generation.store or job.cut_at) else None
 
 
 def _as_elsewhere(job: Job) -> None:
@@ -123,11 +129,10 @@ def sharded(job: Job) -> bool:
 
 
 def recuts(job: Job, nodes: int) -> bool:
-    """Whether so many nodes are another layout for state in shards than the newest generation's. One that
-    has not met counts where an older one has."""
-    if job.generation is None or not (job.generation.store or job.cut_at):
-        return False
-    return nodes * job.spec.nproc_per_node != job.generation.world_size and sharded(job)
+    """Whether so many nodes are another layout for state in shards than the newest generation's."""
+    generation = _of_shards(job)
+    ranks = nodes * job.spec.nproc_per_node
+    return generation is not None and ranks != generation.world_size and sharded(job)
 
 
 def repeats(job: Job) -> tuple[str, ...]:
@@ -265,14 +270,12 @@ def _arenas(m: Machine, job: Job, need: Shards, hoped: bool) -> Iterator[Copy]:
         if rank is None or not node.up:
             yield from _stranded(job, node, member, word, need)
         elif need.words[rank] == word:
-            for generation, step in member.kept:
-                if (member.name, step) not in job.spoiled and generation >= job.cut_at:
-                    state, name, seen = (step, birth(job, step, generation), word), member.name, seen + 1
-                    if name in job.answered:
-                        copy = Copy(Tier.MEMORY, step, rank, word, name, born=state[1])
-                        yield _slot(job, member, copy)
-                    elif state not in alike or (rank, name) < alike[state]:
-                        alike[state] = rank, name, seen
+            for _, step, born in _kept(job, member):
+                state, name, seen = (step, born, word), member.name, seen + 1
+                if name in job.answered:
+                    yield _slot(job, member, Copy(Tier.MEMORY, step, rank, word, name, born=born))
+                elif state not in alike or (rank, name) < alike[state]:
+                    alike[state] = rank, name, seen
     # Of many alike the nearest is enough. Two states of one member stay in their order.
     for (step, born, word), (rank, name, _) in sorted(alike.items(), key=lambda found: found[1][2]):
         yield Copy(Tier.MEMORY, step, rank, word, name, born=born)
@@ -282,17 +285,20 @@ def _gives(node: Node, hoped: bool) -> bool:
     return node.up or (hoped and node.state == "suspect")
 
 
+def _kept(job: Job, member: Member) -> Iterator[tuple[int, int, int]]:
+    """What a member's slots hold that may be gone on from: (generation, step, birth), ascending."""
+    for generation, step in member.kept:
+        if (member.name, step) not in job.spoiled and generation >= job.cut_at:
+            yield generation, step, birth(job, step, generation)
+
+
 def _stranded(job: Job, node: Node, member: Member, word: str, need: Shards) -> Iterator[Copy]:
     """Snapshots that a member left where nobody needs them: those who do fetch them from its node."""
     rank = need.readers.get(word)
     if rank is None or not node.peer:
         return
-    for generation, step in member.kept:
-        if (member.name, step) not in job.spoiled and generation >= job.cut_at:
-            born = birth(job, step, generation)
-            yield Copy(
-                Tier.PEER, step, rank, word, member.name, born=born, node=node.name, generation=generation
-            )
+    for generation, step, born in _kept(job, member):
+        yield Copy(Tier.PEER, step, rank, word, member.name, born=born, node=node.name, generation=generation)
 
 
 def _slot(job: Job, member: Member, copy: Copy) -> Copy:
@@ -306,20 +312,16 @@ def _slot(job: Job, member: Member, copy: Copy) -> Copy:
     )  # fmt: skip
 
 
-def fetch_key(member: str, node: str, step: int) -> tuple[str, int]:
+def copy_key(member: str, node: str, step: int) -> tuple[str, int]:
     """The name, among `Job.spoiled`, of the snapshot of a member that a node keeps."""
     return f"{member}@{node}", step
 
 
-def tried_again(job: Job, key: tuple[str, int]) -> bool:
-    """Whether a copy could not be fetched, and is asked for once more before it is given up."""
-    return key in job.spoiled and 0 < job.fetch_tries.get(key, 0) < FETCH_TRIES
-
-
 def _barred(job: Job, copy: Copy, hoped: bool) -> bool:
-    """Whether a copy at a peer is not to be asked for."""
-    key = fetch_key(copy.member, copy.node, copy.step)
-    return key in job.spoiled and not (hoped and tried_again(job, key))
+    """Whether a copy at a peer is not to be asked for, or (`hoped`) not any more."""
+    key = copy_key(copy.member, copy.node, copy.step)
+    again = hoped and 0 < job.fetch_tries.get(key, 0) < FETCH_TRIES
+    return key in job.spoiled and not again
 
 
 def _peers(m: Machine, job: Job, need: Shards, hoped: bool) -> Iterator[Copy]:
