@@ -80,7 +80,6 @@ class Saving:
     parts: tuple[CheckpointPart, ...] = ()
     stage: Stage = Stage.PERSIST
     record: CheckpointRecord | None = None
-    final: bool = False
     provisional: bool = False  # sealed, and etcd has not answered in time
     begun_at: float = 0.0
     sealed_at: float = 0.0  # its parts were all there, then: its record is on its way into etcd

@@ -96,7 +96,7 @@ def _final_saved(m: Machine, job: Job, final: int) -> bool:
         m.order(job, ("release", node, str(final)), fx.Release(node, job.name, final))
     if not late:
         job.final_tried = True
-        saving.begin(m, job, final, final=True)
+        saving.begin(m, job, final)
     return False
 
 

@@ -89,7 +89,7 @@ def blocked(job: Job) -> str:
     return ""
 
 
-def begin(m: Machine, job: Job, step: int, final: bool = False) -> None:
+def begin(m: Machine, job: Job, step: int) -> None:
     """Have the writers make the snapshot of `step` durable."""
     number = releasing.number_of(job)
     name = f"{step}-{number}"
@@ -116,7 +116,6 @@ def begin(m: Machine, job: Job, step: int, final: bool = False) -> None:
         versions=tuple((s.rank, step) for s in job.seats),
         writers=sharing.writers(m, job, held),
         holders=held,
-        final=final,
         begun_at=m.now,
     )
     job.savings[name] = saving

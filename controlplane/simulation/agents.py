@@ -10,19 +10,18 @@ from controlplane.simulation import records
 
 if TYPE_CHECKING:
     from controlplane.core.effects import Launch
-    from controlplane.core.model import MemberStatus
 
 
 class Rank:
     """One rank process."""
 
     __slots__ = (
-        "copied", "copied_by", "failure", "generation", "held", "local", "name", "node", "phase", "rank",
-        "shard", "step", "store",
+        "copied", "copied_by", "failure", "generation", "held", "name", "phase", "rank", "shard", "step",
+        "store",
     )  # fmt: skip
 
     def __init__(self, order: Launch, shard: str) -> None:
-        self.name, self.rank, self.local, self.node = order.member, order.rank, order.local_rank, order.node
+        self.name, self.rank = order.member, order.rank
         self.store = f"{order.node}:1"
         self.phase = MemberPhase.STARTING
         self.generation = 0
@@ -31,15 +30,11 @@ class Rank:
         self.shard = shard
         self.failure: Failure | None = None
 
-    def status(self, job: str) -> MemberStatus:
-        """As its agent reports it."""
-        return records.status(self, job)
-
 
 class Agent:
     """One node."""
 
-    __slots__ = ("boots", "launched", "name", "ranks", "seq", "stopping", "up")
+    __slots__ = ("boots", "name", "ranks", "seq", "stopping", "up")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -47,7 +42,6 @@ class Agent:
         self.boots = 0
         self.seq = 0
         self.ranks: dict[str, Rank] = {}
-        self.launched = 0.0
         self.stopping = 0  # the newest generation that it was told to leave
 
     def joined(self, slots: int) -> ev.NodeJoined:
@@ -60,7 +54,7 @@ class Agent:
     def beat(self, job: str) -> ev.NodeBeat:
         """Its whole view."""
         self.seq += 1
-        members = tuple([rank.status(job) for rank in self.ranks.values()])
+        members = tuple([records.status(rank, job) for rank in self.ranks.values()])
         return ev.NodeBeat(self.name, self.boots, self.seq, 1, members)
 
     def in_generation(self, upto: int) -> list[Rank]:

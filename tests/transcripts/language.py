@@ -74,7 +74,6 @@ STATUS_FIELDS = {
     "stalled": "stalled_s",
     "heldgen": "held_generation",
 }
-FAILURE_FIELDS = ("cause", "exception", "traceback", "code", "signal", "age", "message")
 
 
 @dataclasses.dataclass
@@ -187,8 +186,12 @@ class Play:
         slots = int(named.get("slots", 8))
         more = named.get("domain", ""), named.get("peer", ""), tuple(host.copies.values())
         version, jobs = named.get("version", ""), tuple(filter(None, named.get("jobs", "").split(",")))
-        joined = ev.NodeJoined(name, incarnation, launcher, name, slots, 29500, listed, *more, jobs=jobs)
-        self.feed(dataclasses.replace(joined, holdfast_version=version))
+        self.feed(
+            ev.NodeJoined(
+                name, incarnation, launcher, name, slots, 29500, listed, *more,
+                holdfast_version=version, jobs=jobs,
+            )
+        )  # fmt: skip
 
     def broken(self, plain: list[str], named: dict[str, str]) -> None:
         host = self.hosts[plain[0]]
