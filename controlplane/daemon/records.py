@@ -51,9 +51,9 @@ class Records:
         if store.state is not None:
             puts[keys.state(store.state.job)] = pack(store.state)
         if store.generation is not None:
-            generation = store.generation
-            puts[keys.generation(generation.job)] = pack(generation)
-            puts[keys.rdzv(generation.job, generation.number)] = pack(generation)
+            generation, packed = store.generation, pack(store.generation)
+            puts[keys.generation(generation.job)] = packed
+            puts[keys.rdzv(generation.job, generation.number)] = packed
         if store.checkpoint is not None:
             puts |= self._checkpoint(store.checkpoint)
         if store.forget:
@@ -98,7 +98,7 @@ class Records:
         """Everything below the cluster's prefix as the event that starts a reign.
 
         A job with a record that cannot be read is left out whole, and logged: nothing of it is touched."""
-        jobs = _by_job(self.keys, values)
+        jobs, nodes = _by_job(self.keys, values), _documents(self.keys, values)
         specs, states, generations, checkpoints = [], [], [], []
         for job, rows in sorted(jobs.items()):
             try:
@@ -115,15 +115,15 @@ class Records:
             self.checkpoints.setdefault(record.job, {})[record.id] = record
         return Elected(
             term=term,
-            nodes=tuple(_nodes(self.keys, values)),
+            nodes=tuple(node for node, known in nodes.items() if str(known.get("state")) not in GONE_STATES),
             specs=tuple(specs),
             states=tuple(states),
             generations=tuple(generations),
             checkpoints=tuple(checkpoints),
-            marks=tuple(_marks(self.keys, values)),
+            marks=tuple(_marks(nodes)),
             lemons=tuple(_lemons(self.keys, values)),
             wall_s=time.time(),
-            places=tuple(_places(self.keys, values)),
+            places=tuple(_places(nodes)),
         )
 
 
@@ -165,46 +165,37 @@ def _lemons(keys: Keyspace, values: Mapping[str, bytes]) -> Iterable[LemonRecord
             log.error("the history %s is left out: %s", key, error)
 
 
-def _nodes(keys: Keyspace, values: Mapping[str, bytes]) -> Iterable[str]:
-    """Nodes that the last leader believed in, by name."""
-    for key in sorted(values):
-        if key.startswith(keys.nodes) and _state(key, values[key]) not in GONE_STATES:
-            yield key[len(keys.nodes) :]
+def _documents(keys: Keyspace, values: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
+    """The records of nodes, by name; nothing is known from one that cannot be read, which is logged."""
+    found = sorted(key for key in values if key.startswith(keys.nodes))
+    return {key[len(keys.nodes) :]: _document(key, values[key]) for key in found}
 
 
-def _marks(keys: Keyspace, values: Mapping[str, bytes]) -> Iterable[NodeMarks]:
-    """What nodes are marked with, by name; a record that cannot be read marks nothing."""
-    for key in sorted(values):
-        if not key.startswith(keys.nodes):
-            continue
+def _document(key: str, value: bytes) -> dict[str, Any]:
+    try:
+        return {**json.loads(value)}
+    except (ValueError, TypeError) as error:
+        log.error("node record %s cannot be read (%s): the node is waited for", key, error)
+        return {}
+
+
+def _marks(documents: Mapping[str, Mapping[str, Any]]) -> Iterable[NodeMarks]:
+    """What nodes are marked with; marks that cannot be read are none."""
+    for node, document in documents.items():
         try:
-            document: Any = json.loads(values[key])
             devices = tuple((str(name), str(why)) for name, why in dict(document.get("devices", {})).items())
             drain = float(document.get("drain_by_s", 0.0)), bool(document.get("drain_forced", False))
-            found = NodeMarks(key[len(keys.nodes) :], str(document.get("cordoned", "")), devices, *drain)
-            if found.cordoned or found.devices:
-                yield found
-        except (ValueError, TypeError, AttributeError) as error:
-            log.error("the marks of node record %s cannot be read (%s)", key, error)
-
-
-def _places(keys: Keyspace, values: Mapping[str, bytes]) -> Iterable[NodePlace]:
-    """Where nodes were, by name; a record that cannot be read says nothing (`_state` has logged it)."""
-    for key in sorted(values):
-        if not key.startswith(keys.nodes):
+        except (ValueError, TypeError) as error:
+            log.error("the marks of node %s cannot be read (%s)", node, error)
             continue
-        try:
-            document: Any = json.loads(values[key])
-            said = [str(document.get(name, "")) for name in ("state", "reason", "address", "domain")]
-        except (ValueError, AttributeError):
-            continue
-        yield NodePlace(key[len(keys.nodes) :], *said)
+        found = NodeMarks(node, str(document.get("cordoned", "")), devices, *drain)
+        if found.cordoned or found.devices:
+            yield found
 
 
-def _state(key: str, value: bytes) -> str:
-    try:
-        document: Any = json.loads(value)
-        return str(document["state"])
-    except (ValueError, KeyError, TypeError) as error:
-        log.error("node record %s cannot be read (%s): the node is waited for", key, error)
-        return ""
+def _places(documents: Mapping[str, Mapping[str, Any]]) -> Iterable[NodePlace]:
+    """Where nodes were, as far as that is known."""
+    for node, document in documents.items():
+        if document:
+            said = (str(document.get(name, "")) for name in ("state", "reason", "address", "domain"))
+            yield NodePlace(node, *said)

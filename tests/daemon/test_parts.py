@@ -17,7 +17,15 @@ import pytest
 
 from controlplane.core import effects, events
 from controlplane.core.effects import Effect, Note, Store
-from controlplane.core.model import CheckpointRecord, Generation, JobPhase, JobSpec, JobState, NodePlace
+from controlplane.core.model import (
+    CheckpointRecord,
+    Generation,
+    JobPhase,
+    JobSpec,
+    JobState,
+    NodeMarks,
+    NodePlace,
+)
 from controlplane.core.timing import CoreSettings
 from controlplane.daemon.coordinator import core_settings
 from controlplane.daemon.etcd.errors import EtcdUnavailable, Fenced
@@ -303,6 +311,23 @@ def test_records_survive_etcd() -> None:
         4, ("n1",), (spec,), (state,), (generation,), (old, replace(new, bad="rotten")),
         places=(NodePlace("n1", "up", "", "h", "r"), NodePlace("n2", "lost", "silent")),
     )  # fmt: skip
+
+
+def test_a_node_record_that_cannot_be_read_is_waited_for_and_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    keys, records = Keyspace("c"), Records(Keyspace("c"))
+    marks = NodeMarks("n2", "by hand", (("gpu0", "hot"),))
+    store = Store(1, 1, node="n2", node_state="up", marks=marks)
+    values: dict[str, bytes] = {key: value for key, value in records.puts(store).items() if value is not None}
+    bad = {"n0": b"{torn", "n1": b"[1]", "n3": b'{"state": "up", "cordoned": "x", "devices": 7}'}
+    elected = records.elected(4, values | {keys.node(name): value for name, value in bad.items()})
+    assert elected.nodes == ("n0", "n1", "n2", "n3")
+    assert elected.marks == (marks,)
+    assert elected.places == (NodePlace("n2", "up"), NodePlace("n3", "up"))
+    told = [line.getMessage().split(" (")[0] for line in caplog.records]
+    waited = [f"node record {keys.node(name)} cannot be read" for name in ("n0", "n1")]
+    assert told == [*waited, "the marks of node n3 cannot be read"]
 
 
 def test_who_is_dead() -> None:
