@@ -216,6 +216,11 @@ class Agent:
             delay * self.world.rng.uniform(0.5, 1.5), lambda: then() if rank.alive else None
         )
 
+    def after(self, delay: float, do: Callable[[], None]) -> None:
+        """Something that this agent process does after so long, if it still lives."""
+        life = self.incarnation
+        self.world.clock.after(delay, lambda: do() if self.incarnation == life and self.up else None)
+
     # -------------------------------------------------------------- the gate, and the rooms
 
     def push(self, effect: do.Push) -> None:
@@ -237,16 +242,13 @@ class Agent:
 
     def make_room(self, effect: do.MakeRoom) -> None:
         """An arena is made, in a thread."""
-        self._answer(0.05, heard.Room(effect.member))
+        self.after(0.05, lambda: self.hear(heard.Room(effect.member)))
 
     def testify(self, effect: do.Testify) -> None:
         """A process that is stopped writes no stacks."""
         nothing = Standing(effect.member, -1, NO_STEP, "", 0.0, False)
-        self._answer(0.5, heard.Stood(effect.member, effect.age_s, effect.heard_at, nothing))
-
-    def _answer(self, delay: float, event: heard.Event) -> None:
-        life = self.incarnation
-        self.world.clock.after(delay, lambda: self.hear(event) if self.incarnation == life else None)
+        stood = heard.Stood(effect.member, effect.age_s, effect.heard_at, nothing)
+        self.after(0.5, lambda: self.hear(stood))
 
     def completed(self, order: fx.Complete) -> None:
         """Of a job that is over no copies are kept."""

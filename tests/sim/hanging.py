@@ -40,10 +40,7 @@ def collect(agent: Agent, order: fx.CollectStacks) -> None:
         if member.status.phase is MemberPhase.RUNNING and member.status.generation == order.generation
     )
     told = ev.StacksCollected(agent.name, agent.incarnation, order.job, order.generation, order.round, ranks)
-    life = agent.incarnation
-    world.clock.after(
-        world.rng.uniform(0.05, 0.8), lambda: agent.tell(told) if agent.incarnation == life else None
-    )
+    agent.after(world.rng.uniform(0.05, 0.8), lambda: agent.tell(told))
 
 
 def _standing(rank: Rank, member: Member, known: bool) -> Standing:

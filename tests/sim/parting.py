@@ -47,17 +47,17 @@ def look(agent: Agent, order: fx.LookAtPeers) -> None:
     world, slow = agent.world, 0.0
     found = []
     for peer in order.peers:
-        other = next(each for each in world.agents if each.name == peer.node)
+        other = world.by_name[peer.node]
         reached = other.up and world.parts.passes(agent.name, peer.node)
         slow = slow if reached else TRIES * 1.0
         found.append(PeerSight(peer.node, TRIES, 0 if reached else TRIES, "" if reached else "no answer"))
     told = ev.PeersLooked(agent.name, agent.incarnation, order.round, tuple(found))
-    world.clock.after(slow + world.rng.uniform(0.01, 0.2), lambda: agent.tell(told))
+    agent.after(slow + world.rng.uniform(0.01, 0.2), lambda: agent.tell(told))
 
 
 def probe(world: World, term: int, effect: fx.Probe) -> None:
     """The leader knocks at a silent node's door: a node that is only not heard opens."""
-    agent = next(agent for agent in world.agents if agent.name == effect.node)
+    agent = world.by_name[effect.node]
     muted = world.clock.now < agent.muted_until
     cut = world.clock.now < agent.cut_until and not muted
     answered = agent.up and not cut

@@ -40,7 +40,7 @@ def _load(agent: Agent, order: fx.Load) -> None:
     name, rank, storage = order.record.id, agent.ranks.get(order.member), agent.world.storage
     corrupt = name in storage.rotten or name not in storage.lines
     reason = "chunk 3 does not match its hash" if corrupt else ""
-    if agent.world.faulty("storage"):
+    if agent.world.faulty():
         corrupt, reason = False, "the storage does not answer"
     elif not at_barrier(rank):
         corrupt, reason = False, f"{order.member} is not at the barrier"
@@ -71,7 +71,7 @@ def push(agent: Agent, step: int) -> None:
 
 def _push(rank: Rank, node: str, step: int) -> None:
     world = rank.agent.world
-    keeper = next(agent for agent in world.agents if agent.name == node)
+    keeper = world.by_name[node]
     slot = rank.slot(step, 0)
     if not keeper.up or slot is None:
         return
@@ -96,7 +96,7 @@ def _fetch(agent: Agent, order: fx.Fetch) -> None:
     if left is not None and (order.generation, order.step) in left.slots:
         found.append(left.slots[order.generation, order.step])
     rank = agent.ranks.get(order.member)
-    reason = "" if keeper.up and found and not agent.world.faulty("peer") else "connection refused"
+    reason = "" if keeper.up and found and not agent.world.faulty() else "connection refused"
     if not at_barrier(rank):
         reason = f"{order.member} is not at the barrier"
     elif not reason and rank is not None:

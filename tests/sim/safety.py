@@ -49,10 +49,8 @@ class Safety:
 
     def event(self, event: ev.Event) -> None:
         """An event reaches the leader: an asking that it takes is one that it has to answer."""
-        if isinstance(event, ev.CheckpointAsked) and self.world.cluster is not None:
-            node = self.world.cluster.machine.nodes.get(event.node)
-            if node is not None and node.incarnation == event.incarnation and node.state != "expected":
-                self.heard[event.member, event.request] = None
+        if isinstance(event, ev.CheckpointAsked) and self._listens(event.node, event.incarnation):
+            self.heard[event.member, event.request] = None
         if isinstance(event, ev.UserFault):
             self._fault(event)
         if isinstance(event, ev.JobSubmitted):
@@ -69,12 +67,16 @@ class Safety:
     def _fault(self, event: ev.UserFault) -> None:
         """Numbers went wrong: what this leader takes note of must never be gone on from."""
         job = self.world.cluster.machine.jobs.get(event.job) if self.world.cluster else None
-        node = self.world.cluster.machine.nodes.get(event.node) if self.world.cluster else None
-        known = node is not None and node.incarnation == event.incarnation and node.state != "expected"
+        known = self._listens(event.node, event.incarnation)
         runs = job is not None and job.phase in (JobPhase.RUNNING, JobPhase.FORMING) and job.ending is None
         if known and runs and job and job.generation and job.generation.number == event.generation:
             self.memory_lost = True
             self.faults.setdefault(Fault(max(event.step, 1), event.generation), self.world.term)
+
+    def _listens(self, name: str, incarnation: int) -> bool:
+        """Whether the leader takes the word of this life of a node."""
+        node = self.world.cluster.machine.nodes.get(name) if self.world.cluster else None
+        return node is not None and node.incarnation == incarnation and node.state != "expected"
 
     def store(self, effect: fx.Store) -> None:
         """Records that etcd is to forget, or to hold as let go: never the newest good one."""
@@ -147,7 +149,7 @@ class Safety:
     def _justly(self, name: str) -> None:
         """Of many that fall silent at once none is given up that would have opened its door."""
         world, machine = self.world, self.world.cluster.machine if self.world.cluster else None
-        agent = next(agent for agent in world.agents if agent.name == name)
+        agent = world.by_name[name]
         if machine is None or not agent.up or agent.muted_until <= world.clock.now:
             return
         if agent.refused_at > world.clock.now - machine.settings.brake_max_s:

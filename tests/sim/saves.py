@@ -57,9 +57,7 @@ class Storage:
 
 def later(agent: Agent, slowest: float, do: Callable[[], None]) -> None:
     """Have this agent do something after a while, if it still lives then."""
-    incarnation = agent.incarnation
-    delay = agent.world.rng.uniform(0.1, slowest)
-    agent.world.clock.after(delay, lambda: do() if agent.incarnation == incarnation and agent.up else None)
+    agent.after(agent.world.rng.uniform(0.1, slowest), do)
 
 
 def persist(agent: Agent, order: fx.Persist) -> None:
@@ -79,7 +77,7 @@ def _write(agent: Agent, order: fx.Persist, key: tuple[Any, ...], line: str | No
     if key in agent.answers:
         return
     job, name, storage = order.spec.job, order.checkpoint, agent.world.storage
-    if line is None or agent.world.faulty("storage"):
+    if line is None or agent.world.faulty():
         reason = "the snapshot was overwritten" if line is None else "no space left on the storage"
         agent.tell(ev.PersistFailed(agent.name, agent.incarnation, job, name, reason))
         return
@@ -103,7 +101,7 @@ def seal(agent: Agent, order: fx.Seal) -> None:
 
 def _seal(agent: Agent, order: fx.Seal) -> None:
     job, name, storage = order.spec.job, order.checkpoint, agent.world.storage
-    if agent.world.faulty("storage"):
+    if agent.world.faulty():
         agent.tell(ev.PersistFailed(agent.name, agent.incarnation, job, name, "a part cannot be read back"))
         return
     shards = {part.shard: part.shares for part in order.parts}
@@ -139,7 +137,7 @@ def mirror(agent: Agent, order: fx.Mirror) -> None:
 
 
 def _mirror(agent: Agent, order: fx.Mirror) -> None:
-    reason = "the second storage does not answer" if agent.world.faulty("mirror") else ""
+    reason = "the second storage does not answer" if agent.world.faulty() else ""
     if not reason:
         agent.world.storage.mirrored.add(order.record.id)
     agent.tell(ev.Mirrored(agent.name, agent.incarnation, order.spec.job, order.record.id, reason))
@@ -153,7 +151,7 @@ def collect(agent: Agent, order: fx.Collect) -> None:
 
 def _collect(agent: Agent, order: fx.Collect) -> None:
     storage = agent.world.storage
-    if agent.world.faulty("storage"):
+    if agent.world.faulty():
         reason = "the storage does not answer"
         agent.tell(ev.Collected(agent.name, agent.incarnation, order.spec.job, (), 0, reason))
         return

@@ -117,6 +117,7 @@ class World:
         extra = rng.choice((0, 1, 2)) if options.elastic else rng.choice((0, 0, 1))
         slots = rng.choice((2, 3)) if options.elastic else 2
         self.agents = [Agent(self, f"n{i}", slots) for i in range(options.nodes + extra)]
+        self.by_name = {agent.name: agent for agent in self.agents}
         self.groups: dict[int, Group] = {}
         self.faults_on = True
         self.etcd_away_until = 0.0
@@ -245,21 +246,20 @@ class World:
         elif isinstance(effect, fx.Probe):
             parting.probe(self, term, effect)
         elif type(effect) in ORDERS:
-            agent = next(agent for agent in self.agents if agent.name == effect.node)
+            agent = self.by_name[effect.node]
             if agent.linked == term and self.clock.now >= agent.cut_until:
                 self.network(lambda: agent.inbound.through(lambda: agent.take(term, effect)))
         elif isinstance(effect, fx.CheckpointChanged) and effect.outcome == "failed":
             self.quiet_failures += 1
         elif isinstance(effect, fx.Refuse):
-            agent = next(agent for agent in self.agents if agent.name == effect.node)
-            agent.linked = 0
+            self.by_name[effect.node].linked = 0
 
     def _store(self, effect: fx.Store, term: int) -> None:
         delay = self.rng.uniform(0.002, 0.03)
         if self.options.plant == "persist" and effect.generation is not None:
             self.clock.after(0.0, lambda: self.feed_if(term, ev.Stored(effect.ticket)))
         away = self.clock.now < self.etcd_away_until
-        lost_answer = self.faulty("etcd")
+        lost_answer = self.faulty()
 
         def commit() -> None:
             ok = not away and self.etcd.put(effect)
@@ -281,9 +281,9 @@ class World:
         if self.loss and rng.random() < self.loss:
             self.clock.after(rng.uniform(0.001, 1.5), deliver)
 
-    def faulty(self, what: str) -> bool:
+    def faulty(self) -> bool:
         """Whether this operation of etcd or the storage goes wrong."""
-        return self.faults_on and self.loss > 0.0 and self.rng.random() < 0.1 and bool(what)
+        return self.faults_on and self.loss > 0.0 and self.rng.random() < 0.1
 
     def word(self, rank: int, world_size: int) -> str:
         """Which shard of the state a rank holds."""
