@@ -82,7 +82,7 @@ class Admin(AdminServicer):
         except (WireError, SettingsError) as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         before = _phase(reign, spec.job)
-        await self._settle(reign, JobSubmitted(spec), context)
+        await _held(await reign.settle(JobSubmitted(spec)), context)
         phase = _phase(reign, spec.job)
         return pb.SubmitReply(job=spec.job, resumed=bool(before), phase=phase)
 
@@ -95,7 +95,7 @@ class Admin(AdminServicer):
                 grpc.StatusCode.NOT_FOUND, f"there is no job {request.job!r}; known are: {known}"
             )
         event = JobStopRequested(request.job, request.reason or "asked to stop")
-        await self._settle(reign, event, context)
+        await _held(await reign.settle(event), context)
         return pb.StopReply()
 
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
@@ -112,11 +112,7 @@ class Admin(AdminServicer):
             await context.abort(
                 grpc.StatusCode.NOT_FOUND, f"there is no node {request.node!r:.80}; known are: {names}"
             )
-        reason = await reign.release(request.node, request.reason[:200] or "by hand")
-        if reason:
-            await context.abort(
-                grpc.StatusCode.UNAVAILABLE, f"etcd does not hold it yet, it may still come: {reason}"
-            )
+        await _held(await reign.release(request.node, _why(request)), context)
         return pb.ReleaseReply()
 
     async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.MarkReply:
@@ -124,31 +120,25 @@ class Admin(AdminServicer):
         if not 0 <= request.deadline_s <= _DRAIN_S_MAX:
             reason = f"deadline_s {request.deadline_s:g} will not do: give 0 to {_DRAIN_S_MAX}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
-        why = request.reason[:_REASON_MAX] or "by hand"
-        return await self._mark(DrainRequested(request.node, why, request.deadline_s, request.force), context)
+        event = DrainRequested(request.node, _why(request), request.deadline_s, request.force)
+        return await self._mark(event, context)
 
     async def Cordon(self, request: pb.CordonRequest, context: Any) -> pb.MarkReply:
         """Have a node take no new seats, or take them again."""
-        why = request.reason[:_REASON_MAX] or "by hand"
-        return await self._mark(CordonRequested(request.node, request.on, why), context)
+        return await self._mark(CordonRequested(request.node, request.on, _why(request)), context)
 
     async def Pause(self, request: pb.PauseRequest, context: Any) -> pb.MarkReply:
         """Have a job stop at a step boundary, or go on; answered once etcd knows that it is wanted."""
-        why = request.reason[:_REASON_MAX] or "by hand"
-        return await self._mark(PauseRequested(request.job, request.on, why), context)
+        return await self._mark(PauseRequested(request.job, request.on, _why(request)), context)
 
     async def Checkpoint(self, request: pb.CheckpointRequest, context: Any) -> pb.MarkReply:
         """Make the newest whole snapshot of a job durable; answered once that has begun, or waits."""
-        why = request.reason[:_REASON_MAX] or "by hand"
-        return await self._mark(CheckpointWanted(request.job, why), context)
+        return await self._mark(CheckpointWanted(request.job, _why(request)), context)
 
     async def _mark(self, event: Wish, context: Any) -> pb.MarkReply:
         reign = await self._leading(context)
         outcome, why, trouble = await reign.mark(event)
-        if trouble:
-            await context.abort(
-                grpc.StatusCode.UNAVAILABLE, f"etcd does not hold it yet, it may still come: {trouble}"
-            )
+        await _held(trouble, context)
         if outcome == "refused":
             await context.abort(grpc.StatusCode.ABORTED, f"{_whom(event)}: {why}")
         return pb.MarkReply(outcome=outcome, reason=why)
@@ -193,12 +183,18 @@ class Admin(AdminServicer):
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"this coordinator is a standby: {who}")
         raise AssertionError("abort always raises")
 
-    async def _settle(self, reign: Reign, event: JobSubmitted | JobStopRequested, context: Any) -> None:
-        reason = await reign.settle(event)
-        if reason:
-            await context.abort(
-                grpc.StatusCode.UNAVAILABLE, f"etcd does not hold it yet, it may still come: {reason}"
-            )
+
+async def _held(trouble: str, context: Any) -> None:
+    """Ends the call when there is trouble: etcd does not hold yet what was asked for."""
+    if trouble:
+        await context.abort(
+            grpc.StatusCode.UNAVAILABLE, f"etcd does not hold it yet, it may still come: {trouble}"
+        )
+
+
+def _why(request: Any) -> str:
+    """The reason that a person gives."""
+    return str(request.reason[:_REASON_MAX]) or "by hand"
 
 
 def _whom(event: Wish) -> str:
