@@ -28,8 +28,10 @@ class Acts:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._table: dict[type[Any], Callable[[Any], object]] = {
-            fx.Push: lambda effect: node.gate.push(effect.member, effect.frame),
-            fx.Form: self._form,
+            fx.Push: self._say,
+            fx.Form: self._say,
+            fx.Spawn: self._spawn,
+            fx.Run: self._run,
             fx.Command: lambda effect: node.launcher.say(**effect.words),
             fx.Keep: lambda effect: node.memory.keep(effect.status),
             fx.Tell: lambda effect: node.link.tell(effect.event),
@@ -42,14 +44,14 @@ class Acts:
             fx.Note: _note,
             fx.Count: lambda effect: node.count(effect.kind),
         }
-        self._launches: dict[type[Any], Callable[[Any], None]] = {fx.Spawn: self._spawn, fx.Run: self._run}
 
     def do(self, effects: Iterable[fx.Effect]) -> None:
         """Do all of them in order; when a launch cannot be done, what followed from it is not either."""
         for effect in effects:
+            act = self._table[type(effect)]
             if not isinstance(effect, fx.Spawn | fx.Run):
-                self._table[type(effect)](effect)
-            elif reason := _failure(self._launches[type(effect)], effect):
+                act(effect)
+            elif reason := _failure(act, effect):
                 spawned = isinstance(effect, fx.Run)
                 self._node.decide(LaunchFailed(effect.member, reason, spawned))
                 return
@@ -83,11 +85,8 @@ class Acts:
         if order.generation is not None:
             node.port.used(int(order.generation.master.rpartition(":")[2] or 0))
 
-    def _form(self, effect: fx.Form) -> None:
-        member = self._member(effect.member)
-        if member is not None:
-            frame = self._node.form_message(member, effect.generation, effect.incident)
-            self._node.gate.push(effect.member, frame)
+    def _say(self, effect: fx.Push | fx.Form) -> None:
+        self._node.gate.push(effect.member, self._node.frame(effect))
 
     def _adopt(self, effect: fx.Adopt) -> None:
         member = self._member(effect.member)
@@ -130,7 +129,7 @@ class Acts:
         self._node.decide(Stood(effect.member, effect.age_s, effect.heard_at, standing))
 
 
-def _failure(do: Callable[[Any], None], effect: fx.Effect) -> str:
+def _failure(do: Callable[[Any], object], effect: fx.Effect) -> str:
     """Why this cannot be done; "" when it was."""
     try:
         do(effect)

@@ -186,7 +186,6 @@ class _Shell:
         node = self._node
         if self._leaving is not None:
             self._leaving.cancel()
-        node.stop_judging()
         await node.launcher.end()
         for task in tasks:
             task.cancel()

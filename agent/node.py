@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeGuard
 
 from agent import members
 from agent.acts import Acts
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from agent.frames import Message
     from agent.paths import Paths
     from agent.sensors import DeviceReading
-    from controlplane.core.model import Generation, MemberStatus
+    from controlplane.core.model import MemberStatus
     from controlplane.settings import AgentSettings
 
 log = logging.getLogger("holdfast.agent")
@@ -219,14 +219,15 @@ class Node:
         }
         wanted = self._decided(ev.Greeted(member, message))
         self._acts.do(effect for effect in wanted if not _for_rank(effect, member))
-        return [welcome, *(self._frame(effect) for effect in wanted if _for_rank(effect, member))]
+        return [welcome, *(self.frame(effect) for effect in wanted if _for_rank(effect, member))]
 
-    def _frame(self, effect: Any) -> Message:
+    def frame(self, effect: fx.Push | fx.Form) -> Message:
+        """What a rank is told. Raises ValueError when it cannot be made."""
         if isinstance(effect, fx.Push):
             return effect.frame
-        known = self.members.get(effect.member)
-        assert known is not None  # admit() saw it in the same breath
-        return self.form_message(known, effect.generation, effect.incident)
+        member = self.members.get(effect.member)
+        assert member is not None  # who is told to form was known in the same breath
+        return {**form_message(member, effect.generation, self.paths), "incident": effect.incident}
 
     def hear(self, member: str, message: Message) -> None:
         """A message of a rank. Raises BadMessage."""
@@ -238,10 +239,6 @@ class Node:
     def left(self, member: str) -> None:
         """A rank's connection ended. Its process, or its silence, will tell what that means."""
         log.debug("%s left the gate", member)
-
-    def form_message(self, member: Member, generation: Generation, incident: str) -> Message:
-        """The frame that has a member form a generation. Raises ValueError when it cannot be made."""
-        return {**form_message(member, generation, self.paths), "incident": incident}
 
     # ------------------------------------------------------------ what launcher and rooms say
 
@@ -292,7 +289,7 @@ def _facts(settings: AgentSettings, name: str, incarnation: int) -> Facts:
     )
 
 
-def _for_rank(effect: fx.Effect, member: str) -> bool:
+def _for_rank(effect: fx.Effect, member: str) -> TypeGuard[fx.Push | fx.Form]:
     return isinstance(effect, fx.Push | fx.Form) and effect.member == member
 
 
