@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
+import pytest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -36,6 +37,14 @@ def chromium() -> str:
     named = os.environ.get("CHROMIUM", "")
     found = [shutil.which(name) for name in ((named,) if named else NAMES)]
     return next((path for path in found if path), "")
+
+
+IN_CHROMIUM = [
+    pytest.mark.skipif(not chromium(), reason="no Chromium here: apt-get install chromium, or set CHROMIUM"),
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+]
+"""Marks of a module whose tests ask for the fixture `browser`."""
 
 
 class Tab:

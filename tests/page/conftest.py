@@ -6,13 +6,23 @@ import pytest
 
 from controlplane.access.tokens import Tokens
 from tests.daemon.etcd_fixtures import etcd_server
+from tests.page.browser import Browser, chromium
 from tests.security.authority import token_line
 from tests.security.conftest import authority
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 __all__ = ["authority", "etcd_server"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A Chromium of the module's own."""
+    found = Browser(chromium())
+    yield found
+    found.end()
 
 
 @pytest.fixture

@@ -16,19 +16,16 @@ from controlplane.access.tls import TlsFiles
 from controlplane.core.events import NodeBroken, NodeJoined
 from controlplane.daemon.page.server import Page
 from tests.e2e.cli_running import Run, running
-from tests.page.browser import DESK, PHONE, Browser, Tab, chromium, tab
+from tests.page.browser import DESK, IN_CHROMIUM, PHONE, tab
 from tests.page.visiting import job, paged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from controlplane.access.tokens import Tokens
+    from tests.page.browser import Browser, Tab
 
-pytestmark = [
-    pytest.mark.skipif(not chromium(), reason="no Chromium here: apt-get install chromium, or set CHROMIUM"),
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-]
+pytestmark = IN_CHROMIUM
 BUILD = Path(__file__).parents[2] / "build" / "page"
 AXE = BUILD / "node_modules" / "axe-core" / "axe.min.js"
 VIEWS = ("jobs", "nodes", "incidents", "time", "checkpoints", "login")
@@ -66,13 +63,6 @@ COUNT = """(() => {
   return count;
 })()"""
 """How many points of the map have the colour of those that are suspect."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    found = Browser(chromium())
-    yield found
-    found.end()
 
 
 @pytest.fixture(scope="module")

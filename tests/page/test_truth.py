@@ -6,35 +6,21 @@ import copy
 import json
 from typing import TYPE_CHECKING
 
-import pytest
-
 from controlplane.access.tls import TlsFiles
 from controlplane.core.events import NodeJoined
 from controlplane.daemon.page.server import Page
 from controlplane.daemon.page.watch import STORIES_MAX
-from tests.page.browser import DESK, Browser, chromium, tab
+from tests.page.browser import DESK, IN_CHROMIUM, tab
 from tests.page.visiting import die, job, paged, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from tests.page.browser import Browser
     from tests.page.visiting import Paged
 
-pytestmark = [
-    pytest.mark.skipif(not chromium(), reason="no Chromium here: apt-get install chromium, or set CHROMIUM"),
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-]
+pytestmark = IN_CHROMIUM
 LIVE = "document.querySelector('#link').innerText === 'live'"
 LOST = "document.querySelector('#link').innerText.startsWith('connection lost')"
 DRAWN = f"document.documentElement.dataset.moment && {LIVE}"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    found = Browser(chromium())
-    yield found
-    found.end()
 
 
 def _joined(name: str) -> NodeJoined:
