@@ -13,7 +13,6 @@ import yaml
 from controlplane.cli.kube_job import DEFAULTS, JOB_FAILED, objects
 from controlplane.cli.kube_tls import INSECURE
 from controlplane.cli.main import main
-from controlplane.cli.yaml_text import document
 from tests.helm.cases import CLAIM_JOB, FULL_JOB, ISSUED, PROGRAM_JOB
 from tests.helm.chart import (
     CERTIFICATES,
@@ -301,27 +300,6 @@ def test_what_cannot_be_rendered_is_said(
 ) -> None:
     assert main(["kubernetes", *words]) != 0
     assert said in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        {
-            "a": 1,
-            "b": [],
-            "c": {},
-            "d": ["x", {"y": [1, [2]]}],
-            "e": None,
-            "f": True,
-            "g": "true",
-            "h": "1.0",
-        },
-        {"text": "two\nlines: #no", "empty": "", "odd": "- a", "colon": "a: b", "null": "null", "no": "NO"},
-        [1.5, "x y", "ünï", {"k/v": "s3://b"}],
-    ],
-)
-def test_our_yaml_reads_back_the_same(value: Any) -> None:
-    assert yaml.safe_load(document(value)) == value
 
 
 def test_a_leader_reaches_the_agents_that_it_asks_whether_they_live() -> None:

@@ -128,6 +128,9 @@ def test_every_cause_and_strategy_has_its_words() -> None:
         [{"a": "x", "b": [1, 2.5, None, True], "c": {}, "d": []}],
         {"no": "no", "text": "a: b # c", "lines": "x\ny", "deep": [{"k": [{"z": -1}]}], "empty": ""},
         ["yes", "1", "plain-word", "-", "null", "é"],
+        {"a": 1, "b": [], "c": {}, "d": ["x", {"y": [1, [2]]}], "e": None, "g": "true", "h": "1.0"},
+        {"text": "two\nlines: #no", "empty": "", "odd": "- a", "colon": "a: b", "null": "null", "no": "NO"},
+        [1.5, "x y", "ünï", {"k/v": "s3://b"}],
     ],
 )
 def test_yaml_reads_back(value: object) -> None:
