@@ -252,7 +252,7 @@ class PeerServer:
     def _denied(self, _counted: str, peer: str, reason: str) -> None:
         self._count("peer_calls_refused", 1)
         if self._telling():
-            log.warning("%s is turned away: %s (%d more before)", peer, reason, self._telling.left)
+            log.warning("%s is turned away: %s (%d more before)", peer, reason, self._telling.untold())
 
     @asynccontextmanager
     async def _answering(self, context: Any) -> AsyncIterator[None]:

@@ -34,12 +34,12 @@ def calling() -> Caller:
 
 
 class Sparing:
-    """Lets a few lines per second through: whoever knocks for ever fills no disk. `left` were held back."""
+    """Lets a few lines per second through: whoever knocks for ever fills no disk."""
 
     def __init__(self, per_s: float = TOLD_PER_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_s, self._clock = per_s, clock
         self._room, self._at = per_s, clock()
-        self.left = 0
+        self._untold = 0
 
     def __call__(self) -> bool:
         """Whether one more may be told now."""
@@ -47,15 +47,15 @@ class Sparing:
         self._room = min(self._per_s, self._room + (now - self._at) * self._per_s)
         self._at = now
         if self._room < 1:
-            self.left += 1
+            self._untold += 1
             return False
         self._room -= 1
         return True
 
     def untold(self) -> int:
         """How many were held back since this was asked last."""
-        left, self.left = self.left, 0
-        return left
+        untold, self._untold = self._untold, 0
+        return untold
 
 
 class Denied(Exception):
