@@ -21,16 +21,23 @@ if TYPE_CHECKING:
 
 def requested(m: Machine, event: ev.DrainRequested) -> None:
     """A person wants a node drained. Asked for again, only the deadline and force may change."""
-    node = m.nodes.get(event.node)
+    node = _named(m, event.node, "drain_refused")
     if node is None:
-        known = ", ".join(sorted(m.nodes)) or "none"
-        m.note("drain_refused", event.node, f"there is no node of this name; known are {known}")
         return
     lacking = "" if event.force else _lacking(m, node)
     if lacking:
         m.note("drain_refused", node.name, f"{lacking}; --force parks the job")
         return
     _begin(m, node, Drain(event.reason, m.now + event.deadline_s, False, event.force, m.now))
+
+
+def _named(m: Machine, name: str, refused: str) -> Node | None:
+    """The node that people mean; a note of the kind `refused` when there is none."""
+    node = m.nodes.get(name)
+    if node is None:
+        known = ", ".join(sorted(m.nodes)) or "none"
+        m.note(refused, name, f"there is no node of this name; known are {known}")
+    return node
 
 
 def leaving(m: Machine, event: ev.NodeLeaving) -> None:
@@ -58,10 +65,8 @@ def _begin(m: Machine, node: Node, drain: Drain) -> None:
 def cordon(m: Machine, event: ev.CordonRequested) -> None:
     """A person wants a node to take no new seats, or to take them again. The latter ends a drain, and gives
     excluded devices back."""
-    node = m.nodes.get(event.node)
+    node = _named(m, event.node, "cordon_refused")
     if node is None:
-        known = ", ".join(sorted(m.nodes)) or "none"
-        m.note("cordon_refused", event.node, f"there is no node of this name; known are {known}")
         return
     node.cordoned = (event.reason or "by hand") if event.on else ""
     if not event.on:
