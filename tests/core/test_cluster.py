@@ -19,8 +19,7 @@ from tests.transcripts.language import Play
 
 def play(*commands: str) -> Play:
     stage = Play()
-    for command in commands:
-        stage.do(command)
+    stage.do(*commands)
     return stage
 
 

@@ -23,9 +23,7 @@ def test_a_drain_that_is_taken_back_leaves_the_ranks_where_they_are() -> None:
     stage.do("drain b deadline=600")
     stage.do("uncordon b")
     stage.do("stored")
-    lines = [
-        line for _ in range(3) for line in (*stage.do("beat a"), *stage.do("beat b"), *stage.do("wait 10"))
-    ]
+    lines = [line for _ in range(3) for line in stage.do("beat a", "beat b", "wait 10")]
     assert not [line for line in lines if line.startswith(("Judged", "Interrupt", "Kill"))]
     assert [seat.node for seat in stage.cluster.machine.jobs["j"].seats] == ["a", "b"]
     assert "b" not in stage.cluster.machine.nodes["b"].cordoned

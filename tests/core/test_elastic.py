@@ -71,7 +71,7 @@ def test_what_bars_a_node_is_said() -> None:
 def test_a_job_of_one_size_parks() -> None:
     stage = running("submit nodes=2 nproc=1", "ab")
     stage.do("lose b")
-    lines = [line for _ in range(5) for line in (*stage.do("beat a"), *stage.do("wait 15"))]
+    lines = [line for _ in range(5) for line in stage.do("beat a", "wait 15")]
     assert not [line for line in lines if " shrink " in line]
     assert view.jobs(stage.cluster, 0.0)[0].phase in ("stopping", "parked")
 
@@ -85,7 +85,7 @@ def test_a_shrink_says_which_layout_is_left_and_why(trouble: str) -> None:
     stage = running(REPLICAS, "abcd")
     lines = stage.do(trouble)
     for _ in range(5):
-        lines += [line for each in ("beat a", "beat c", "beat d", "wait 15") for line in stage.do(each)]
+        lines += stage.do("beat a", "beat c", "beat d", "wait 15")
     judged = [line for line in lines if line.startswith("Judged") and " shrink " in line]
     assert "the job goes on with 2 nodes" in judged[0]
     assert judged[0].endswith(f"; {LEFT}; a waits: the rest of the replica is gone")
@@ -136,8 +136,7 @@ def test_a_drain_under_way_is_seen_to_its_end_by_the_next_leader() -> None:
     stage.do("hello c")
     stage.do("drain b deadline=600")
     stage.do("stored")
-    for command in ("crash", "elect", "hello a", "hello c", "live 3", "hello b"):
-        stage.do(command)
+    stage.do("crash", "elect", "hello a", "hello c", "live 3", "hello b")
     told = [line.split() for line in stage.do("live 20") if line.startswith("Launch c")]
     assert told, "no newcomer for the rank on b"
     newcomer = told[-1][2]

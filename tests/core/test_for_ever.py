@@ -34,8 +34,7 @@ def test_a_rank_that_stalled_and_was_lost_is_not_looked_at_any_more() -> None:
 
 def test_a_spare_that_goes_with_its_node_has_not_failed() -> None:
     stage = running("submit nodes=1 nproc=1 spares=1", "a")
-    for command in ("report j.1000001 starting", "lose a", "hello a launcher=a-2"):
-        stage.do(command)
+    stage.do("report j.1000001 starting", "lose a", "hello a launcher=a-2")
     assert stage.cluster.machine.jobs["j"].spare_failures == {}
 
 

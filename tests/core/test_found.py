@@ -99,8 +99,7 @@ def test_what_replicas_hold_outlives_the_leader_unless_a_rank_says_otherwise(
 ) -> None:
     stage = replicated_shards()
     stage.hosts["b"].members.clear()
-    for command in ("crash", "elect", "hello b launcher=b-2 incarnation=2", "hello a", "stored"):
-        stage.do(command)
+    stage.do("crash", "elect", "hello b launcher=b-2 incarnation=2", "hello a", "stored")
     stage.do(f"report j.1000000 ready held=5 gen=1 heldgen=1 shard={first}")
     stage.do("report j.1000001 ready held=5 gen=1 heldgen=1 shard=right")
     for member in ("j.2000000", "j.2000001"):
@@ -152,8 +151,7 @@ def test_numbers_gone_wrong_are_not_trusted_after_a_generation_that_never_met() 
 
 def test_a_job_that_is_submitted_again_is_not_taken_for_its_former_life() -> None:
     stage = running("submit nodes=1 nproc=1", "a")
-    for command in ("stop enough", "stored", "all exited code=0", "submit nodes=1 nproc=1", "crash", "elect"):
-        stage.do(command)
+    stage.do("stop enough", "stored", "all exited code=0", "submit nodes=1 nproc=1", "crash", "elect")
     job = stage.cluster.machine.jobs["j"]
     assert job.phase is JobPhase.FAILED, "etcd had not heard of the submission"
     stage.do("submit nodes=1 nproc=1")
@@ -171,16 +169,8 @@ def test_a_job_that_is_submitted_again_for_fewer_nodes_is_cut_anew() -> None:
     stage = running("submit nodes=1 most=2 nproc=1 storage=file:///c", "ab")
     stage.do("report j.1000000 running gen=1 step=7 shard=left snap=7 snapgen=1")
     stage.do("report j.1000001 running gen=1 step=7 shard=right snap=7 snapgen=1")
-    for command in (
-        "stop enough",
-        "stored",
-        "all exited code=0",
-        "cordon b",
-        "submit nodes=1 most=2 nproc=1",
-    ):
-        stage.do(command)
-    for command in ("stored", "live 12 b", "stored", "all starting", "all ready held=-1", "stored"):
-        stage.do(command)
+    stage.do("stop enough", "stored", "all exited code=0", "cordon b", "submit nodes=1 most=2 nproc=1")
+    stage.do("stored", "live 12 b", "stored", "all starting", "all ready held=-1", "stored")
     generation = stage.etcd.generations["j"]
     assert generation.world_size == 1 and generation.cut_at == generation.number
     assert resume(stage) == (Tier.FRESH, 0), "no half of the old state is taken for the whole"
@@ -191,12 +181,9 @@ def test_a_life_that_never_met_does_not_hide_from_the_next_leader_how_the_state_
     stage.do("report j.1000000 running gen=1 step=7 shard=left snap=7 snapgen=1")
     stage.do("report j.1000001 running gen=1 step=7 shard=right snap=7 snapgen=1")
     again = ("stop enough", "stored", "all exited code=0", "submit nodes=1 most=2 nproc=1", "stored")
-    for command in (*again, "stop enough", "stored", "all exited code=0", "crash", "elect", "hello a"):
-        stage.do(command)
-    for command in ("submit nodes=1 most=2 nproc=1", "stored", "live 45 b", "stored", "all starting"):
-        stage.do(command)
-    for command in ("all ready held=-1", "stored"):
-        stage.do(command)
+    stage.do(*again, "stop enough", "stored", "all exited code=0", "crash", "elect", "hello a")
+    stage.do("submit nodes=1 most=2 nproc=1", "stored", "live 45 b", "stored", "all starting")
+    stage.do("all ready held=-1", "stored")
     generation = stage.etcd.generations["j"]
     assert (generation.number, generation.world_size, generation.cut_at) == (3, 1, 3)
     assert resume(stage) == (Tier.FRESH, 0), "no half of the old state is taken for the whole"
@@ -208,33 +195,23 @@ def test_a_warm_rank_whose_launch_was_lost_with_its_leader_is_launched_by_the_ne
     stage = play("elect", "hello a", "hello b", "submit nodes=2 nproc=1", "stored")
     stage.do(f"report j.1000000 warm {shown}")
     stage.do("report j.1000001 starting")
-    lines = [line for command in ("crash", "elect", "hello b", "hello a") for line in stage.do(command)]
+    lines = stage.do("crash", "elect", "hello b", "hello a")
     assert [line for line in lines if line.startswith("Launch a j.1000000")]
     assert not [line for line in lines if line.startswith("Launch b")], "it runs its script already"
 
 
 def test_a_warm_newcomer_whose_launch_was_lost_with_its_leader_is_brought_to_the_barrier() -> None:
     stage = play("elect", "hello a", "submit nodes=1 most=2 nproc=1", "live 12", "stored", "all starting")
-    for command in (
-        "all ready held=-1",
-        "stored",
-        "all running gen=1 step=0",
-        "started",
-        "stored",
-        "hello b",
-    ):
-        stage.do(command)
+    stage.do("all ready held=-1", "stored", "all running gen=1 step=0", "started", "stored", "hello b")
     assert [line for line in stage.do("live 60") if line.startswith("Launch b j.1000001")]
-    for command in ("report j.1000001 warm", "crash", "elect", "hello a", "hello b"):
-        stage.do(command)
+    stage.do("report j.1000001 warm", "crash", "elect", "hello a", "hello b")
     assert [line for line in stage.do("live 60") if line.startswith("Launch b j.1000001")]
 
 
 @pytest.mark.parametrize("crashes", ["before it is submitted", "after"])
 def test_a_job_that_is_submitted_again_waits_for_word_of_its_former_life(crashes: str) -> None:
     stage = running("submit nodes=1 nproc=1", "a")
-    for command in ("hello b", "stop enough", "stored"):
-        stage.do(command)
+    stage.do("hello b", "stop enough", "stored")
     if crashes == "after":
         stage.do("submit nodes=1 nproc=1")
         stage.do("stored")
@@ -254,8 +231,7 @@ def test_a_job_that_is_submitted_again_waits_for_word_of_its_former_life(crashes
 
 def test_a_job_that_is_submitted_again_begins_once_no_node_knows_of_its_former_life() -> None:
     stage = running("submit nodes=1 nproc=1", "a")
-    for command in ("stop enough", "stored", "crash", "elect", "submit nodes=1 nproc=1", "stored"):
-        stage.do(command)
+    stage.do("stop enough", "stored", "crash", "elect", "submit nodes=1 nproc=1", "stored")
     lines = stage.do("hello a launcher=a-2 incarnation=2")
     assert not [line for line in lines if "died" in line]
     assert [line for line in lines if line.startswith("Store") and "generation=#2" in line]
@@ -264,45 +240,37 @@ def test_a_job_that_is_submitted_again_begins_once_no_node_knows_of_its_former_l
 def test_what_is_told_of_a_job_while_it_ends_does_not_have_it_run_again() -> None:
     """A new leader hears at once that the last ranks are done, and that replicas hold equal shards."""
     stage = running("submit nodes=2 nproc=2", "ab")
-    for command in ("crash", "elect"):
-        stage.do(command)
+    stage.do("crash", "elect")
     for rank, word in enumerate(("left", "right", "left", "right")):
         host = stage.hosts["ab"[rank // 2]]
         name = f"j.100000{rank}"
         done = replace(host.members[name], phase=MemberPhase.FINISHED, rank=rank, held_step=50)
         host.members[name] = replace(done, generation=1, shard=word)
-    for command in ("hello a", "hello b", "stored"):
-        stage.do(command)
+    stage.do("hello a", "hello b", "stored")
     assert stage.cluster.machine.jobs["j"].cut_words == ("left", "right")
     assert stage.etcd.states["j"].phase is JobPhase.FINISHED
 
 
 def test_what_a_partner_told_of_a_shard_is_known_when_its_copy_has_gone() -> None:
     stage = play("elect", *(f"hello {node} peer={node}:1" for node in "abc"), "submit nodes=2 nproc=1")
-    for command in ("stored", "all starting", "report j.1000000 ready held=-1 shard=left"):
-        stage.do(command)
-    for command in ("report j.1000001 ready held=-1 shard=right", "stored"):
-        stage.do(command)
+    stage.do("stored", "all starting", "report j.1000000 ready held=-1 shard=left")
+    stage.do("report j.1000001 ready held=-1 shard=right", "stored")
     stage.do("report j.1000000 running gen=1 step=7 shard=left snap=7 snapgen=1")
     stage.do("report j.1000001 running gen=1 step=7 shard=right snap=7 snapgen=1")
     end, again = ("stop enough", "stored", "all exited code=0"), ("submit nodes=2 nproc=1", "stored")
-    for command in (*end, "lose b", "crash", "elect", "hello a peer=a:1", "hello c peer=c:1", "live 45 b"):
-        stage.do(command)
+    stage.do(*end, "lose b", "crash", "elect", "hello a peer=a:1", "hello c peer=c:1", "live 45 b")
     stage.do("keep c j.1000001 step=7 gen=1 shard=right rank=1")
-    for command in (*again, "all starting", "all ready held=-1", "brought"):
-        stage.do(command)
+    stage.do(*again, "all starting", "all ready held=-1", "brought")
     stage.do("report j.2000001 ready held=-1 snap=7 snapgen=1")
     stage.hosts["c"].copies.clear()
-    for command in (*end, "beat c", *again, "all starting", "all ready held=-1", "stored"):
-        stage.do(command)
+    stage.do(*end, "beat c", *again, "all starting", "all ready held=-1", "stored")
     found = stage.etcd.generations["j"].resume
     assert (found.step, [source.shard for source in found.sources]) == (7, ["left", "right"])
 
 
 def test_a_node_lost_while_etcd_is_told_of_a_second_launch_is_judged_once_it_has_been() -> None:
     stage = running("submit nodes=2 nproc=1", "ab")
-    for command in ("stop enough", "stored", "all exited code=0", "submit nodes=2 nproc=1"):
-        stage.do(command)
+    stage.do("stop enough", "stored", "all exited code=0", "submit nodes=2 nproc=1")
     job = stage.cluster.machine.jobs["j"]
     assert job.phase is JobPhase.STORING
     lines = stage.do("live 45 b")

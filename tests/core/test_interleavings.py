@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from controlplane.core import effects as fx
 from controlplane.core import events as ev
@@ -12,23 +11,11 @@ from controlplane.core.model import Cause, Failure, Tier
 from controlplane.wire.records import pack
 from tests.core.test_cluster import play, running
 
-if TYPE_CHECKING:
-    from tests.transcripts.language import Play
-
-
-def live(stage: Play, nodes: str, seconds: int) -> list[str]:
-    """Time passes, and these nodes beat."""
-    lines = []
-    for _ in range(seconds):
-        lines += [line for node in nodes for line in stage.do(f"beat {node}")]
-        lines += stage.do("wait 1")
-    return lines
-
 
 def test_a_node_lost_while_the_first_generation_is_stored_does_not_hang_the_job() -> None:
     stage = play("elect", "hello a", "hello b", "hello c", "stored", "submit nodes=2 nproc=1")
     stage.do("lose b")
-    live(stage, "ac", 35)
+    stage.do("live 35 b")
     lines = stage.do("stored") + stage.do("stored")
     launched = [line.split()[1] for line in lines if line.startswith("Launch") and " under #2" in line]
     assert launched == ["a", "c"], lines
@@ -67,7 +54,7 @@ def test_a_failed_job_is_taken_up_again_although_a_node_of_its_former_life_is_lo
     stage.do("break a")
     stage.do("stop enough")
     stage.do("stored")
-    live(stage, "b", 35)
+    stage.do("live 35 a")
     lines = stage.do("submit nodes=1 nproc=1") + stage.do("stored")
     assert [line for line in lines if line.startswith("Launch b")], lines
 
@@ -75,13 +62,13 @@ def test_a_failed_job_is_taken_up_again_although_a_node_of_its_former_life_is_lo
 def test_the_ranks_of_a_node_that_returns_late_have_time_to_stop() -> None:
     stage = running()
     stage.do("break b")
-    live(stage, "a", 35)
+    stage.do("live 35 b")
     stage.do("report j.1000000 ready held=4 gen=1")
-    live(stage, "a", 35)
+    stage.do("live 35 b")
     lines = stage.do("hello b") + stage.do("beat b")
     assert [line for line in lines if line.startswith("Interrupt b")], lines
     assert not [line for line in lines if line.startswith("Kill")], lines
-    lines = live(stage, "ab", 31)
+    lines = stage.do("live 31")
     assert [line for line in lines if line.startswith("Kill b j.1000001")], lines
 
 
@@ -89,7 +76,7 @@ def test_a_process_that_raised_and_does_not_end_is_killed() -> None:
     stage = running()
     lines = stage.do("report j.1000001 raised gen=1 step=4 cause=raised exception=ValueError")
     assert not [line for line in lines if line.startswith("Kill")], lines
-    lines = live(stage, "ab", 31)
+    lines = stage.do("live 31")
     assert [line for line in lines if line.startswith("Kill b j.1000001")], lines
 
 

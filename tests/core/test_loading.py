@@ -19,8 +19,7 @@ def broken(play: Play, storage: str = "") -> None:
         play.do(f"hello {name} peer={name[0]}:7")
     play.do("stored")
     play.do(f"submit nodes=2 nproc=1 {storage}")
-    for line in ("stored", "all starting", "all ready held=-1", "stored"):
-        play.do(line)
+    play.do("stored", "all starting", "all ready held=-1", "stored")
     play.do("report j.1000000 forming gen=1 shard=left")
     play.do("report j.1000001 forming gen=1 shard=right")
     play.do("all running gen=1 step=0")

@@ -68,8 +68,7 @@ def running(play: Play, *hello: str, words: tuple[str, ...] = ("all",), nodes: i
         play.do(f"hello {line}")
     play.do("stored")
     play.do(f"submit nodes={nodes} nproc=1")
-    for line in ("stored", "all starting", "all ready held=-1", "stored"):
-        play.do(line)
+    play.do("stored", "all starting", "all ready held=-1", "stored")
     for rank, word in enumerate(words):
         play.do(f"report j.{1000000 + rank} forming gen=1 shard={word} bytes=100")
     play.do("all running gen=1 step=0")

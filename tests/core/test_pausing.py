@@ -124,8 +124,7 @@ def in_shards(storage: str = "") -> Play:
     stage = play(
         "elect", "hello a peer=a:7", "hello b peer=b:7", f"submit nodes=2 nproc=1{storage}", "stored"
     )
-    for command in ("all starting", "all ready held=-1", "stored"):
-        stage.do(command)
+    stage.do("all starting", "all ready held=-1", "stored")
     for rank, word in enumerate(("left", "right")):
         stage.do(f"report j.100000{rank} forming gen=1 shard={word} bytes=100")
     stage.do("all running gen=1 step=0")
@@ -164,8 +163,7 @@ def test_a_failure_comes_first_and_the_pause_after_it() -> None:
     stage = running()
     stage.do("report j.1000001 exited cause=signaled signal=9")
     assert notes(pause(stage)) == ["pausing j: a talk"]
-    for command in ("report j.1000000 ready held=50 gen=1", "report j.1000002 ready held=-1", "stored"):
-        stage.do(command)
+    stage.do("report j.1000000 ready held=50 gen=1", "report j.1000002 ready held=-1", "stored")
     assert phase(stage) == "paused", "everybody stands at the barrier: nobody is made to train first"
 
 

@@ -45,8 +45,7 @@ def test_a_copy_that_cannot_be_had_three_times_is_given_up_for_an_older_one() ->
 def moved() -> Play:
     """One rank on a, with a snapshot in the memory of a alone; its device kills ranks: b takes its place."""
     stage = play("elect", "hello a slots=1 peer=a:7", "submit nodes=1 nproc=1", "stored", "all starting")
-    for line in ("all ready held=-1", "stored", "all forming gen=1", "all running gen=1 step=0", "started"):
-        stage.do(line)
+    stage.do("all ready held=-1", "stored", "all forming gen=1", "all running gen=1 step=0", "started")
     stage.do("report j.1000000 running gen=1 step=22 snap=20 snapgen=1 before=10")
     stage.do("hello b peer=b:7")
     for member in ("j.1000000", "j.1000001", "j.1000002"):
@@ -111,8 +110,7 @@ def faulted(*words: str) -> Play:
     stage.do(f"fault 15 nan on=j.1000000 {' '.join(words)}")
     told = next(effect for effect in stage.asked if effect.state is not None and effect.state.faults)
     stage.etcd.put(told)
-    for command in ("crash", "elect"):
-        stage.do(command)
+    stage.do("crash", "elect")
     return stage
 
 
@@ -134,8 +132,7 @@ def test_where_people_want_the_end_at_such_numbers_the_next_leader_ends_the_job(
 
 def test_a_node_that_people_give_back_keeps_copies_again() -> None:
     stage = play("elect", "hello a peer=a:7", "submit nodes=1 nproc=1", "stored", "all starting")
-    for line in ("all ready held=-1", "stored", "all forming gen=1", "all running gen=1 step=0", "started"):
-        stage.do(line)
+    stage.do("all ready held=-1", "stored", "all forming gen=1", "all running gen=1 step=0", "started")
     stage.do("hello b peer=b:7")
     assert stage.last[fx.Replicate].partners
     stage.do("drain b deadline=5")

@@ -67,8 +67,7 @@ def test_a_second_part_of_a_share_and_parts_of_what_is_over_change_nothing() -> 
     assert told(again) == []
     assert stage.cluster.counts["stale_part"] == 1
     stage.do("parts")
-    for command in ("sealed", "stored", "published", "stored"):
-        stage.do(command)
+    stage.do("sealed", "stored", "published", "stored")
     assert told(stage.cluster.step(0.0, first)) == []
     assert stage.cluster.counts["stale_part"] == 3
 
@@ -96,8 +95,7 @@ def test_any_node_may_seal_when_the_first_is_lost() -> None:
     stage.do("wait 20")
     stage.do("beat b")
     assert [line for line in stage.do("wait 11") if line.startswith("Seal b 100-1")]
-    for command in ("sealed", "stored"):
-        stage.do(command)
+    stage.do("sealed", "stored")
     assert [line for line in stage.do("published") + stage.do("stored") if "100-1 committed" in line]
 
 
@@ -112,8 +110,7 @@ def test_a_checkpoint_that_is_committed_later_is_taken_up_by_the_next_leader() -
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_checkpoint_that_is_about_to_be_committed_is_waited_for_a_while(committed: bool) -> None:
     stage = running("submit nodes=1 nproc=1 storage=file:///c", "a")
-    for command in ("snapshot 100", "persisted", "stored"):
-        stage.do(command)
+    stage.do("snapshot 100", "persisted", "stored")
     stage.do("report j.1000000 exited gen=1 step=120 cause=signaled signal=9")
     stage.do("report j.1000001 starting")
     lines = stage.do("report j.1000001 ready held=-1")
@@ -161,10 +158,7 @@ def test_what_retention_never_removes() -> None:
 
 
 def commit(stage: Play, step: int) -> list[str]:
-    lines = stage.do(f"snapshot {step}")
-    for command in ("persisted", "stored", "published", "stored"):
-        lines += stage.do(command)
-    return lines
+    return stage.do(f"snapshot {step}", "persisted", "stored", "published", "stored")
 
 
 def test_no_new_base_is_opened_beside_a_collection() -> None:
@@ -188,8 +182,7 @@ def test_what_is_found_rotten_is_collected_only_once_etcd_says_so() -> None:
     commit(stage, 100)
     commit(stage, 200)
     assert "Scrub a 200-1" in stage.do("live 12")
-    for command in ("snapshot 300", "persisted", "stored", "published", "scrubbed chunk_3_rots"):
-        stage.do(command)
+    stage.do("snapshot 300", "persisted", "stored", "published", "scrubbed chunk_3_rots")
     told, again, collect = stage.do("stored")[-3:]
     assert "checkpoint=200-1 published=True bad='chunk_3_rots'" in told
     assert again.split(" ", 2)[2] == told.split(" ", 2)[2], "its answer follows the one that is on its way"
@@ -248,8 +241,7 @@ def test_an_answer_is_said_again_on_a_new_stream_and_asked_of_a_new_leader() -> 
     stage.do("ask 7")
     commit(stage, 7)
     assert answers(stage.do("break a") + stage.do("hello a")) == ["r1 7-1 committed: step 7, full"]
-    for command in ("crash", "elect", "hello a"):
-        stage.do(command)
+    stage.do("crash", "elect", "hello a")
     assert answers(stage.do("ask 7")) == ["r1 7-1 committed: step 7, full"]
 
 

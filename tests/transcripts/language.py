@@ -103,14 +103,17 @@ class Play:
         self.bringing: list[fx.Load | fx.Fetch] = []
         self.lines: list[str] = []
 
-    def do(self, line: str) -> list[str]:
-        """One command; returns the effects, a line each."""
-        name, *words = shlex.split(line)
-        plain = [word for word in words if "=" not in word]
-        named = dict(word.split("=", 1) for word in words if "=" in word)
-        self.lines = []
-        COMMANDS[name](self, plain, named)
-        return self.lines
+    def do(self, *commands: str) -> list[str]:
+        """Commands, one after another; returns their effects, a line each."""
+        told = []
+        for command in commands:
+            name, *words = shlex.split(command)
+            plain = [word for word in words if "=" not in word]
+            named = dict(word.split("=", 1) for word in words if "=" in word)
+            self.lines = []
+            COMMANDS[name](self, plain, named)
+            told += self.lines
+        return told
 
     def feed(self, event: Any) -> None:
         """One step of the core, checked."""
