@@ -17,6 +17,8 @@ from controlplane.settings import SettingsError
 
 log = logging.getLogger(__name__)
 
+VARIABLE = "HOLDFAST_TOKEN"
+"""Of the environment: a token that is in no file."""
 TOKEN_BYTES_MIN = 24
 """A shorter one could be guessed."""
 _TOKEN = re.compile(rf"[\x21-\x7e]{{{TOKEN_BYTES_MIN},1024}}")
@@ -98,7 +100,7 @@ def _line(where: str, words: list[str]) -> tuple[bytes, Caller]:
         raise SettingsError(f"{where}: {error}") from error
 
 
-def read_token(path: str, variable: str = "HOLDFAST_TOKEN") -> str:
+def read_token(path: str) -> str:
     """Our own token: of a file, else of the environment; "" when there is none. Raises SettingsError."""
     if path:
         try:
@@ -108,10 +110,10 @@ def read_token(path: str, variable: str = "HOLDFAST_TOKEN") -> str:
                 f"--token-file {path} cannot be read: {error}; name the token's file"
             ) from error
     else:
-        token = os.environ.get(variable, "")
+        token = os.environ.get(VARIABLE, "")
     if token and not _TOKEN.fullmatch(token):
         raise SettingsError(
-            f"the token of {path or variable} will not do: {TOKEN_BYTES_MIN} or more printable characters "
+            f"the token of {path or VARIABLE} will not do: {TOKEN_BYTES_MIN} or more printable characters "
             f"without spaces; {MAKE}"
         )
     if path and not token:

@@ -10,6 +10,8 @@ from controlplane.scraping import ScrapeServer
 if TYPE_CHECKING:
     from controlplane.daemon.metrics import Metrics
 
+_LOOK_S = 0.1
+
 
 class MetricsServer(ScrapeServer):
     """`/metrics` of a coordinator."""
@@ -19,13 +21,13 @@ class MetricsServer(ScrapeServer):
         super().__init__(metrics.registry, host, port)
 
 
-async def watch_lag(metrics: Metrics, interval_s: float = 0.1) -> None:
+async def watch_lag(metrics: Metrics) -> None:
     """Measure for ever how late this event loop wakes."""
     loop = asyncio.get_running_loop()
     while True:
         worst = 0.0
         for _ in range(10):
-            due = loop.time() + interval_s
-            await asyncio.sleep(interval_s)
+            due = loop.time() + _LOOK_S
+            await asyncio.sleep(_LOOK_S)
             worst = max(worst, loop.time() - due)
         metrics.event_loop_lag_seconds.set(worst)

@@ -45,22 +45,22 @@ class Prober:
         self._post(ProbeAnswered(effect.node, effect.incarnation, not trouble, trouble))
 
 
-async def knock(address: str, tries: int = TRIES, try_s: float = TRY_S) -> str:
+async def knock(address: str) -> str:
     """Connect to host:port and hang up. Returns "" when somebody answered, else why nobody did."""
     host, _, port = address.rpartition(":")
     trouble = ""
-    for _ in range(tries):
+    for _ in range(TRIES):
         try:
-            async with asyncio.timeout(try_s):
+            async with asyncio.timeout(TRY_S):
                 _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
         except TimeoutError:
-            trouble = f"{address}: no answer within {try_s:g} s, {tries} times"
+            trouble = f"{address}: no answer within {TRY_S:g} s, {TRIES} times"
         except (OSError, ValueError, OverflowError) as error:
             number = getattr(error, "errno", None)
             trouble = f"{address}: {os.strerror(number) if number else error}"
             if number == errno.ECONNREFUSED:
                 break  # the host answers, and nobody listens there: trying again says the same
-            await asyncio.sleep(try_s / 4)
+            await asyncio.sleep(TRY_S / 4)
         else:
             writer.close()
             return ""

@@ -46,9 +46,9 @@ async def candidate(
         await process.wait()
 
 
-async def says(process: asyncio.subprocess.Process, timeout_s: float = 30.0) -> str:
+async def says(process: asyncio.subprocess.Process) -> str:
     assert process.stdout is not None
-    return (await first(process.stdout.readline(), timeout_s)).decode().strip()
+    return (await first(process.stdout.readline(), 30.0)).decode().strip()
 
 
 async def test_the_term_is_where_the_leader_key_was_created(etcd: Etcd, keys: Keyspace) -> None:

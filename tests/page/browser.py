@@ -92,17 +92,12 @@ class Tab:
     async def text(self, selector: str = "body") -> str:
         return str(await self.run(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''"))
 
-    async def press(self, key: str, *, shift: bool = False, text: str = "") -> None:
+    async def press(self, key: str) -> None:
         """One key, as a keyboard sends it."""
         codes = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowRight": 39, "ArrowDown": 40, "ArrowLeft": 37}
         codes |= {"ArrowUp": 38, "Home": 36, "End": 35, " ": 32}
-        text = {"Enter": "\r", " ": " "}.get(key, text)
-        common = {
-            "key": key,
-            "code": key,
-            "modifiers": 8 if shift else 0,
-            "windowsVirtualKeyCode": codes[key],
-        }
+        text = {"Enter": "\r", " ": " "}.get(key, "")
+        common = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
         await self.call("Input.dispatchKeyEvent", type="keyDown", text=text, **common)
         await self.call("Input.dispatchKeyEvent", type="keyUp", **common)
 

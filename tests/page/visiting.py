@@ -44,12 +44,12 @@ class Visitor:
         self.port, self.context = port, context
         self.cookie = self.csrf = ""
 
-    async def raw(self, data: bytes, timeout_s: float = 20.0) -> bytes:
+    async def raw(self, data: bytes) -> bytes:
         """Send these bytes, and read until the other side hangs up."""
         reader, writer = await self.dial()
         try:
             writer.write(data)
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(20.0):
                 with contextlib.suppress(ConnectionError):
                     return await reader.read(-1)
             return b""
@@ -125,11 +125,11 @@ class Stream:
                 if "data" in fields:
                     return fields["event"], fields.get("id", ""), json.loads(fields["data"])
 
-    async def patch(self, table: str, key: str, timeout_s: float = 20.0) -> Any:
+    async def patch(self, table: str, key: str) -> Any:
         """The next row of this table and key."""
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(20.0):
             while True:
-                kind, _, document = await self.event(timeout_s)
+                kind, _, document = await self.event()
                 if kind == "patch" and key in document.get(table, {}):
                     return document[table][key]
 
@@ -190,16 +190,16 @@ async def job(reign: Reign, name: str = "j", nodes: int = NODES) -> None:
     spec = JobSpec(name, ("train.py", "--key", "in-the-arguments"), "/", secret, nodes, nodes, RANKS)
     await reign.loop.ask(JobSubmitted(spec))
     for _ in range(200):
-        if reign.core.machine.jobs[name].members:
+        if reign.core.machine.jobs["j"].members:
             return
         await asyncio.sleep(0.02)
     raise AssertionError("no rank was ordered")
 
 
-async def die(reign: Reign, name: str = "j") -> str:
-    """The first rank of a job is killed; its node."""
-    member = min(reign.core.machine.jobs[name].members.values(), key=lambda each: each.rank)
-    status = MemberStatus(member.name, name, MemberPhase.STARTING, elastic=True, pid=7)
+async def die(reign: Reign) -> str:
+    """The first rank of the job `j` is killed; its node."""
+    member = min(reign.core.machine.jobs["j"].members.values(), key=lambda each: each.rank)
+    status = MemberStatus(member.name, "j", MemberPhase.STARTING, elastic=True, pid=7)
     failure = Failure(Cause.SIGNALED, "killed by SIGKILL", signal=9)
     for seq, phase in enumerate((MemberPhase.STARTING, MemberPhase.EXITED), 1):
         gone = failure if phase is MemberPhase.EXITED else None

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from agent.checkpoint.load import Found
 
+_NAMED_MAX = 8
+
 
 def make_parser(verb: str, about: str, *, checkpoint: bool = False) -> Parser:
     """A verb's flags: the URL, --job, --mirror, the output."""
@@ -91,6 +93,6 @@ def find(store: Store, job: str, wanted: str) -> Found:
     raise CliError(f"job {job} has no checkpoint {wanted}; it has {_some([each.id for each in listed])}")
 
 
-def _some(words: list[str], most: int = 8) -> str:
-    more = f" and {len(words) - most} more" if len(words) > most else ""
-    return ", ".join(words[:most]) + more
+def _some(words: list[str]) -> str:
+    more = f" and {len(words) - _NAMED_MAX} more" if len(words) > _NAMED_MAX else ""
+    return ", ".join(words[:_NAMED_MAX]) + more

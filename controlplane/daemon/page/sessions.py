@@ -15,8 +15,6 @@ from controlplane.access.guard import Sparing
 from controlplane.daemon.page.http import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from controlplane.access.tokens import Tokens
     from controlplane.daemon.page.http import Request
 
@@ -46,10 +44,10 @@ class Session:
 class Sessions:
     """All logins of this process; they end with it."""
 
-    def __init__(self, tokens: Tokens | None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._tokens, self._clock = tokens, clock
+    def __init__(self, tokens: Tokens | None) -> None:
+        self._tokens = tokens
         self._of: dict[str, Session] = {}
-        self._attempts = Sparing(LOGINS_PER_S, clock)
+        self._attempts = Sparing(LOGINS_PER_S)
 
     def log_in(self, token: str) -> tuple[str, Session]:
         """The cookie's word and the session of whoever has this token. Raises Refused."""
@@ -66,7 +64,7 @@ class Sessions:
         if caller.role not in MAY_LOG_IN:
             reason = f"{caller} may not see this page: log in with the token of an operator or a viewer"
             raise Refused(HTTPStatus.FORBIDDEN, reason)
-        now = self._clock()
+        now = time.monotonic()
         self._forget(now)
         word = secrets.token_urlsafe(32)
         session = self._of[word] = Session(caller, digest, secrets.token_urlsafe(24), now, now)
@@ -81,7 +79,7 @@ class Sessions:
         session = self._of.get(word)
         if session is None:
             return None
-        now = self._clock()
+        now = time.monotonic()
         if now - session.begun_s > SESSION_S or now - session.used_s > IDLE_S or not self._holds(session):
             self.log_out(word)
             return None
