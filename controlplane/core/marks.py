@@ -1,4 +1,4 @@
-"""What a node is marked with (cordons, excluded devices), kept in etcd beside its state."""
+"""What a node is marked with (cordons, drains, excluded devices), kept in etcd beside its state."""
 
 from __future__ import annotations
 

@@ -209,9 +209,9 @@ def _revive(m: Machine, job: Job, member: Member, status: MemberStatus) -> None:
 
 
 def _same(old: MemberStatus, new: MemberStatus) -> bool:
+    """Whether nothing that counts is another now, its phase apart."""
     return (
-        old.phase is new.phase
-        and old.generation == new.generation
+        old.generation == new.generation
         and old.held_step == new.held_step
         and old.held_generation == new.held_generation
         and old.elastic == new.elastic

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from controlplane.core import growing, incidents, launches, reach, releasing, saving, sparing
 from controlplane.core.failures import Evidence
 from controlplane.core.formation import Spot
-from controlplane.core.job import Member
 from controlplane.core.model import (
     NO_RANK,
     NO_STEP,
@@ -22,7 +21,7 @@ from controlplane.core.model import (
     Role,
     Strategy,
 )
-from controlplane.core.words import ASKED, GONE, IN_GENERATION
+from controlplane.core.words import GONE, IN_GENERATION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +100,7 @@ def _warm(m: Machine, job: Job, resize: Resize) -> None:
         if spot not in resize.fresh:
             resize.fresh[spot] = _newcomer(m, job, resize, spot)
     for spot, name in resize.fresh.items():
-        _order(m, job, job.members[name], spot)
+        sparing.order(m, job, job.members[name], spot.local_rank)
         launches.watch(m, job, job.members[name])
     if all(job.members[name].phase is MemberPhase.READY for name in resize.fresh.values()):
         _go(m, job, resize)
@@ -119,16 +118,7 @@ def _newcomer(m: Machine, job: Job, resize: Resize, spot: Spot) -> str:
         fit = member.role is Role.SPARE and not member.dead and member.phase not in GONE
         if fit and member.name not in used and member.phase not in IN_GENERATION:
             return member.name
-    member = job.enlist(Member(m.new_member(job.name), job.name, spot.node, Role.SPARE))
-    member.launch = sparing.launch(job, member, spot.local_rank)
-    return member.name
-
-
-def _order(m: Machine, job: Job, member: Member, spot: Spot) -> None:
-    if launches.orphaned(member):
-        member.launch = sparing.launch(job, member, spot.local_rank)
-    if member.launch is not None and member.phase in ASKED:
-        m.order(job, ("launch", member.node, member.name), member.launch)
+    return sparing.new(m, job, spot.node, spot.local_rank).name
 
 
 def _go(m: Machine, job: Job, resize: Resize) -> None:
@@ -154,7 +144,6 @@ def stay(m: Machine, job: Job, reason: str) -> None:
     spots = tuple(Spot(seat.node, seat.local_rank) for seat in job.seats)
     job.resize = Resize(Strategy.PAUSE, reason, spots, m.now)
     _go(m, job, job.resize)
-    job.resize.keep = reach.sharded(job) and not reach.repeats(job)
 
 
 def _drop(m: Machine, job: Job, reason: str) -> None:

@@ -30,9 +30,9 @@ def tend(m: Machine, job: Job) -> None:
             continue
         here = [mb for mb in job.by_node.get(node, {}).values() if mb.role is Role.SPARE and not mb.dead]
         spent = job.spare_failures.get(node, 0) > job.spec.max_restarts
-        here += [_new(m, job, node) for _ in range(0 if spent else wanted - len(here))]
+        here += [new(m, job, node) for _ in range(0 if spent else wanted - len(here))]
         for member in here:
-            _order(m, job, member)
+            order(m, job, member)
 
 
 def _unseen(member: Member) -> bool:
@@ -46,13 +46,14 @@ def _wanted(m: Machine, job: Job) -> int:
     return max(spec.spares_per_node, spec.nproc_per_node) if plain else spec.spares_per_node
 
 
-def _new(m: Machine, job: Job, node: str) -> Member:
+def new(m: Machine, job: Job, node: str, local_rank: int = NO_RANK) -> Member:
+    """One more process beside the ranks; it has still to be ordered."""
     member = job.enlist(Member(m.new_member(job.name), job.name, node, Role.SPARE))
-    member.launch = launch(job, member)
+    member.launch = _launch(job, member, local_rank)
     return member
 
 
-def launch(job: Job, member: Member, local_rank: int = NO_RANK) -> fx.Launch:
+def _launch(job: Job, member: Member, local_rank: int) -> fx.Launch:
     """The order that makes a process beside the ranks: at the barrier, where the script comes to one."""
     return fx.Launch(
         member.node, member.name, job.spec, Role.SPARE, local_rank=local_rank,
@@ -60,9 +61,10 @@ def launch(job: Job, member: Member, local_rank: int = NO_RANK) -> fx.Launch:
     )  # fmt: skip
 
 
-def _order(m: Machine, job: Job, member: Member) -> None:
+def order(m: Machine, job: Job, member: Member, local_rank: int = NO_RANK) -> None:
+    """Have a process beside the ranks come as far as it can; again, until it is seen to."""
     if launches.orphaned(member):
-        member.launch = launch(job, member)
+        member.launch = _launch(job, member, local_rank)
     if member.launch is None:
         return
     key = ("launch", member.node, member.name)
