@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import fsspec
 from fsspec.config import conf
 
-from agent.checkpoint import errors, pacing
+from agent.checkpoint import pacing, telling
 from agent.checkpoint.errors import StorageError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def connect(url: str, shown: str, patience: Patience, pace: pacing.Pace) -> tupl
         how = f"pip install '{wanted}'" if wanted else "pip install"
         raise StorageError(f"storage {shown}: its driver is missing: {error} ({how})", url=shown) from error
     except Exception as error:  # drivers raise what they like over a URL that they cannot use
-        said = errors.shown(str(error)) or type(error).__name__
+        said = telling.shown(str(error)) or type(error).__name__
         raise StorageError(f"storage {shown}: {said}", url=shown) from error
     if "s3" in protocols(filesystem):
         filesystem.retries = 1  # attempts: ours are counted and have a deadline

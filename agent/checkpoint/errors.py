@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
-from agent.checkpoint import causes
-
-_PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):[^/\s]*@")
-
 
 class CheckpointError(RuntimeError):
     """The root of what this package raises about storage and checkpoints."""
@@ -39,20 +33,3 @@ class CheckpointRefused(CheckpointError):
 
 class NameRefused(CheckpointError):
     """A name that must not become a path."""
-
-
-def shown(text: str) -> str:
-    """A URL, or a driver's words that repeat one, as people may see it: without the password in it."""
-    return _PASSWORD.sub(r"\1:...@", text)
-
-
-def storage_error(url: str, doing: str, error: Exception, tried: str = "") -> StorageError:
-    """A StorageError that says where, at what, why, what was tried, and what to do about it."""
-    mend = causes.mend(error)
-    message = f"storage {url}: {doing}: {shown(causes.words(error))}"
-    return StorageError(
-        message + (f"; {tried}" if tried else "") + (f"; {mend}" if mend else ""),
-        url=url,
-        doing=doing,
-        mend=mend,
-    )

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.checkpoint import load, syncing, typed, whole
-from agent.checkpoint.errors import CheckpointError, storage_error
+from agent.checkpoint.errors import CheckpointError
 from agent.checkpoint.reading import read_chunk
 from agent.checkpoint.shm import align
+from agent.checkpoint.telling import storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

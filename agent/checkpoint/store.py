@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import fsspec
 
 from agent.checkpoint import causes, drivers, pacing, probing
-from agent.checkpoint.errors import CheckpointError, StorageError, shown, storage_error
+from agent.checkpoint.errors import CheckpointError, StorageError
 from agent.checkpoint.local import DRAFT_AGE_S, LocalBackend
 from agent.checkpoint.remote import RemoteBackend
 from agent.checkpoint.retrying import PATIENCE, GaveUpError, Patience
 from agent.checkpoint.stats import READ, WRITE, Stats
+from agent.checkpoint.telling import shown, storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

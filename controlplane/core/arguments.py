@@ -30,14 +30,18 @@ def names_a_secret(name: str) -> bool:
 def url(text: str, word: Callable[[str], str] = lambda value: HIDDEN) -> str:
     """The same text, with `user:password` of a URL in it, and what its query says under a secret's name,
     replaced by a word for each."""
+    return query(_USERINFO.sub(lambda found: f"{found['scheme']}{word(found['user'])}@", text), word)
+
+
+def query(text: str, word: Callable[[str], str] = lambda value: HIDDEN) -> str:
+    """The same text, with only what the query of a URL in it says under a secret's name replaced."""
 
     def value(found: re.Match[str]) -> str:
         name = found["bare"]
         secret = names_a_secret(name) or name.lower() in _SIGNED
         return found["name"] + word(found["value"]) if secret else found[0]
 
-    without = _USERINFO.sub(lambda found: f"{found['scheme']}{word(found['user'])}@", text)
-    return _VALUE.sub(value, without) if "://" in without else without
+    return _VALUE.sub(value, text) if "://" in text else text
 
 
 def shown(argv: tuple[str, ...]) -> tuple[str, ...]:

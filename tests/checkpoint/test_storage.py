@@ -35,6 +35,7 @@ LARGE: Shapes = [("w", "uint8", (6 << 20,))]
         ("oci://bucket/x", r"oci://bucket/x: its driver is missing: .*ocifs.* \(pip install\)"),
         ("ftp://me:secret@localhost:1/x", r"ftp://me:\.\.\.@localhost:1/x"),
         ("ftp://me:a@secret@localhost:1/x", r"ftp://me:\.\.\.@localhost:1/x"),
+        ("ftp://me:secret@localhost:1/x?token=secret", r"ftp://me:\.\.\.@localhost:1/x\?token=\(hidden\)"),
         ("file://me:secret@host/x", r"write file:///me:\.\.\.@host/x"),
     ],
 )
