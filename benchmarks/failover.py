@@ -151,6 +151,7 @@ def measure(sizes: tuple[str, ...], rounds: int) -> dict[str, Any]:
         "cost_per_event_us": {
             size: round(core["event_us"], 1) if core else None for size, core in cores.items()
         },
+        "rejoin_us": {size: round(core["rejoin_us"], 1) if core else None for size, core in cores.items()},
         "load": meter.result(),
     }
 

@@ -1,4 +1,5 @@
-"""The core at size, by itself: what one event costs, and one recovery decision. Prints JSON.
+"""The core at size, by itself: what one event costs, one recovery decision, and a node that comes to a new
+leader. Prints JSON.
 
 The one benchmark that imports the decision core: a command line around it would be measured too."""
 
@@ -13,7 +14,7 @@ from time import process_time
 from controlplane.core import events as ev
 from controlplane.core.cluster import Cluster
 from controlplane.core.effects import Launch, Store
-from controlplane.core.model import Cause, Failure, JobSpec, MemberPhase, MemberStatus
+from controlplane.core.model import Cause, Failure, JobPhase, JobSpec, MemberPhase, MemberStatus
 
 RANKS_PER_NODE = 8
 
@@ -64,9 +65,26 @@ def _as(status: MemberStatus, phase: MemberPhase) -> MemberStatus:
     )  # fmt: skip
 
 
+def rejoining(made: Cluster, members: dict[str, list[MemberStatus]]) -> float:
+    """Mean cost in us of a node that trains on, and joins a new leader."""
+    job = made.machine.jobs["j"]
+    assert job.generation is not None
+    successor = Cluster()
+    known = ev.Elected(
+        2, nodes=tuple(members), specs=(job.spec,), states=(job.state(),), generations=(job.generation,)
+    )
+    successor.step(0.0, known)
+    begun = process_time()
+    for number, (name, statuses) in enumerate(members.items()):
+        trains = tuple(_as(status, MemberPhase.RUNNING) for status in statuses)
+        successor.step(0.0, ev.NodeJoined(name, 1, f"l{number}", name, RANKS_PER_NODE, 1, trains))
+    assert successor.machine.jobs["j"].phase is JobPhase.RUNNING, "the new leader does not see it train"
+    return (process_time() - begun) / len(members) * 1e6
+
+
 def measure(nodes: int) -> dict[str, float]:
-    """Median cost of a steady beat in us, and of deciding upon a dead rank in ms: of processor time, since
-    the core waits for nothing, and a busy machine would be measured instead of it."""
+    """Median cost of a steady beat in us, of a node that joins a new leader, and of deciding upon a dead rank
+    in ms: of processor time, since the core waits for nothing, and a busy machine would spoil the rest."""
     made, members = cluster(nodes)
     gc.collect()
     gc.disable()
@@ -76,6 +94,7 @@ def measure(nodes: int) -> dict[str, float]:
             begun = process_time()
             beat(made, members, number, MemberPhase.RUNNING, 2.0 + round_)
             costs.append(process_time() - begun)
+    rejoin_us = rejoining(made, members)
     victim = members["n1"][0]
     dead = MemberStatus(
         victim.member, "j", MemberPhase.EXITED, elastic=True, generation=1, rank=victim.rank, step=1,
@@ -85,7 +104,11 @@ def measure(nodes: int) -> dict[str, float]:
     made.step(6.0, ev.MemberReport("n1", 1, 10_000, dead))
     decision_s = process_time() - begun
     gc.enable()
-    return {"event_us": statistics.median(costs) * 1e6, "decision_ms": decision_s * 1e3}
+    return {
+        "event_us": statistics.median(costs) * 1e6,
+        "rejoin_us": rejoin_us,
+        "decision_ms": decision_s * 1e3,
+    }
 
 
 if __name__ == "__main__":

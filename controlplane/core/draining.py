@@ -168,9 +168,8 @@ def tidy(m: Machine, job: Job) -> None:
     """Processes of this job on nodes that it has left end there, and their memory goes, once it trains."""
     if job.phase is not JobPhase.RUNNING or job.incident is not None:
         return
-    left_behind = [name for name in job.by_node if not job.seating.uses(name)]
     wanted = frozenset(spot.node for spot in job.resize.spots) if job.resize is not None else frozenset()
-    for name in left_behind:
+    for name in job.seatless():
         node, here = m.nodes.get(name), job.by_node[name]
         if name in wanted or node is None or not node.up:
             continue

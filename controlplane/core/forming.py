@@ -6,10 +6,9 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core import effects as fx
-from controlplane.core import ending, incidents, members, network, numbers, reach
+from controlplane.core import ending, incidents, members, network, numbers, reach, releasing
 from controlplane.core.failures import Evidence, is_exception
 from controlplane.core.model import (
-    NO_STEP,
     WHOLE_STATE,
     Cause,
     Failure,
@@ -72,7 +71,7 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
     job.replan = True
     job.clock.stored = m.now
     job.form_by = m.now + m.settings.form_timeout_s
-    job.snapshots, job.released, job.voided = {}, NO_STEP, NO_STEP
+    releasing.begin(job)
     job.final_by, job.final_tried = None, False
     job.begun = min(job.begun, generation.resume.step)
     job.phases = {}

@@ -12,13 +12,14 @@ from controlplane.core import (
     incidents,
     launches,
     reach,
+    releasing,
     replicas,
     standing,
 )
 from controlplane.core import effects as fx
 from controlplane.core.failures import Evidence
 from controlplane.core.job import Job, Member
-from controlplane.core.model import NO_STEP, Generation, JobPhase, MemberPhase, Resume, Role, Tier
+from controlplane.core.model import Generation, JobPhase, MemberPhase, Resume, Role, Tier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -298,7 +299,7 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
     job.turn(generation)
     job.storing, job.relaunch = None, False
     job.clock.stored = job.launched_at = m.now
-    job.snapshots, job.released, job.voided = {}, NO_STEP, NO_STEP
+    releasing.begin(job)
     for member in job.seated():
         job.sent.drop(("launch", member.node, member.name))
     for member in job.dead():

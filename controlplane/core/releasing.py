@@ -23,6 +23,12 @@ STALL_KEPT = 0.9
 """What is left of the slowest copy's time with each further one: a decaying maximum."""
 
 
+def begin(job: Job) -> None:
+    """A generation begins: what its ranks hold is to be seen anew."""
+    job.snapshots, job.released, job.voided, job.behind = {}, NO_STEP, NO_STEP, NO_STEP
+    job.unread = {member.name: member for member in job.seated()}
+
+
 def snapshot(m: Machine, event: ev.SnapshotReady) -> None:
     """A slot is READY: one more rank has this step."""
     job = m.jobs.get(event.job)
@@ -59,7 +65,7 @@ def tend(m: Machine, job: Job) -> int:
     whole, first = len(job.snapshots) == len(job.seats), job.generation.resume.step
     step = common(job) if whole else NO_STEP
     if not whole and job.released < first:
-        step = _newest_behind(job, first)
+        step = job.behind
     if step <= job.released:
         _tell_new_streams(m, job)
         _release_again(m, job)
@@ -99,10 +105,14 @@ def held_by_all(job: Job, step: int) -> bool:
 def from_statuses(job: Job) -> None:
     """Beats repair lost reports: what members say now of their slots, of those who say something new."""
     unread, job.unread = job.unread, {}
-    number = number_of(job)
+    number, first = number_of(job), job.generation.resume.step if job.generation else NO_STEP
     for member in unread.values():
         status = member.status
-        if status is not None and status.snapshot_generation == number and job.seating.holds(member):
+        if status is None or not job.seating.holds(member):
+            continue
+        if job.behind < status.snapshot_step <= first:
+            job.behind = status.snapshot_step
+        if status.snapshot_generation == number:
             from_status(job, member)
 
 
@@ -132,12 +142,6 @@ def no_room(job: Job) -> str:
     for member in job.seating.at(job.seating.rolls.roomless)[:1]:
         return f"rank {member.rank} on {member.node}: {member.status.no_room if member.status else ''}"
     return ""
-
-
-def _newest_behind(job: Job, step: int) -> int:
-    """The newest snapshot of an earlier generation: its older slots may go, or no rank finds room."""
-    slots = [mb.status.snapshot_step for mb in job.seated() if mb.status]
-    return max((slot for slot in slots if slot <= step), default=-1)
 
 
 def _release_again(m: Machine, job: Job) -> None:
