@@ -109,14 +109,19 @@ def _fetch(agent: Agent, order: fx.Fetch) -> None:
 def robbed(group: Group) -> Rank | None:
     """A rank that is to read what its agent let go of when the job's former life was over: a leader may not
     have heard of that yet. The SDK says so, and another source is chosen."""
-    resume = group.generation.resume
-    sources = resume.sources or (Source("", resume.tier, resume.rank, resume.member),)
-    for source in sources:
+    for source in _sources(group):
         reader = group.members[source.rank]
         gone = source.member in reader.agent.let_go and source.member not in reader.agent.ranks
         if gone and READ[source.tier] is _arena:
             return reader
     return None
+
+
+def _sources(group: Group) -> tuple[Source, ...]:
+    """Who gives what: as the resume says, or where it names one giver only, all of it."""
+    resume = group.generation.resume
+    one = Source(group.members[0].word, resume.tier, resume.rank, resume.member)
+    return resume.sources or (one,)
 
 
 def source_line(group: Group) -> str:
@@ -127,7 +132,7 @@ def source_line(group: Group) -> str:
         return world.storage.lines[resume.checkpoint]
     words = list(dict.fromkeys(rank.word for rank in group.members.values()))
     assert len(words) == 1 or resume.sources or resume.tier is Tier.FRESH, f"one source for shards {words}"
-    sources = resume.sources or (Source(words[0], resume.tier, resume.rank, resume.member),)
+    sources = _sources(group)
     if len(words) > 1 and resume.sources:
         given = sorted({source.shard for source in sources})
         assert given == sorted(words) or resume.step == 0, f"needs {sorted(words)}, is given {given}"
