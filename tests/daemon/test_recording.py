@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
-import shutil
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,17 +24,11 @@ from controlplane.wire.records import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from controlplane.core.events import Event
 
 SECRET = "hunter2-of-the-bucket"
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
-    yield path
-    shutil.rmtree(path)
 
 
 class Reign:

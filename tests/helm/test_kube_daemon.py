@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,18 +15,12 @@ from tests.security.authority import Authority
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from controlplane.daemon.etcd.server import PrivateEtcd
 
 __all__ = ["etcd_server"]
 SOON: dict[str, Any] = {"node_timeout_s": 7.0, "lease_ttl_s": 5.0, "replace_after_s": 0.0, "retry_s": 0.5}
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
-    yield path
-    shutil.rmtree(path)
 
 
 @pytest.fixture

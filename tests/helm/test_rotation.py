@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
-import pytest
 
 from controlplane.access.own import Access
 from controlplane.access.tls import TlsFiles
@@ -19,20 +17,11 @@ from tests.security.authority import Authority
 from tests.security.serving import asked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from controlplane.daemon.etcd.server import PrivateEtcd
     from tests.security.authority import Files
 
 __all__ = ["etcd_server"]
 NAMES = {"tls.crt": "cert", "tls.key": "key", "ca.crt": "ca"}
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
-    yield path
-    shutil.rmtree(path)
 
 
 class Mounted:
