@@ -1,7 +1,7 @@
 """TLS for every gRPC port: credentials from PEM files, read anew when the files change.
 
-A renewed certificate is taken without a restart: a server reads its files at each handshake, a client at each
-new channel. Files that do not fit together (a renewal half written) are passed over until they do."""
+A renewed certificate is taken without a restart: a server looks at its files at each handshake, a client at
+each new channel. Files that do not fit together (a renewal half written) are passed over until they do."""
 
 from __future__ import annotations
 
