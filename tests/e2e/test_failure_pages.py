@@ -23,6 +23,7 @@ OF_COMMANDS = {"--wait", "--force", "--release", "--follow", "--model", "--clust
 
 
 ALL_PAGES = [DOCS.parent / "README.md", DOCS.parent / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 COMMAND = re.compile(r"(?:`|^\s*|\$ )holdfast ([a-z]+)([^`\n]*)", re.MULTILINE)
 """A command in a page: between backticks, or on a line of its own."""
 
@@ -56,7 +57,7 @@ def test_a_page_has_its_parts_and_names_only_what_exists(page: Path) -> None:
         assert command in COMMANDS, f"{page.name}: holdfast {command} is no command"
     for link in re.findall(r"\]\(([a-z./-]+\.md)\)", text):
         assert (page.parent / link).exists(), f"{page.name} links to {link}"
-    unknown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) - known_flags()
+    unknown = set(FLAG.findall(text)) - known_flags()
     assert not unknown, f"{page.name}: {unknown} are no flags"
 
 
@@ -66,5 +67,5 @@ def test_a_command_in_a_page_has_the_flags_that_it_is_given(page: Path) -> None:
         command, words = found[1], re.split(r"\S+\.py\b| -- ", found[2])[0]
         if command not in COMMANDS:
             continue  # prose that begins a line
-        unknown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", words)) - flags_of(command)
+        unknown = set(FLAG.findall(words)) - flags_of(command)
         assert not unknown, f"{page.name}: holdfast {command} has no {', '.join(unknown)}"
