@@ -47,7 +47,7 @@ def pack(record: Any) -> bytes:
     return zlib.compress(text, 1) if len(text) > LARGE_BYTES else text
 
 
-def unpack(record: type[R], data: bytes | str) -> R:
+def unpack(record: type[R], data: bytes) -> R:
     """The record that `pack` made. Raises WireError, naming what is wrong."""
     try:
         document = json.loads(_unzipped(data))
@@ -61,8 +61,8 @@ def unpack(record: type[R], data: bytes | str) -> R:
     return restore(record, document)
 
 
-def _unzipped(data: bytes | str) -> bytes | str:
-    if isinstance(data, str) or not data.startswith(b"x"):  # JSON objects begin with a brace
+def _unzipped(data: bytes) -> bytes:
+    if not data.startswith(b"x"):  # JSON objects begin with a brace
         return data
     stream = zlib.decompressobj()
     text = stream.decompress(data, _UNPACKED_BYTES_MAX)

@@ -216,7 +216,7 @@ def test_what_protobuf_cannot_hold(text: str) -> None:
 def test_json_that_cannot_be_is_named(change: dict[str, Any], said: str) -> None:
     document = json.loads(records.pack(sample(model.JobState))) | change
     with pytest.raises(WireError, match=re.escape(said)):
-        records.unpack(model.JobState, json.dumps(document))
+        records.unpack(model.JobState, json.dumps(document).encode())
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])
@@ -228,9 +228,9 @@ def test_bytes_that_are_no_record(data: bytes) -> None:
 def test_json_of_a_newer_holdfast_is_read_without_what_we_do_not_know() -> None:
     state = sample(model.JobState)
     document = json.loads(records.pack(state)) | {"from_the_future": 1}
-    assert records.unpack(model.JobState, json.dumps(document)) == state
+    assert records.unpack(model.JobState, json.dumps(document).encode()) == state
     del document["failures_seen"]  # has a default: an older Holdfast did not write it
-    assert records.unpack(model.JobState, json.dumps(document)).failures_seen == ()
+    assert records.unpack(model.JobState, json.dumps(document).encode()).failures_seen == ()
     del document["job"]
     with pytest.raises(WireError, match=r"JobState\.job is missing"):
-        records.unpack(model.JobState, json.dumps(document))
+        records.unpack(model.JobState, json.dumps(document).encode())
