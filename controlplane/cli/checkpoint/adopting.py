@@ -38,14 +38,9 @@ def run(argv: Sequence[str]) -> int:
         raise CliError(f"job {job} has no whole checkpoint to adopt: {'; '.join(refused) or 'there is none'}")
     reply = asyncio.run(_adopt(values.coordinator, access_of(values), job, whole))
     refused += list(reply.refused)
-    if text := data(values.output, {"job": job, "adopted": list(reply.adopted), "refused": refused}):
-        print(text)
-    else:
-        print(
-            "\n".join(
-                [*(f"adopted {name}" for name in reply.adopted), *(f"refused {why}" for why in refused)]
-            )
-        )
+    told = {"job": job, "adopted": list(reply.adopted), "refused": refused}
+    people = [*(f"adopted {name}" for name in reply.adopted), *(f"refused {why}" for why in refused)]
+    print(data(values.output, told) or "\n".join(people))
     return OK if reply.adopted else FAILED
 
 

@@ -45,10 +45,7 @@ def run(argv: Sequence[str]) -> int:
     _check(values)
     with opened(values) as store:
         told = _collect(store, one_job(store, values.job), values)
-    if text := data(values.output, told):
-        print(text)
-    else:
-        print(_text(told))
+    print(data(values.output, told) or _text(told))
     return FAILED if told["reason"] else OK
 
 

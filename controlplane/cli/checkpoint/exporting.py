@@ -39,10 +39,8 @@ def run(argv: Sequence[str]) -> int:
         chosen = find(store, job, values.checkpoint).id
         written = _WRITERS[values.format](store, values.url, job, chosen, target)
     told = {"job": job, "checkpoint": chosen, "path": str(target), "bytes": written, "format": values.format}
-    if text := data(values.output, told):
-        print(text)
-    else:
-        print(f"checkpoint {chosen} of job {job} is at {target}, {size(written)}")
+    people = f"checkpoint {chosen} of job {job} is at {target}, {size(written)}"
+    print(data(values.output, told) or people)
     return OK
 
 

@@ -26,10 +26,7 @@ def run(argv: Sequence[str]) -> int:
     values = make_parser("list", "List the checkpoints on a storage, newest first.").read(argv)
     with opened(values) as store:
         rows = [row(store, job, each) for job in jobs(store, values.job) for each in load.listing(store, job)]
-    if text := data(values.output, {"checkpoints": rows}):
-        print(text)
-    else:
-        print(plain(list(HEADINGS), [_cells(each) for each in rows]) if rows else "no checkpoints")
+    print(data(values.output, {"checkpoints": rows}) or _text(rows))
     return OK
 
 
@@ -50,6 +47,10 @@ def row(store: Store, job: str, found: Found) -> dict[str, Any]:
         "shards": len(manifest.shards),
         "holdfast": manifest.holdfast,
     }
+
+
+def _text(rows: list[dict[str, Any]]) -> str:
+    return plain(list(HEADINGS), [_cells(each) for each in rows]) if rows else "no checkpoints"
 
 
 def _cells(told: dict[str, Any]) -> list[str]:

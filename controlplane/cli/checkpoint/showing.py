@@ -26,10 +26,7 @@ def run(argv: Sequence[str]) -> int:
         job = one_job(store, values.job)
         manifest = load.read_manifest(store, job, find(store, job, values.checkpoint).id)
     told = describe(manifest)
-    if text := data(values.output, told):
-        print(text)
-    else:
-        print(_text(told, values.tensors))
+    print(data(values.output, told) or _text(told, values.tensors))
     return OK
 
 

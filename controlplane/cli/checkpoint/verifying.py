@@ -64,10 +64,7 @@ def run(argv: Sequence[str]) -> int:
         if not any(found.values()):
             raise CliError(f"storage {store.url}: there is no checkpoint to verify")
         results = [each for job, listed in found.items() for each in verify(store, job, listed)]
-    if text := data(values.output, {"checkpoints": [each.told() for each in results]}):
-        print(text)
-    else:
-        print(_text(results))
+    print(data(values.output, {"checkpoints": [each.told() for each in results]}) or _text(results))
     newest = {each.job: each for each in reversed(results)}
     return FAILED if any(each.errors for each in newest.values()) else OK
 
