@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 _BACKLOG = 128
+_FIRST = ("hello", "raised")
 log = logging.getLogger("holdfast.agent.gate")
 
 
@@ -28,6 +29,9 @@ class Admission(Protocol):
 
     def admit(self, member: str, pid: int) -> str:
         """Why this process is not that member; "" when it is."""
+
+    def unnamed(self, member: str) -> bool:
+        """Whether the launcher's word which process this member is may still be under way."""
 
     def hear(self, member: str, message: Message) -> None:
         """A message of an admitted member. Raises BadMessage."""
@@ -49,6 +53,7 @@ class Gate:
         self._path, self._node = path, node
         self._ranks: dict[str, _Connection] = {}
         self._open: set[_Connection] = set()
+        self._early: dict[_Connection, Message] = {}  # first frames that came before the launcher's word
         self._server: asyncio.Server | None = None
 
     @property
@@ -99,6 +104,8 @@ class Gate:
     def closed(self, connection: _Connection) -> None:
         """A connection is gone."""
         self._open.discard(connection)
+        if self._early.get(connection, {}).get("op") == "hello":
+            del self._early[connection]  # a last word counts without its connection
         member = connection.member
         if member and self._ranks.get(member) is connection:
             del self._ranks[member]
@@ -107,8 +114,12 @@ class Gate:
     def hear(self, connection: _Connection, message: Message) -> None:
         """Take one frame. Raises FrameError when the connection must end."""
         op = message.get("op")
+        if connection in self._early:
+            raise FrameError("a second frame before the answer to the first")
         if connection.member:
             self._dispatch(connection.member, message)
+        elif op in _FIRST and self._node.unnamed(str(message.get("member"))):
+            self._early[connection] = message
         elif op == "hello":
             self._greet(connection, message)
         elif op == "raised":  # from agent.warm: it says only this
@@ -117,6 +128,13 @@ class Gate:
             connection.say({"op": "noted"})
         else:
             raise FrameError(f"the first frame must be a hello, not {op!r:.80}")
+
+    def named(self) -> None:
+        """The launcher has spoken: whoever came before its word is looked at again."""
+        for connection, message in list(self._early.items()):
+            if not self._node.unnamed(str(message.get("member"))):
+                del self._early[connection]
+                connection.take(message)
 
     def drop(self, kind: str, reason: str) -> None:
         """Count and log what was dropped."""
@@ -186,8 +204,18 @@ class _Connection(asyncio.Protocol):
             for message in self._decoder.feed(data):
                 self._gate.hear(self, message)
         except FrameError as error:
-            self._gate.drop("gate_connection", f"{self.member or self.pid}: {error}")
-            self.end()
+            self._break(error)
+
+    def take(self, message: Message) -> None:
+        """A frame that was kept until now."""
+        try:
+            self._gate.hear(self, message)
+        except FrameError as error:
+            self._break(error)
+
+    def _break(self, error: FrameError) -> None:
+        self._gate.drop("gate_connection", f"{self.member or self.pid}: {error}")
+        self.end()
 
     def connection_lost(self, _error: Exception | None) -> None:
         self._gate.closed(self)

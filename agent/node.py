@@ -209,6 +209,11 @@ class Node:
             return f"member {member} is process {known.status.pid}, not {pid}"
         return ""
 
+    def unnamed(self, member: str) -> bool:
+        """Whether the launcher has still to say which process this member is: a rank may come before it."""
+        known = self.members.get(member)
+        return known is not None and known.alive and not known.status.pid
+
     def joined(self, member: str, message: Message) -> list[Message]:
         """A rank's hello was taken: its welcome, and what it may have missed. Raises BadMessage."""
         welcome = {
@@ -256,10 +261,12 @@ class Node:
 
     def _launcher_told(self, message: Message) -> None:
         self.decide(ev.LauncherSaid(message, time.monotonic_ns()))
+        self.gate.named()
 
     def launcher_lost(self) -> None:
         """The launcher died, and its members with it."""
         self.decide(ev.LauncherLost())
+        self.gate.named()
 
     def _status(self, name: str) -> MemberStatus | None:
         member = self.members.get(name)

@@ -59,9 +59,7 @@ class Fetches:
     def order(self, order: effects.Fetch) -> None:
         """Begin to carry out an order, unless it runs."""
         if order not in self._running:
-            task = asyncio.get_running_loop().create_task(self._carry_out(order))
-            self._running[order] = task
-            task.add_done_callback(lambda _: self._running.pop(order, None))
+            self._running[order] = asyncio.get_running_loop().create_task(self._carry_out(order))
 
     async def stop(self) -> None:
         """End what runs."""
@@ -80,6 +78,8 @@ class Fetches:
             reason = await wire.reason(None, error)
             unforeseen = not isinstance(error, _FAILURES)
             log.warning("%s is not fetched: %s", order.source, reason, exc_info=unforeseen)
+        finally:  # before it is told: whoever hears of it may order it again
+            del self._running[order]
         self._tell(
             events.Fetched(
                 order.node, self._incarnation, order.job, order.member, order.source, order.step, reason

@@ -76,9 +76,7 @@ class Snapshots:
         if key in self._results:
             self._tell(self._results[key])
         elif key not in self._running:
-            task = asyncio.get_running_loop().create_task(self._carry_out(order, kind, key))
-            self._running[key] = task
-            task.add_done_callback(lambda _: self._running.pop(key))
+            self._running[key] = asyncio.get_running_loop().create_task(self._carry_out(order, kind, key))
 
     async def close(self) -> None:
         """Drop what has not begun, stop the uploads, and wait for what runs."""
@@ -92,7 +90,7 @@ class Snapshots:
 
     async def _carry_out(self, order: Any, kind: Kind, key: Key) -> None:
         try:
-            result = await self._done(order, kind)
+            result = await self._done(order, kind, key)
         except Exception as error:  # told to whoever ordered it; one not foreseen is logged whole
             unforeseen = not isinstance(error, FAILURES)
             log.warning("%s failed: %s", " ".join(key), error, exc_info=unforeseen)
@@ -107,7 +105,14 @@ class Snapshots:
             self._loaded(order.member)
         self._tell(result)
 
-    async def _done(self, order: Any, kind: Kind) -> events.Event:
+    async def _done(self, order: Any, kind: Kind, key: Key) -> events.Event:
+        """Its result; it runs until then, and not while it is told: whoever hears may order it again."""
+        try:
+            return await self._worked(order, kind)
+        finally:
+            del self._running[key]
+
+    async def _worked(self, order: Any, kind: Kind) -> events.Event:
         loop, pool = asyncio.get_running_loop(), self._pools[kind.pool]
         if kind.prepare is None:
             return await loop.run_in_executor(pool, kind.work, order)

@@ -27,6 +27,10 @@ class Host:
         self.heard: list[Message] = []
         self.dropped: list[tuple[str, str]] = []
         self.gone: list[str] = []
+        self.early: set[str] = set()
+
+    def unnamed(self, member: str) -> bool:
+        return member in self.early
 
     def admit(self, member: str, pid: int) -> str:
         if member != "job.1":
@@ -88,6 +92,56 @@ async def test_a_member_is_let_in_and_heard(room: Room) -> None:
     client.close()
     await until(lambda: room.host.gone == ["job.1"], "its leaving")
     assert not room.gate.push("job.1", {"op": "interrupt"})
+
+
+async def test_who_comes_before_the_launchers_word_is_let_in_after_it(room: Room) -> None:
+    room.host.early.add("job.1")
+    entering = asyncio.create_task(room.enter())
+    await until(lambda: room.gate.connections, "the connection")
+    room.gate.named()
+    await asyncio.sleep(0.05)
+    assert not entering.done()
+    room.host.early.clear()
+    room.gate.named()
+    client, answer = await entering
+    assert answer["op"] == "welcome"
+    client.say(op="beat")
+    await until(lambda: room.host.heard, "a beat")
+    client.close()
+
+
+async def test_the_words_of_who_died_before_the_launchers_word_count(room: Room) -> None:
+    room.host.early.add("job.1")
+    client = await room.connect()
+    client.say(op="raised", version=1, member="job.1", pid=os.getpid())
+    await until(lambda: room.gate.connections, "the connection")
+    client.close()
+    await until(lambda: not room.gate.connections, "its leaving")
+    room.host.early.clear()
+    room.gate.named()
+    assert [message["op"] for message in room.host.heard] == ["raised"]
+
+
+async def test_who_came_early_and_left_is_no_connection(room: Room) -> None:
+    room.host.early.add("job.1")
+    client = await room.connect()
+    client.say(op="hello", version=1, member="job.1", pid=os.getpid(), step=0)
+    await until(lambda: room.gate.connections, "the connection")
+    client.close()
+    await until(lambda: not room.gate.connections, "its leaving")
+    room.host.early.clear()
+    room.gate.named()
+    assert not room.gate.push("job.1", {"op": "form"})
+
+
+async def test_who_does_not_wait_for_the_launchers_word_is_refused(room: Room) -> None:
+    room.host.early.add("job.1")
+    client = await room.connect()
+    for _ in range(2):
+        client.say(op="hello", version=1, member="job.1", pid=os.getpid(), step=0)
+    assert await asyncio.to_thread(client.ended)
+    client.close()
+    assert [kind for kind, _ in room.host.dropped] == ["gate_connection"]
 
 
 @pytest.mark.parametrize(
