@@ -119,6 +119,7 @@ class Agent:
 
     def __init__(self, address: str, node: str = "n1", incarnation: int = 1) -> None:
         self.node, self.incarnation, self.seq = node, incarnation, 0
+        self._writing = asyncio.Lock()
         self._channel = grpc.aio.insecure_channel(
             address, options=[("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
         )
@@ -157,7 +158,9 @@ class Agent:
         return await self.read()
 
     async def send(self, data: bytes) -> None:
-        await self.call.write(data)
+        """Write to the stream; grpc breaks one that two write to at once."""
+        async with self._writing:
+            await self.call.write(data)
 
     async def tell(self, event: Event) -> None:
         await self.send(codec.to_coordinator(event).SerializeToString())

@@ -157,7 +157,7 @@ def checkpoint(verb: str, *words: str) -> tuple[int, Any]:
         [sys.executable, "-P", "-m", "controlplane", "checkpoint", verb, *words, "--json"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     assert done.stdout, done.stderr

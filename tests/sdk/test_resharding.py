@@ -55,13 +55,13 @@ class Resuming(Node):
 
 def test_saved_on_two_ranks_restored_on_three(zygote: Zygote, tmp_path: Path) -> None:
     with Node(zygote, SCRIPT, 2, WHOLE="1") as node:
-        node.run(lambda: all(m.snapshot[1] == 12 for m in node.members.values()), timeout_s=60)
+        node.run(lambda: all(m.snapshot[1] == 12 for m in node.members.values()), timeout_s=120)
         checkpoint = commit(node, f"file://{tmp_path}", 12)
-        node.run(timeout_s=60)
+        node.run(timeout_s=120)
         (before,) = {tuple(line["whole"]) for line in node.results()}
     with Resuming(zygote, SCRIPT, 3, WHOLE="1") as later:
         later.url, later.checkpoint = f"file://{tmp_path}", checkpoint
-        later.run(timeout_s=60)
+        later.run(timeout_s=120)
         assert {tuple(line["whole"]) for line in later.results()} == {before}
 
 

@@ -163,7 +163,7 @@ def test_training_goes_on_without_the_agent(zygote: Zygote) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.005)
         node.listen_again()
-        node.run(timeout_s=60)
+        node.run(timeout_s=120)
         assert len(node.generations) == 1 and len(node.results()) == 2
 
 

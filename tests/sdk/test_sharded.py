@@ -22,7 +22,7 @@ def outcome(
 ) -> tuple[list[str], list[str], list[Message]]:
     """Digests and shards by rank, and what each generation resumed from."""
     with Node(zygote, SCRIPT, world_size, KIND=kind, KILL=json.dumps(kills)) as node:
-        node.run(timeout_s=60)
+        node.run(timeout_s=120)
         results = node.results()
         resumes = [formed["resume"] for formed in node.generations]
         return [line["digest"] for line in results], [line["shard"] for line in results], resumes

@@ -48,7 +48,7 @@ class Sharing(Node):
 
 
 def digests(node: Node) -> list[Any]:
-    node.run(timeout_s=60)
+    node.run(timeout_s=120)
     return [line["digest"] for line in node.results()]
 
 
