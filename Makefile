@@ -6,12 +6,15 @@ STAMP := $(VENV)/.installed
 # Versions with hashes, for every platform. `make LOCK= ...` does without it, where an index lacks some of its files.
 LOCK ?= requirements.lock
 
+# Tests run in so many processes: half of the suite waits for timeouts of real ones.
+WORKERS ?= 3
+
 .PHONY: demo test lint alerts page helm proto proto-check sbom audit clean
 demo: $(STAMP)
 	$(BIN)/holdfast demo
 
 test: $(STAMP) lint
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --durations 25
 
 lint: $(STAMP) proto-check
 	$(BIN)/python supply/lock.py --check
