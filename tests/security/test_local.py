@@ -45,6 +45,9 @@ class Admits:
     def admit(self, member: str, pid: int) -> str:
         return ""
 
+    def unnamed(self, member: str) -> bool:
+        return False
+
     def hear(self, member: str, message: Message) -> None:
         """Nothing is heard."""
 
