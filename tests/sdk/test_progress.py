@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.sdk.zygote import Zygote
 
 SCRIPT, COUNTING = Path(__file__).with_name("small.py"), Path(__file__).with_name("counting.py")
-HANG_S = 1.0
+HANG_S = 3.0
 
 
 def test_a_step_that_was_broken_off_teaches_nothing(zygote: Zygote) -> None:
