@@ -40,6 +40,7 @@ class ElasticNode(Node):
         self.world_size += 1
         frame = {"op": "interrupt", "generation": self.generation, "reason": "grows", "gentle": True}
         self.everyone(frame)
+        (self.folder / "go").touch()
         number = self.generation
         self.run(lambda: self.generation > number)
         return newcomer

@@ -1,5 +1,6 @@
 """A training whose global batch divides by no number of ranks here, in double precision: what it ends with
-can be held against one process that sees whole batches."""
+can be held against one process that sees whole batches. For the file `go` three ranks
+wait at a step's end, and of four rank 1 before it gives its gradients."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ import torch
 from agent.sdk import Session
 
 STEPS, N, BATCH = 40, 97, 10
+OUT = Path(os.environ.get("OUT", "."))
 
 
 def build() -> tuple[torch.nn.Module, torch.optim.Optimizer, torch.Tensor, torch.Tensor]:
@@ -20,6 +22,11 @@ def build() -> tuple[torch.nn.Module, torch.optim.Optimizer, torch.Tensor, torch
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 2)).double()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     return model, optimizer, torch.randn(N, 8).double(), torch.randn(N, 2).double()
+
+
+def wait() -> None:
+    while not (OUT / "go").exists():
+        time.sleep(0.01)
 
 
 def main() -> None:
@@ -34,14 +41,17 @@ def main() -> None:
         for step in session.steps(STEPS):
             chosen = session.sample_indices(N, BATCH, seed=3)
             optimizer.zero_grad()
+            if (step, session.world_size, session.rank) == (8, 4, 1):
+                wait()
             (wrapped(data[chosen]) - target[chosen]).square().mean().backward()
             optimizer.step()
             seen.append((step, session.world_size, session.loss_weight))
-            time.sleep(0.02)
+            if (step, session.world_size) == (20, 3):
+                wait()
         return [float(p.detach().sum()) for p in model.parameters()]
 
     line = {"rank": session.rank, "sums": train(), "seen": seen, "env": os.environ["WORLD_SIZE"]}
-    (Path(os.environ["OUT"]) / f"result.{session.rank}.json").write_text(json.dumps(line))
+    (OUT / f"result.{session.rank}.json").write_text(json.dumps(line))
 
 
 if __name__ == "__main__":
