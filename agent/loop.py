@@ -22,7 +22,7 @@ from agent.paths import FolderLock, Paths
 from agent.ports import route_address
 from agent.sensors import found_sensors, slots_here
 from controlplane.core.events import NodeLeaving
-from controlplane.settings import SettingsError, check_agent
+from controlplane.settings import SettingsError, check_agent, coordinators
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -218,7 +218,7 @@ def _host_name() -> str:
 def _address(settings: AgentSettings) -> str:
     if settings.address:
         return settings.address
-    coordinator = settings.coordinator.split(",")[0]
+    coordinator = coordinators(settings.coordinator)[0]
     try:
         return route_address(coordinator)
     except (OSError, ValueError) as error:

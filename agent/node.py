@@ -36,6 +36,7 @@ from agent.stacks import Stacks
 from agent.stalls import Stalls
 from controlplane.access.own import Access
 from controlplane.core import events
+from controlplane.setting import coordinators
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -292,7 +293,7 @@ def _facts(settings: AgentSettings, name: str, incarnation: int) -> Facts:
         device_timeout_s=settings.device_timeout_s,
         fence_after_s=settings.fence_after_s,
         limits=Limits(settings.hang_factor, settings.hang_floor_s, settings.hang_first_s),
-        coordinators=tuple(settings.coordinator.split(",")),
+        coordinators=coordinators(settings.coordinator),
     )
 
 

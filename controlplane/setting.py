@@ -61,3 +61,13 @@ def check_dialled(flag: str, text: str) -> None:
     _, port = host_port(flag, text)
     if port == 0:
         raise SettingsError(f"{flag} {text!r:.80} is no address: nobody listens at port 0")
+
+
+def coordinators(text: str) -> tuple[str, ...]:
+    """The addresses that --coordinator names. Raises SettingsError when one will not do, or there is none."""
+    found = tuple(address.strip() for address in text.split(",") if address.strip())
+    for address in found:
+        check_dialled("--coordinator", address)
+    if not found:
+        raise SettingsError("--coordinator is empty: give host:port")
+    return found

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 from controlplane import contradictions
 from controlplane.kube_settings import KubeSettings
-from controlplane.setting import SettingsError, check, check_word, host_port, setting
+from controlplane.setting import SettingsError, check, check_word, coordinators, host_port, setting
 
-__all__ = ["SettingsError", "check", "check_word", "host_port", "setting"]
+__all__ = ["SettingsError", "check", "check_word", "coordinators", "host_port", "setting"]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 """What names of clusters, nodes and jobs look like."""
@@ -306,6 +306,7 @@ def check_agent(settings: AgentSettings) -> None:
     check_name("cluster", settings.cluster)
     if settings.node:
         check_name("node", settings.node)
+    coordinators(settings.coordinator)
     if settings.domain:
         check_name("failure domain", settings.domain)
     for job in filter(None, settings.jobs.split(",")):

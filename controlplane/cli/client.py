@@ -10,8 +10,9 @@ import grpc.aio
 from controlplane.access.roles import HEALTH
 from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import CliError, UnreachableError, UsageError
+from controlplane.cli.parser import addresses
 from controlplane.daemon.health import LEADER
-from controlplane.setting import SettingsError, check_dialled
+from controlplane.setting import SettingsError
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire import health_pb2
 from controlplane.wire.codec import row_message, spec_message
@@ -38,14 +39,7 @@ class Admin:
     `access`: what we show; None: what the environment says."""
 
     def __init__(self, coordinators: str, timeout_s: float = 5.0, access: Access | None = None) -> None:
-        self._addresses = [address.strip() for address in coordinators.split(",") if address.strip()]
-        for address in self._addresses:
-            try:
-                check_dialled("--coordinator", address)
-            except SettingsError as error:
-                raise UsageError(str(error)) from error
-        if not self._addresses:
-            raise UsageError("--coordinator is empty: give host:port")
+        self._addresses = addresses(coordinators)
         self._timeout_s = timeout_s
         self._access = access or access_of()
         self._channels: dict[str, grpc.aio.Channel] = {}

@@ -12,7 +12,7 @@ from controlplane.cli.errors import OK, CliError, UsageError, nearest
 from controlplane.cli.job_flags import clean_name
 from controlplane.cli.kube_job import DEFAULTS, objects
 from controlplane.cli.kube_tls import INSECURE
-from controlplane.cli.parser import Parser, one_of, whole
+from controlplane.cli.parser import Parser, addresses, one_of, whole
 from controlplane.cli.yaml_text import document, documents
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _values(values: argparse.Namespace, command: list[str]) -> dict[str, Any]:
         "ranksPerNode": values.nproc_per_node,
         "sparesPerNode": values.spares,
         "flags": values.flag,
-        "coordinators": values.coordinator.split(","),
+        "coordinators": addresses(values.coordinator),
         "snapshotGi": values.snapshot_gi,
         "shmGi": values.shm_gi,
         "env": [_variable(text) for text in values.env],
@@ -181,7 +181,7 @@ def _context(values: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
         "cluster": values.cluster,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "coordinators": values.coordinator.split(","),
+        "coordinators": addresses(values.coordinator),
         "successPolicy": values.kubernetes >= _SUCCESS_POLICY_MINOR,
         "tls": _tls(values, job["tls"]),
     }

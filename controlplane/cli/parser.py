@@ -6,6 +6,7 @@ import argparse
 import math
 from typing import TYPE_CHECKING, NoReturn
 
+from controlplane import setting
 from controlplane.cli.errors import UsageError, nearest
 
 if TYPE_CHECKING:
@@ -130,6 +131,14 @@ def seconds(minimum: float) -> Callable[[str], float]:
         return value
 
     return read
+
+
+def addresses(coordinators: str) -> list[str]:
+    """The addresses that --coordinator names. Raises UsageError."""
+    try:
+        return list(setting.coordinators(coordinators))
+    except setting.SettingsError as error:
+        raise UsageError(str(error)) from error
 
 
 def one_of(*names: str) -> Callable[[str], str]:

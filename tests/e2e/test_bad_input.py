@@ -122,6 +122,12 @@ def test_a_port_that_is_taken(no_etcd: int) -> None:
         (("simulate", "--mtbf-s", "9", "--nodes", "4", "--recovery-s", "nan"), "--recovery-s: 'nan' is no"),
         (("stop", "j", "--coordinator", "h:٣"), "--coordinator 'h:٣' is no address"),
         (("stop", "j", "--coordinator", "h:0"), "nobody listens at port 0"),
+        (("agent", "--coordinator", "h:99999"), "--coordinator 'h:99999' is no address: give host:port"),
+        (("agent", "--coordinator", ""), "--coordinator is empty: give host:port"),
+        (
+            ("kubernetes", "render", "t.py", "--image", "i:1", "--insecure", "--coordinator", "h"),
+            "--coordinator 'h' is no address: give host:port",
+        ),
         (("coordinator", "--advertise", "here"), "--advertise 'here' is no address: give host:port"),
     ],
 )
