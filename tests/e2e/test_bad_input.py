@@ -125,7 +125,7 @@ def test_a_port_that_is_taken(no_etcd: int) -> None:
         (("agent", "--coordinator", "h:99999"), "--coordinator 'h:99999' is no address: give host:port"),
         (("agent", "--coordinator", ""), "--coordinator is empty: give host:port"),
         (
-            ("kubernetes", "render", "t.py", "--image", "i:1", "--insecure", "--coordinator", "h"),
+            ("kubernetes", "render", "--image", "i:1", "--insecure", "--coordinator", "h", "t.py"),
             "--coordinator 'h' is no address: give host:port",
         ),
         (("coordinator", "--advertise", "here"), "--advertise 'here' is no address: give host:port"),
