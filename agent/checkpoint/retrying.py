@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _ATTEMPT_BYTES = 8 << 20
+_LEAST_S = 0.001
+"""An attempt that begins just before the deadline has so long: no driver understands less than nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Attempts:
         limit_s = self._patience.deadline_s if whole else self._patience.attempt_s
         while True:
             try:
-                return attempt(min(limit_s, self._left()))
+                return attempt(max(_LEAST_S, min(limit_s, self._left())))
             except Exception as error:
                 kind = causes.transient(error)
                 if kind is None:

@@ -117,6 +117,11 @@ def test_a_save_that_fails_half_way_lists_nothing_and_goes_on_later(
     assert loaded(faulty, shm / "b", "10-1") == content(SMALL, 1)
 
 
+def test_an_attempt_after_the_deadline_has_a_moment() -> None:
+    late = Attempts(Patience(deadline_s=0.0), Stats(), threading.Event(), random.Random(1))
+    assert 0 < late.run(lambda limit_s: limit_s) < 0.1
+
+
 def test_the_deadline_ends_the_attempts() -> None:
     stats, failures = Stats(), 0
 

@@ -205,7 +205,9 @@ class Node:
 
     def reap(self) -> None:
         for member in self.members.values():
-            if not member.gone and self.zygote.poll(member.pid) is not None:
+            if member.gone or member.connection is not None:  # what it said last is heard first
+                continue
+            if self.zygote.poll(member.pid) is not None:
                 member.gone = True
                 if member.name in self.seats and not self.complete:
                     self.interrupt(f"{member.name} ended with {self.zygote.poll(member.pid)}")

@@ -140,9 +140,11 @@ def test_a_replacement_that_falls_silent_while_forming(
     kill = {"rank": victim, "step": 6, "phase": "backward"}
     with Node(zygote, SCRIPT, 3, KILL=json.dumps([kill]), WAIT="1") as node:
         node.run(lambda: node.generation == 1)
+        node.hold = True
         spare = node.start()
         node.run(lambda: spare.ready is not None)
         os.kill(spare.pid, signal.SIGSTOP)
+        node.hold = False
         node.run(lambda: len(node.generations) == 2)
         assert node.seat(victim) is spare
         survivors = [node.seat(rank) for rank in range(3) if rank != victim]
