@@ -83,7 +83,8 @@ class Gate:
             return
         with self._changed:
             if keep:
-                self._kept[_key(message)] = message
+                self._kept.pop(_key(message), None)
+                self._kept[_key(message)] = message  # in the order in which they were said
             self._outbox.append(message)
         os.eventfd_write(self._wake, 1)
 
@@ -207,10 +208,12 @@ class Gate:
         return max(until, 0) * 1000 + 1
 
     def _repeat(self) -> None:
-        """A new connection: what was kept is said again, instead of what waits of the same kind."""
+        """A new connection: what was kept is said again, before what waits, which was said later. Of what
+        is kept the older ones do not wait any more."""
         with self._changed:
-            waiting = [message for message in self._outbox if _key(message) not in self._kept]
-            self._outbox = deque([*self._kept.values(), *waiting])
+            waiting = [m for m in self._outbox if self._kept.get(_key(m), m) is m]
+            wait = {id(message) for message in waiting}
+            self._outbox = deque([m for m in self._kept.values() if id(m) not in wait] + waiting)
 
     def _fill(self, unsent: bytearray, next_beat: float) -> float:
         while self._outbox:

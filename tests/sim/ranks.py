@@ -84,6 +84,7 @@ class Rank:
         """One frame for the agent; without one it waits. `keep`: said again after every reconnect."""
         frame = {"op": op, **fields}
         if keep:
+            self.kept.pop(_key(frame), None)
             self.kept[_key(frame)] = frame
         if self.connected:
             self.agent.hear(Said(self.name, frame))
@@ -101,7 +102,8 @@ class Rank:
             "held_step": self.held if self.phase in WAITS else NO_STEP, "held_generation": self.held_in,
         }  # fmt: skip
         self.agent.hear(Greeted(self.name, hello))
-        again = [*self.kept.values(), *(f for f in self.waiting if _key(f) not in self.kept)]
+        waiting = [f for f in self.waiting if self.kept.get(_key(f), f) is f]
+        again = [*(f for f in self.kept.values() if not any(f is each for each in waiting)), *waiting]
         self.waiting = []
         for frame in again:
             self.agent.hear(Said(self.name, frame))

@@ -276,7 +276,9 @@ class Safety:
     def finished(self) -> None:
         """At the end: nothing that was committed is lost, and every rank of the job is at the last step."""
         etcd = self.world.etcd
-        left = {name for agent in self.world.agents for name in agent.ranks}
+        leader = self.world.cluster.machine if self.world.cluster else None
+        lost = {name for name, node in leader.nodes.items() if not node.up} if leader is not None else set()
+        left = {name for agent in self.world.agents if agent.name not in lost for name in agent.ranks}
         unanswered = [request for member, request in self.heard if member in left]
         assert not unanswered or self.world.stops, (
             f"never answered, although the node of the asker stood: {unanswered}"
