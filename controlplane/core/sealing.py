@@ -173,7 +173,8 @@ def coming(m: Machine, job: Job, step: int) -> str:
     for saving in reversed(job.savings.values()):
         if saving.step <= step or saving.stage in (Stage.PERSIST, Stage.COPY):
             continue
-        until = saving.sealed_at + m.settings.commit_wait_s
+        node = m.nodes.get(saving.node)  # while that was away it could do nothing for it
+        until = max(saving.sealed_at, node.up_since if node else 0.0) + m.settings.commit_wait_s
         if m.now < until:
             m.wake(job, until)
             return saving.id

@@ -53,6 +53,12 @@ def test_a_swarm_of_a_thousand() -> None:
     assert not complaints(options, many(options, workers=2))
 
 
+@pytest.mark.parametrize(("seed", "nodes"), [(212_210, 4), (213_153, 2), (213_948, 1), (216_984, 1)])
+def test_schedules_that_failed_once(seed: int, nodes: int) -> None:
+    options = swarm(seed, nodes, "")
+    assert not complaints([options], [live(options)])
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_alone_and_often(fault: str) -> None:
     options = [Options(seed=seed, nodes=2, faults=(fault,), gap_s=1.5) for seed in range(6)]
