@@ -101,8 +101,7 @@ class Node:
             "stopping": _stopping,
         }
         access = Access.of(settings)
-        coordinators = self.members.facts.coordinators
-        self.link = Link(coordinators, settings.beat_interval_s, self._peer(), access)
+        self.link = Link(self.members.facts.coordinators, settings.beat_interval_s, self._peer(), access)
 
     @property
     def members(self) -> Book:

@@ -13,6 +13,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+TOLD_LINES = 20
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(ToldAtOnce(config))
+
+
+class ToldAtOnce:
+    """Names a failure when it happens: a run that is ended before its summary has still said what failed."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.plugins = config.pluginmanager
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        reporter = self.plugins.get_plugin("terminalreporter")
+        if report.failed and reporter is not None:
+            said = report.longreprtext.splitlines()[-TOLD_LINES:]
+            reporter.write_line("\n".join(["", f"FAILED {report.nodeid} ({report.when})", *said]))
+
+
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder of the test's own, whose name is short enough for Unix sockets."""

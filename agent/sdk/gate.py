@@ -208,8 +208,8 @@ class Gate:
         return max(until, 0) * 1000 + 1
 
     def _repeat(self) -> None:
-        """A new connection: what was kept is said again, before what waits, which was said later. Of what
-        is kept the older ones do not wait any more."""
+        """A new connection: what is kept is said again, and then what waits, all in the order in which it was
+        said. What waits and has a newer one of its kind among what is kept is left out."""
         with self._changed:
             waiting = [m for m in self._outbox if self._kept.get(_key(m), m) is m]
             wait = {id(message) for message in waiting}

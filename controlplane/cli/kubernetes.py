@@ -181,7 +181,7 @@ def _context(values: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
         "cluster": values.cluster,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "coordinators": addresses(values.coordinator),
+        "coordinators": job["coordinators"],
         "successPolicy": values.kubernetes >= _SUCCESS_POLICY_MINOR,
         "tls": _tls(values, job["tls"]),
     }

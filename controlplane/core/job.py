@@ -156,6 +156,7 @@ class Job:
     seating: Seating = field(default_factory=Seating)
     members: dict[str, Member] = field(default_factory=dict)
     by_node: dict[str, dict[str, Member]] = field(default_factory=dict)  # the same members
+    # the answer of `seatless`, as of this version of the seating and so many nodes with members:
     _seatless: tuple[tuple[int, int], list[str]] = field(default_factory=lambda: ((-1, -1), []))
     ghosts: dict[str, Member] = field(default_factory=dict)  # judged dead, and a process is there
     unread: dict[str, Member] = field(default_factory=dict)  # their slots may have changed
@@ -208,7 +209,8 @@ class Job:
     snapshots: dict[int, tuple[int, ...]] = field(default_factory=dict)  # rank -> its slots, this generation
     released: int = NO_STEP
     retold: tuple[int, int] = (-1, -1)  # streams and seats as they were when all had been told of it
-    behind: int = NO_STEP  # newest snapshot of an earlier one: its older slots may go, or no rank finds room
+    behind: int = NO_STEP  # newest snapshot up to where this generation begins: older slots may go, or no
+    # rank finds room
     voided: int = NO_STEP  # no unreleased snapshot up to this step will be released any more
     begun: int = 0  # step of the newest checkpoint begun
     begun_at: float = -1.0  # when (s) that was; -1: none yet, and the job has not run
@@ -278,6 +280,10 @@ class Job:
         if self._seatless[0] != at:
             self._seatless = (at, [name for name in self.by_node if not self.seating.uses(name)])
         return self._seatless[1]
+
+    def reread(self) -> None:
+        """What the seated members say of their slots is to be looked at anew."""
+        self.unread = {member.name: member for member in self.seated()}
 
     def sit(self, seats: Iterable[Placement]) -> None:
         """The layout that is wanted from now on, with members that are known."""

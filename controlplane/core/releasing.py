@@ -26,7 +26,7 @@ STALL_KEPT = 0.9
 def begin(job: Job) -> None:
     """A generation begins: what its ranks hold is to be seen anew."""
     job.snapshots, job.released, job.voided, job.behind = {}, NO_STEP, NO_STEP, NO_STEP
-    job.unread = {member.name: member for member in job.seated()}
+    job.reread()
 
 
 def snapshot(m: Machine, event: ev.SnapshotReady) -> None:

@@ -292,6 +292,6 @@ def reseat(m: Machine, job: Job, seats: list[Placement]) -> None:
         member = job.members[seat.member]
         member.rank, member.role = seat.rank, Role.RANK
     job.sit(seats)
-    job.unread = {member.name: member for member in job.seated()}
+    job.reread()
     job.replan = True
     m.touch_all()  # another one may wait for a node that is left

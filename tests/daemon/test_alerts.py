@@ -82,7 +82,7 @@ async def test_told_once_resolved_once(receiver: Receiver) -> None:
         await until(lambda: len(receiver.bodies) == 1)
         alerts.tell(LOST)
         alerts.tell(Alert(LOST.kind, LOST.severity, "", LOST.reason, resolved=True))
-        await until(lambda: len(receiver.bodies) == 2)
+        await until(lambda: len(counts) == 2)
         alerts.tell(Alert("other", "critical", "x", "never stood", resolved=True))
         assert counts == ["sent", "sent"]
     fired, resolved = receiver.bodies

@@ -50,7 +50,8 @@ def test_rot_is_mended_and_either_storage_may_vanish() -> None:
         newest = newest_scrubbed(job)
         spoil(a_chunk(first, newest))
         mended = job.wait(lambda: job.changes("repaired"), "the rot is mended")
-        assert [body["checkpoint"] for body in mended] == [newest]
+        (mended_in,) = [body["checkpoint"] for body in mended]
+        assert mended_in in job.committed()[-2:], mended_in  # or in one that was on its way, of the same base
         assert len(verified(first)) <= 3 and verified(first) == verified(second)  # two, and their base
         (job.folder / "hold").unlink()
         job.more(1)
