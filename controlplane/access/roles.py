@@ -30,12 +30,17 @@ def _of_spec(request: Any) -> str:
 
 
 def _kept(reply: Any, jobs: tuple[str, ...]) -> None:
-    """Leave in a StatusReply what belongs to these jobs, and the nodes."""
+    """Leave in a StatusReply what belongs to these jobs, to the cluster, and to the nodes."""
     for field in ("jobs", "ranks", "checkpoints"):
         rows = getattr(reply, field)
         kept = [row for row in rows if row.job in jobs]
         del rows[:]
         rows.extend(kept)
+    health = reply.health
+    told = [(why, of) for why, of in zip(health.reasons, health.jobs, strict=True) if of in ("", *jobs)]
+    del health.reasons[:], health.jobs[:]
+    health.reasons.extend(why for why, _ in told)
+    health.jobs.extend(of for _, of in told)
 
 
 @dataclass(frozen=True, slots=True)

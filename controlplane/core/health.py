@@ -45,6 +45,7 @@ class Finding:
     level: Level
     subject: str
     reason: str
+    job: str = ""  # whose it is; "": nobody's in particular
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,13 @@ def _each(kind: str, pairs: Callable[[Facts], tuple[tuple[str, str], ...]]) -> R
     return rule
 
 
+def _each_job(kind: str, pairs: Callable[[Facts], tuple[tuple[str, str], ...]]) -> Rule:
+    def rule(facts: Facts, s: CoreSettings) -> Iterable[Finding]:
+        return [Finding(kind, Level.DEGRADED, job, reason, job) for job, reason in pairs(facts)]
+
+    return rule
+
+
 RULES: tuple[Rule, ...] = (
     _mass_loss,
     _dcs,
@@ -119,9 +127,9 @@ RULES: tuple[Rule, ...] = (
     _each("node_quarantined", lambda f: f.quarantined),
     _each("node_held", lambda f: f.held),
     _each("device_unhealthy", lambda f: f.devices),
-    _each("job_parked", lambda f: f.parked),
-    _each("spares_exhausted", lambda f: f.spareless),
-    _each("checkpoint_late", lambda f: f.late),
+    _each_job("job_parked", lambda f: f.parked),
+    _each_job("spares_exhausted", lambda f: f.spareless),
+    _each_job("checkpoint_late", lambda f: f.late),
     _each("node_unreplaced", lambda f: f.unreplaced),
 )
 

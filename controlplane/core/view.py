@@ -71,6 +71,7 @@ class HealthRow:
 
     level: str
     reasons: tuple[str, ...]
+    jobs: tuple[str, ...]  # whose each reason is; "": nobody's in particular
 
 
 def jobs(cluster: Cluster, now: float) -> tuple[JobRow, ...]:
@@ -138,7 +139,7 @@ def health(cluster: Cluster, now: float) -> HealthRow:
     """The cluster's health as it was last looked at, with every reason, worst first."""
     found = list(cluster.machine.findings.values())
     reasons = tuple(f"{f.subject}: {f.reason}" if f.subject else f.reason for f in found)
-    return HealthRow(health_of.level(found).value, reasons)
+    return HealthRow(health_of.level(found).value, reasons, tuple(f.job for f in found))
 
 
 def ranks(cluster: Cluster, now: float) -> tuple[RankRow, ...]:

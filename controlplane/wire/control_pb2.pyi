@@ -1112,12 +1112,14 @@ class RankRow(_message.Message):
     def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., member: _Optional[str] = ..., node: _Optional[str] = ..., phase: _Optional[str] = ..., role: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., pid: _Optional[int] = ...) -> None: ...
 
 class HealthRow(_message.Message):
-    __slots__ = ("level", "reasons")
+    __slots__ = ("level", "reasons", "jobs")
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
     level: str
     reasons: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, level: _Optional[str] = ..., reasons: _Optional[_Iterable[str]] = ...) -> None: ...
+    jobs: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, level: _Optional[str] = ..., reasons: _Optional[_Iterable[str]] = ..., jobs: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class StatusReply(_message.Message):
     __slots__ = ("cluster", "term", "leader", "jobs", "nodes", "ranks", "checkpoints", "health")

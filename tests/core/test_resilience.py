@@ -235,6 +235,7 @@ def test_health_has_reasons_and_the_worst_wins() -> None:
     assert health.level(health.assess(Facts(nodes=4, lost=("a", "b", "c")), S)) is Level.CRITICAL
     found = health.assess(Facts(nodes=4, lost=("a",), dcs="no quorum", parked=(("j", "waits"),)), S)
     assert [each.kind for each in found] == ["dcs_unavailable", "job_parked", "nodes_lost"]
+    assert [each.job for each in found] == ["", "j", ""]
     assert health.level(health.assess(Facts(incidents=S.incidents_critical + 1), S)) is Level.CRITICAL
 
 

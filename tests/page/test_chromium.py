@@ -142,6 +142,21 @@ async def test_every_view_draws_without_a_complaint(browser: Browser, trained: t
         assert page.complaints == []
 
 
+async def test_a_browser_that_keeps_nothing_shows_everything(browser: Browser) -> None:
+    async with paged() as found, tab(browser) as page:
+        await job(found.reign)
+        forbidden = (
+            "Object.defineProperty(window, 'localStorage', { get() { throw new Error('forbidden'); } })"
+        )
+        await page.call("Page.addScriptToEvaluateOnNewDocument", source=forbidden)
+        await page.open(f"http://localhost:{found.page.port}/jobs")
+        await page.until(DRAWN)
+        before = await page.run("document.documentElement.dataset.theme")
+        await page.run("document.getElementById('theme').click()")
+        assert await page.run("document.documentElement.dataset.theme") != before
+        assert page.complaints == []
+
+
 async def test_axe_finds_nothing(browser: Browser, trained: tuple[Run, str], axe: str) -> None:
     run, url = trained
     async with tab(browser) as page:

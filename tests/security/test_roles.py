@@ -10,10 +10,11 @@ import pytest
 
 from controlplane.access.callers import Caller, Role, Unknown, from_certificate
 from controlplane.access.own import Access
-from controlplane.access.roles import HEALTH, RULES
+from controlplane.access.roles import ADMIN, HEALTH, RULES
 from controlplane.access.tls import TlsFiles
 from controlplane.access.tokens import Tokens, read_token
 from controlplane.core.model import JobSpec
+from controlplane.core.view import HealthRow
 from controlplane.settings import SettingsError
 from controlplane.wire import codec, control_pb2, peer_pb2
 from controlplane.wire import control_pb2 as pb
@@ -151,6 +152,16 @@ async def test_a_caller_of_some_jobs_touches_no_others(authority: Authority) -> 
         _, told = await asked(served.address, "Events", pb.EventsRequest(job="mine"), access)
         assert "mine" in told and "other" not in told
         assert (await asked(served.address, "Stop", pb.StopRequest(job="mine"), access))[0] is CODES.OK
+
+
+def test_why_another_job_is_not_well_is_told_to_its_own_only() -> None:
+    found = HealthRow("degraded", ("mine: waits", "other: waits", "n1 is lost"), ("mine", "other", ""))
+    reply = codec.status_message(CLUSTER, 1, "here:7070", {"health": found})
+    trim = RULES[f"/{ADMIN}/Status"].trim
+    assert trim is not None
+    trim(reply, ("mine",))
+    assert list(reply.health.reasons) == ["mine: waits", "n1 is lost"]
+    assert list(reply.health.jobs) == ["mine", ""]
 
 
 @pytest.mark.parametrize(

@@ -114,8 +114,14 @@ def only(tables: Mapping[str, Mapping[str, Row | None]], jobs: tuple[str, ...]) 
     return {name: _KEEP[name](rows, jobs) for name, rows in tables.items()}
 
 
-def _all(rows: Mapping[str, Row | None], _jobs: tuple[str, ...]) -> dict[str, Row | None]:
-    return dict(rows)
+def _cluster(rows: Mapping[str, Row | None], jobs: tuple[str, ...]) -> dict[str, Row | None]:
+    """The one row, without why other jobs are not well."""
+    return {key: row and row | _reasons(row, jobs) for key, row in rows.items()}
+
+
+def _reasons(row: Row, jobs: tuple[str, ...]) -> Row:
+    told = [(why, of) for why, of in zip(row["reasons"], row["reasons_of"], strict=True) if of in ("", *jobs)]
+    return {"reasons": [why for why, _ in told], "reasons_of": [of for _, of in told]}
 
 
 def _keyed(rows: Mapping[str, Row | None], jobs: tuple[str, ...]) -> dict[str, Row | None]:
@@ -132,7 +138,7 @@ def _nodes(rows: Mapping[str, Row | None], jobs: tuple[str, ...]) -> dict[str, R
 
 
 _KEEP: dict[str, Callable[[Mapping[str, Row | None], tuple[str, ...]], dict[str, Row | None]]] = {
-    "cluster": _all,
+    "cluster": _cluster,
     "nodes": _nodes,
     "jobs": _keyed,
     "incidents": _keyed,

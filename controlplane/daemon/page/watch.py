@@ -160,6 +160,7 @@ class Watch:
             "version": version("holdfast"),
             "health": health.level if health else "",
             "reasons": list(health.reasons) if health else [],
+            "reasons_of": list(health.jobs) if health else [],
             "phases": list(rows.PHASES),
         })  # fmt: skip
 

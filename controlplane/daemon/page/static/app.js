@@ -113,8 +113,25 @@ function theme() {
   const root = document.documentElement;
   const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   root.dataset.theme = dark ? "light" : "dark";
-  localStorage.setItem("theme", root.dataset.theme);
+  keep(root.dataset.theme);
   draw(null);
+}
+
+/** The browser may forbid its storage: the choice is then good until the page is left. */
+function keep(chosen) {
+  try {
+    localStorage.setItem("theme", chosen);
+  } catch (error) {
+    console.info(`the theme is not kept: ${error.message}`);
+  }
+}
+
+function kept() {
+  try {
+    return localStorage.getItem("theme");
+  } catch {
+    return null;
+  }
 }
 
 document.addEventListener("click", (event) => {
@@ -133,7 +150,7 @@ export function go(path) {
 }
 
 document.getElementById("theme").addEventListener("click", theme);
-const chosen = localStorage.getItem("theme");
+const chosen = kept();
 if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
 addEventListener("popstate", () => route(true));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(null));
