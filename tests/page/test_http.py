@@ -13,7 +13,6 @@ import pytest
 
 from controlplane.core.events import NodeJoined
 from controlplane.daemon.page import http, listener, live
-from controlplane.daemon.page.picture import TABLES, Picture, patched
 from tests.page.visiting import Visitor, die, job, paged, parsed, until
 
 if TYPE_CHECKING:
@@ -215,23 +214,6 @@ async def test_whoever_may_see_one_job_sees_no_other(tokens: Tokens, known: dict
         for path in PRIVATE[2:]:
             reply = await found.visitor.get(path)
             assert reply.status == 404 or reply.json()["ranks"] == []
-
-
-@pytest.mark.parametrize(("jobs", "hidden"), [((), 0), (("j",), 0), (("other",), 1)])
-def test_why_another_job_is_not_well_is_on_the_page_of_its_own_only(
-    jobs: tuple[str, ...], hidden: int
-) -> None:
-    made = Picture("e", TABLES)
-    reasons, of = ["j: waits", "n1 is lost"], ["j", ""]
-    row = {"health": "degraded", "reasons": reasons, "reasons_of": of}
-    before = made.word
-    made.put("cluster", "", row)
-    assert made.seal()
-    shown = row | {"reasons": reasons[hidden:], "reasons_of": of[hidden:]}
-    assert json.loads(made.state(jobs))["tables"]["cluster"] == {"": shown}
-    patches = made.since(before)
-    assert patches is not None
-    assert [json.loads(patched(each, jobs))["cluster"] for each in patches] == [{"": shown}]
 
 
 async def test_nothing_secret_is_on_the_page() -> None:
