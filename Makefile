@@ -18,7 +18,7 @@ demo: $(STAMP)
 # What failed among the others is run once more, by itself, and both outcomes are printed: a deadline may be missed
 # on a crowded machine; what is missed by itself too fails the suite.
 test: $(STAMP) lint
-	$(call PYTEST,4200) -n $(WORKERS) --dist worksteal --durations 25 || \
+	$(call PYTEST,4500) -n $(WORKERS) --dist worksteal --durations 25 || \
 		{ test $$? = 1 && $(call PYTEST,600) --last-failed --last-failed-no-failures none; }
 
 lint: $(STAMP) proto-check

@@ -1,8 +1,8 @@
 """Beats per second that one coordinator takes, in plaintext and over mTLS, in turns.
 
-`python -m benchmarks.beats --json`: {"plaintext_beats_per_s", "mtls_beats_per_s", "ratio", "cpu_ratio", ...}.
-Server and agents are processes of their own. On a busy machine the rates say little;
-`cpu_ratio` compares beats per second of the coordinator's own CPU."""
+`python -m benchmarks.beats --json`: {"plaintext_beats_per_s", "mtls_beats_per_s", "ratio", "cpu_ratio",
+"journal_and_metrics_share", ...}. Server and agents are processes of their own. On a busy machine the rates
+say little; `cpu_ratio` compares beats per second of the coordinator's own CPU."""
 
 from __future__ import annotations
 
@@ -20,61 +20,99 @@ from typing import Any
 import uvloop
 
 from benchmarks.load import LoadMeter
+from benchmarks.page import RANKS, elected, running
 from controlplane.access.own import Access, plain
 from controlplane.core.events import NodeBeat, NodeJoined
-from controlplane.core.model import MemberPhase, MemberStatus
+from controlplane.daemon.loop import Loop
+from controlplane.daemon.metrics_observer import Observer
+from controlplane.daemon.tallies import Spread
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
 from tests.security.authority import CLUSTER, Authority, Files
-from tests.security.serving import OPTIONS, serving
+from tests.security.serving import OPTIONS, reigning, serving
 
-STREAMS, RANKS = 16, 8
+STREAMS = 16
+ADOPTING_BEATS = 1000
+"""With the first beats the leader takes the job over: that is no steady state."""
 LINK = "/holdfast.control.v1.Control/Link"
 
 
 async def serve(files: Files | None) -> None:
-    """Be a leading coordinator until standard input ends; prints the address, then beats taken and CPU s."""
-    async with serving(files.tls() if files else None, reigns=True) as served:
+    """Be a leading coordinator until standard input ends; prints the address, then a round."""
+    spent = _Spent()
+    for kind, name in ((Loop, "_record"), (Observer, "event"), (Observer, "look"), (Spread, "observe")):
+        spent.watch(kind, name)
+    tls = files.tls() if files else None
+    async with serving(tls) as served, reigning(served.front, elected(STREAMS)):
         print(served.address, flush=True)
-        began_s = time.process_time()
-        await asyncio.to_thread(sys.stdin.readline)
-        beats = int(served.front.metrics.heartbeats_total._value.get())
-        print(beats, time.process_time() - began_s, flush=True)
+        ended = asyncio.create_task(asyncio.to_thread(sys.stdin.readline))
+        taken = served.front.metrics.heartbeats_total
+        while taken.total < ADOPTING_BEATS and not ended.done():
+            await asyncio.wait([ended], timeout=0.01)
+        before, began_s, spent.seconds = taken.total, time.process_time(), 0.0
+        await ended
+        cpu_s = time.process_time() - began_s
+        print(taken.total, (taken.total - before) / cpu_s, spent.seconds / cpu_s, flush=True)
+
+
+class _Spent:
+    """CPU seconds within some methods, which do not wait."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        begun = time.thread_time()
+        for _ in range(10_000):
+            time.thread_time()
+        self._clock_s = (time.thread_time() - begun) / 10_000
+
+    def watch(self, kind: type, name: str) -> None:
+        """Time this method from now on."""
+        method = getattr(kind, name)
+
+        def timed(*values: Any) -> Any:
+            begun = time.thread_time()
+            answer = method(*values)
+            self.seconds += time.thread_time() - begun - self._clock_s
+            return answer
+
+        setattr(kind, name, timed)
 
 
 async def talk(address: str, agents: list[Access], seconds: float) -> None:
     """Say beats as fast as they are taken, each agent on a connection of its own."""
     ends_at = time.monotonic() + seconds
-    await asyncio.gather(
-        *(_agent(address, f"n{number}", ends_at, each) for number, each in enumerate(agents))
-    )
+    await asyncio.gather(*(_agent(address, number, ends_at, each) for number, each in enumerate(agents)))
 
 
-async def _agent(address: str, node: str, ends_at: float, access: Access) -> None:
+async def _agent(address: str, number: int, ends_at: float, access: Access) -> None:
     async with access.channel(address, OPTIONS) as channel:
-        await _stream(channel, node, ends_at)
+        await _stream(channel, number, ends_at)
 
 
-async def _stream(channel: Any, node: str, ends_at: float) -> None:
+async def _stream(channel: Any, number: int, ends_at: float) -> None:
+    """A node that trains on under a new leader, and is a step further at each beat."""
     call = channel.stream_stream(LINK, None, pb.CoordinatorMessage.FromString)()
-    joined = NodeJoined(node, 1, "l", "127.0.0.1", RANKS, 29500, ())
+    node, ranks = f"n{number:05}", range(number * RANKS, (number + 1) * RANKS)
+    joined = NodeJoined(node, 1, "l", "127.0.0.1", RANKS, 29500, tuple(map(running, ranks)))
     await call.write(codec.hello(joined, CLUSTER, 0).SerializeToString())
     await call.read()
-    members = tuple(
-        MemberStatus(f"j.{rank}", "j", MemberPhase.RUNNING, generation=1, rank=rank, step=7)
-        for rank in range(RANKS)
-    )
     seq = 0
     while time.monotonic() < ends_at:
         seq += 1
+        members = tuple(running(rank, 7 + seq) for rank in ranks)
         beat = codec.to_coordinator(NodeBeat(node, 1, seq, 29500, members))
         await call.write(beat.SerializeToString())
     await call.done_writing()
     call.cancel()
 
 
-def measure(server_files: Files | None, agents: list[Access], seconds: float) -> tuple[float, float]:
-    """Beats that were taken per second, and per second of the coordinator's CPU."""
+Round = tuple[float, float, float]
+"""Beats that were taken per second, and per second of the coordinator's CPU; the share of that CPU that
+journal and metrics took."""
+
+
+def measure(server_files: Files | None, agents: list[Access], seconds: float) -> Round:
+    """One round."""
     document = json.dumps(vars(server_files) if server_files else None)
     argv = [sys.executable, "-m", "benchmarks.beats", "--serve", document]
     server = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -86,8 +124,8 @@ def measure(server_files: Files | None, agents: list[Access], seconds: float) ->
         took_s = time.monotonic() - begun
         server.stdin.write("\n")
         server.stdin.flush()
-        beats, cpu_s = map(float, server.stdout.readline().split())
-        return beats / took_s, beats / cpu_s
+        beats, beats_per_cpu_s, share = map(float, server.stdout.readline().split())
+        return beats / took_s, beats_per_cpu_s, share
     finally:
         server.stdin.close()
         server.stdout.close()
@@ -97,23 +135,24 @@ def measure(server_files: Files | None, agents: list[Access], seconds: float) ->
 def compare(rounds: int, seconds: float) -> dict[str, Any]:
     """Plaintext and mTLS in turns; the ratio is the median of the rounds'."""
     load = LoadMeter()
-    plaintext: list[tuple[float, float]] = []
-    mtls: list[tuple[float, float]] = []
+    plaintext: list[Round] = []
+    mtls: list[Round] = []
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="hf-") as folder:
         authority = Authority(Path(folder))
         server = authority.issue("server")
-        agents = [authority.of("agent", f"n{number}").access() for number in range(STREAMS)]
+        agents = [authority.of("agent", f"n{number:05}").access() for number in range(STREAMS)]
         for _ in range(rounds):
             plaintext.append(measure(None, [plain()] * STREAMS, seconds))
             mtls.append(measure(server, agents, seconds))
             load.sample()
     return {
-        "plaintext_beats_per_s": _median(plaintext, 0),
-        "mtls_beats_per_s": _median(mtls, 0),
+        "plaintext_beats_per_s": round(_median(plaintext, 0)),
+        "mtls_beats_per_s": round(_median(mtls, 0)),
         "ratio": _ratio(plaintext, mtls, 0),
         "cpu_ratio": _ratio(plaintext, mtls, 1),
-        "plaintext_beats_per_cpu_s": _median(plaintext, 1),
-        "mtls_beats_per_cpu_s": _median(mtls, 1),
+        "plaintext_beats_per_cpu_s": round(_median(plaintext, 1)),
+        "mtls_beats_per_cpu_s": round(_median(mtls, 1)),
+        "journal_and_metrics_share": round(_median(plaintext, 2), 4),
         "rounds": rounds,
         "streams": STREAMS,
         "ranks_per_node": RANKS,
@@ -121,11 +160,11 @@ def compare(rounds: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def _median(rounds: list[tuple[float, float]], which: int) -> int:
-    return round(statistics.median(each[which] for each in rounds))
+def _median(rounds: list[Round], which: int) -> float:
+    return statistics.median(each[which] for each in rounds)
 
 
-def _ratio(plaintext: list[tuple[float, float]], mtls: list[tuple[float, float]], which: int) -> float:
+def _ratio(plaintext: list[Round], mtls: list[Round], which: int) -> float:
     pairs = zip(mtls, plaintext, strict=True)
     return round(statistics.median(one[which] / other[which] for one, other in pairs), 3)
 

@@ -87,7 +87,7 @@ class Swarm:
     def __init__(self, reign: Reign, nodes: int) -> None:
         self._reign, self._nodes, self._seq = reign, nodes, 1
         self._members = {
-            f"n{node:05}": [_running(rank) for rank in range(node * RANKS, (node + 1) * RANKS)]
+            f"n{node:05}": [running(rank) for rank in range(node * RANKS, (node + 1) * RANKS)]
             for node in range(nodes)
         }
 
@@ -123,9 +123,10 @@ class Swarm:
         await self._reign.loop.room()
 
 
-def _running(rank: int) -> MemberStatus:
+def running(rank: int, step: int = 7) -> MemberStatus:
+    """A rank that trains, as its agent tells it."""
     return MemberStatus(
-        f"train.{rank}", "train", MemberPhase.RUNNING, elastic=True, generation=1, rank=rank, step=7
+        f"train.{rank}", "train", MemberPhase.RUNNING, elastic=True, generation=1, rank=rank, step=step
     )
 
 

@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections import deque
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from controlplane.core import events
@@ -27,6 +28,9 @@ BACKLOG_MAX = 20_000
 """With so many events waiting, streams are not read from."""
 
 TICK_MIN_S = 0.001
+
+_STANDING = attrgetter("member", "phase", "generation", "pid")
+"""What of a member's status is news when it changes."""
 
 NOTE_INTERVAL_S = 10.0
 """The same note is journalled once in so long."""
@@ -156,9 +160,9 @@ class Loop:
             answer.set_result(effects)
 
     def _record(self, event: Event, effects: list[Effect]) -> None:
-        self._metrics.events_total.labels(type(event).__name__).inc()
+        self._metrics.events_total.add(type(event).__name__)
         if isinstance(event, events.NodeBeat):
-            self._metrics.heartbeats_total.inc()
+            self._metrics.heartbeats_total.add()
         news = [effect for effect in effects if not self._is_repeated(effect)]
         if self._is_steady(event) and not news:
             self._journal.skip()
@@ -185,7 +189,7 @@ class Loop:
             return True
         if not isinstance(event, events.NodeBeat):
             return False
-        seen = (event.incarnation, *((m.member, m.phase, m.generation, m.pid) for m in event.members))
+        seen = (event.incarnation, *map(_STANDING, event.members))
         steady = self._beats.get(event.node) == seen
         self._beats[event.node] = seen
         return steady

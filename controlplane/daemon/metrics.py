@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from controlplane.core.model import Cause, JobPhase, MemberPhase, Scope, Strategy
+from controlplane.daemon.tallies import Spread, Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+PREFIX = "holdfast"
 PHASES = ("detect", "decide", "fence", "reform", "restore", "first_step")
 OUTCOMES = ("recovered", "failed", "superseded")
 DROPPED = (
@@ -73,7 +75,7 @@ class Metrics:
         self.spare_nodes = make.gauge("spare_nodes", "Nodes that are up, in good standing, without a rank.")
         self.quarantined_nodes = make.gauge("quarantined_nodes", "Nodes taken only when no other is left.")
         self.cluster_health = make.gauge("cluster_health", "1 for the state the cluster is in.", "state")
-        self.heartbeats_total = make.counter("heartbeats_total", "Heartbeats of agents.")
+        self.heartbeats_total = make.tally("heartbeats_total", "Heartbeats of agents.")
         self.heartbeat_lag_seconds = make.gauge(
             "heartbeat_lag_seconds", "Time since the most silent node that counts as up was heard."
         )
@@ -168,8 +170,8 @@ class Metrics:
         )
         self.dcs_unavailable = make.gauge("dcs_unavailable", "1 while etcd does not answer the leader.")
         self.journal_lines_lost = make.gauge("journal_lines_lost", "Lines that could not be written.")
-        self.events_total = make.counter("events_total", "Events that the core has taken.", "type")
-        self.core_step_seconds = make.histogram(
+        self.events_total = make.tally("events_total", "Events that the core has taken.", "type")
+        self.core_step_seconds = make.spread(
             "core_step_seconds", "Duration of one step of the core.", (1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1)
         )
 
@@ -257,7 +259,8 @@ class _Maker:
     """Makes metrics with our prefix in one registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._common: dict[str, Any] = {"namespace": "holdfast", "registry": registry}
+        self._registry = registry
+        self._common: dict[str, Any] = {"namespace": PREFIX, "registry": registry}
 
     def gauge(self, name: str, about: str, *labels: str) -> Gauge:
         return Gauge(name, about, labels, **self._common)
@@ -267,6 +270,12 @@ class _Maker:
 
     def histogram(self, name: str, about: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
         return Histogram(name, about, labels, buckets=buckets, **self._common)
+
+    def tally(self, name: str, about: str, label: str = "") -> Tally:
+        return Tally(f"{PREFIX}_{name.removesuffix('_total')}", about, label, self._registry)
+
+    def spread(self, name: str, about: str, bounds: tuple[float, ...]) -> Spread:
+        return Spread(f"{PREFIX}_{name}", about, bounds, self._registry)
 
 
 def _create(metric: Counter | Gauge | Histogram, *values: Iterable[str]) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TIMERS_KEPT = 256
-LOOK_SHARE = 50.0
+LOOK_SHARE = 200.0
 """For each second that a look takes there are so many without."""
 _STAGES = {"persisted": ("persist", "started"), "committed": ("commit", "persisted")}
 """What ends a stage: its name, and what began it. Publishing begins with the commit."""
@@ -83,7 +83,7 @@ class Observer:
 
     def look(self, core: Cluster) -> None:
         """Set the gauges that are counted from the cluster's state, and settle the jobs' accounts. Where this
-        takes long, because the cluster is large, it is done less often: it gets a fiftieth of the time."""
+        takes long, because the cluster is large, it is done less often: it gets 0.5 % of the time."""
         now = self._clock()
         if now < self._rest_until:
             return

@@ -7,6 +7,7 @@ from typing import Any
 
 from agent.metrics_table import FAMILIES
 from controlplane.daemon.metrics import LOST, Metrics
+from controlplane.daemon.tallies import Spread, Tally
 
 PAGE = """# Metrics
 
@@ -53,7 +54,9 @@ def coordinator() -> list[Entry]:
     entries = []
     registry: Any = Metrics("0").registry  # no public name tells the labels of empty metrics
     labels = {
-        name: each._labelnames for each, names in registry._collector_to_names.items() for name in names
+        name: each.labels if isinstance(each, Tally | Spread) else each._labelnames
+        for each, names in registry._collector_to_names.items()
+        for name in names
     }
     for family in registry.collect():
         name = f"{family.name}_total" if family.type == "counter" else family.name

@@ -21,7 +21,7 @@ from tests.leashed import leashed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-DEADLINE_S = 120.0
+DEADLINE_S = 240.0
 
 OBEDIENT = """
 import os, pathlib, sys, time

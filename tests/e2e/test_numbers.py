@@ -63,7 +63,8 @@ def test_training_goes_on_behind_the_poisoned_batch_which_is_accounted_for() -> 
         assert judged["verdict"]["cause"] == "fault" and judged["plan"]["strategy"] == "rollback"
         assert f"step {POISONED}: the loss is nan" in judged["verdict"]["evidence"][0]
         resume = run.journal("Form")[-1]["generation"]["resume"]
-        assert resume["step"] == 15 and resume["skip"] == [{"first": POISONED, "end": POISONED + 1}]
+        assert resume["step"] in (5, 10, 15), "the newest checkpoint that was committed by then"
+        assert resume["skip"] == [{"first": POISONED, "end": POISONED + 1}]
         assert all(json.loads((run.folder / f"result.{r}").read_text())["finite"] for r in (0, 1))
         samples = ledgers.judge(ledger_of(run), STEPS, reference)
         assert samples.left_out == 8

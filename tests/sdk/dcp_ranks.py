@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 PRELOAD = ("agent.sdk.dcp", "torch.distributed.fsdp", "torch.distributed.tensor.parallel")
 SCRIPT = Path(__file__).with_name("dcp_rank.py")
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 
 
 class Ranks:

@@ -174,12 +174,12 @@ def trained(stage: Stage, ask: Callable[..., str]) -> None:
 
     def ranks() -> dict[int, int]:
         rows = json.loads(ask("get", "ranks", "-o", "json"))
-        return {row["rank"]: row["pid"] for row in rows if row["phase"] == "running" and row["step"] > 1}
+        found = {row["rank"]: row["pid"] for row in rows if row["phase"] == "running" and row["step"] > 1}
+        return found if len(found) == 2 else {}
 
-    until(lambda: len(ranks()) == 2, lambda: (folder / "agent.log").read_text()[-3000:], 60)
-    os.kill(ranks()[1], signal.SIGKILL)
-    until(lambda: '"recovered"' in ask("why", "--list", "--json"), lambda: ask("events"), 60)
-    until(lambda: json.loads(ask("get", "checkpoints", "-o", "json")), lambda: ask("events"), 30)
+    os.kill(until(ranks, lambda: (folder / "agent.log").read_text()[-3000:])[1], signal.SIGKILL)
+    until(lambda: '"recovered"' in ask("why", "--list", "--json"), lambda: ask("events"))
+    until(lambda: json.loads(ask("get", "checkpoints", "-o", "json")), lambda: ask("events"))
 
 
 QUESTIONS = (
