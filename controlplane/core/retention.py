@@ -130,7 +130,8 @@ def _drive(m: Machine, job: Job, collecting: Collecting) -> None:
 
 
 def collected(m: Machine, event: ev.Collected) -> None:
-    """They are off the storage, and etcd may forget them; or not: the next collection tries them again."""
+    """They are off the storage, and etcd may forget them; or not: the next collection tries them again.
+    An agent that was at it already answers for what it was told first: the rest is collected behind that."""
     job = m.jobs.get(event.job)
     under_way = job.collecting if job else None
     if job is None or under_way is None or not under_way.node:
@@ -139,14 +140,13 @@ def collected(m: Machine, event: ev.Collected) -> None:
     if any(name not in under_way.remove for name in event.removed):
         m.drop("stale_collected", event.job, "it tells of an earlier collection")
         return
-    gone = event.removed if event.reason else under_way.remove
+    left = tuple(name for name in under_way.remove if name not in event.removed)
     job.collecting = None
-    job.uncollected = tuple(name for name in under_way.remove if name not in gone)
+    job.uncollected = left if event.reason else ()
     m.touch(job)
     if event.reason:
-        left = len(job.uncollected)
-        m.note("collect_failed", job.name, f"{left} checkpoints are still on storage: {event.reason}")
-    _forget(m, job, gone)
+        m.note("collect_failed", job.name, f"{len(left)} checkpoints are still on storage: {event.reason}")
+    _forget(m, job, event.removed)
 
 
 def _forget(m: Machine, job: Job, gone: Sequence[str]) -> None:

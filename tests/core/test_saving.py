@@ -189,6 +189,18 @@ def test_what_is_found_rotten_is_collected_only_once_etcd_says_so() -> None:
     assert collect.startswith("Collect a remove=200-1")
 
 
+def test_what_an_earlier_order_collected_is_not_taken_for_all_of_a_later_one() -> None:
+    """An agent that is at it hears of no second order, a new leader's say, and answers the first."""
+    stage = running("submit nodes=1 nproc=1 storage=file:///c keep_last=1", "a")
+    for step in (100, 200, 300):
+        commit(stage, step)
+    stage.do("collected the_lease_is_held")
+    assert [line for line in commit(stage, 400) if line.startswith("Collect a remove=200-1,300-1 ")]
+    stage.feed(ev.Collected("a", 1, "j", ("200-1",)))
+    assert list(stage.cluster.machine.jobs["j"].checkpoints) == ["100-1", "300-1", "400-1"]
+    assert [line for line in stage.do("stored") if line.startswith("Collect a remove=300-1 ")]
+
+
 def test_a_collection_moves_on_when_its_node_is_lost() -> None:
     stage = running("submit nodes=2 nproc=1 storage=file:///c keep_last=1")
     for step in (100, 200, 300):

@@ -83,7 +83,7 @@ class Agent:
         facts = Facts(
             self.name, self.incarnation, PROCESS_S, DEVICE_S, fencing.FENCE_AFTER_S, HANGS, ("leader",)
         )
-        now = self.world.clock.now
+        now, self.collecting = self.world.clock.now, False
         self.core, self.speech = AgentCore(now, facts, self), Speech()
         self.core.recall([recalled(status, None) for status in self.kept.values()])
         launching.attach(self)

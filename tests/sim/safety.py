@@ -133,6 +133,11 @@ class Safety:
         assert not bases.intersection(effect.remove), f"a base of {bases} is collected"
         self.collected.update(effect.remove)
 
+    def forget(self, effect: fx.Store) -> None:
+        """What etcd forgets has left the storage: nobody would ever delete it."""
+        left = [name for name in effect.forget if name in self.world.storage.manifests]
+        assert not left, f"etcd forgets {left}, and the storage has them"
+
     def stored(self) -> None:
         """After every write: the newest good checkpoint that was committed is one that etcd still holds."""
         left = [n for n in self.committed if n not in self.bad and n not in self.collected]

@@ -144,13 +144,17 @@ def _mirror(agent: Agent, order: fx.Mirror) -> None:
 
 
 def collect(agent: Agent, order: fx.Collect) -> None:
-    """Delete manifests, then the chunks that only they named, unless their base is written to."""
+    """Delete manifests, then the chunks that only they named, unless their base is written to. One that is at
+    it hears of no other."""
     agent.world.safety.collecting(order)
+    if agent.collecting:
+        return
+    agent.collecting = True
     later(agent, 2.0, lambda: _collect(agent, order))
 
 
 def _collect(agent: Agent, order: fx.Collect) -> None:
-    storage = agent.world.storage
+    storage, agent.collecting = agent.world.storage, False
     if agent.world.faulty():
         reason = "the storage does not answer"
         agent.tell(ev.Collected(agent.name, agent.incarnation, order.spec.job, (), 0, reason))

@@ -263,6 +263,8 @@ class World:
 
         def commit() -> None:
             ok = not away and self.etcd.put(effect)
+            if ok:
+                self.safety.forget(effect)
             fenced = self.etcd.fences and effect.term != self.etcd.term
             failed = ev.StoreFailed(effect.ticket, "etcd does not answer", fenced)
             self.feed_if(term, ev.Stored(effect.ticket) if ok and not lost_answer else failed)
