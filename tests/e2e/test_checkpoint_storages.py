@@ -141,7 +141,7 @@ def test_a_storage_that_is_full_or_read_only_costs_checkpoints_only() -> None:
             assert verified(place / "storage")[0] == job.step
             job.judge()
             asks = {line[1]: line[3] for line in job.written("asks")}
-            assert set(asks) == {"committed", "failed"}, asks
+            assert {"committed", "failed"} <= set(asks) <= {"committed", "failed", "skipped"}, asks
             assert asks["failed"] in (*full, *read_only)
 
 
