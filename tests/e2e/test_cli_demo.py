@@ -22,7 +22,7 @@ from controlplane.cli.local.processes import freeze_and_kill
 from tests.e2e.cli_running import Run, running, until
 
 GPT = Path(__file__).parents[2] / "examples" / "train_gpt.py"
-STEPS = 40
+STEPS = 100
 SMALL = ("--steps", str(STEPS), "--layers", "1", "--width", "32", "--heads", "2", "--text-bytes", "200000")
 
 
@@ -147,6 +147,9 @@ def test_a_killed_rank_changes_nothing(undisturbed: set[str]) -> None:
 def test_everything_killed_goes_on_from_the_checkpoint(undisturbed: set[str]) -> None:
     flags = ("--snapshot-every", "5", "--checkpoint-every", "10")
     with gpt(*flags, storage=True) as run:
+        board_reaches(run, 12)
+        for rank in (0, 1):  # a busy machine trains to the end before the checkpoint is written
+            os.kill(rank_pid(run, rank), signal.SIGSTOP)
         until(lambda: committed(run), lambda: f"a checkpoint; {run.output}")
         assert run.process is not None
         freeze_and_kill(run.process.pid)
@@ -154,7 +157,7 @@ def test_everything_killed_goes_on_from_the_checkpoint(undisturbed: set[str]) ->
         assert run.start().end() == 0, run.output
         assert digests(run) == undisturbed
         tiers = [body["generation"]["resume"]["tier"] for body in run.journal("Form")]
-        assert tiers[-1] == "checkpoint"
+        assert tiers[-1] == "checkpoint", run.output
         files = {path.name: path.read_text().splitlines() for path in (run.folder / "ledger").glob("*.jsonl")}
         assert judge(read(files), STEPS).clean
 
@@ -175,7 +178,7 @@ def test_the_demo_ends_with_its_verdict() -> None:
         "--kill",
         "rank=1@step=4",
         "--timeout-s",
-        "100",
+        "400",
     ]
     done = subprocess.run(
         [sys.executable, "-P", "-m", "controlplane", *words], capture_output=True, text=True, check=False
