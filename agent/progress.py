@@ -69,7 +69,6 @@ class Resumed:
 class _Rank:
     since: float
     pardon_s: float = 0.0  # the agent itself was stopped for so long: the rank may have been, too
-    stalled: bool = False
 
 
 @dataclass(slots=True)
@@ -112,8 +111,8 @@ class Progress:
                 rank.pardon_s += gap
         self._now = now
 
-    def look(self, sight: Sight) -> Stalled | Resumed | None:
-        """Take one look at a rank; what has changed by it."""
+    def look(self, sight: Sight, told: bool) -> Stalled | Resumed | None:
+        """Take one look at a rank. `told`: it is known as stalled. What has changed by it."""
         rank = self._ranks.setdefault(sight.member, _Rank(sight.since))
         history = self._jobs.setdefault(sight.job, _History())
         history.learn(sight.gaps)
@@ -121,9 +120,8 @@ class Progress:
             rank.since, rank.pardon_s = sight.since, 0.0
         age_s, limit_s = self._now - sight.since, self.limit_s(sight)
         stalled = age_s - rank.pardon_s >= limit_s
-        if stalled == rank.stalled:
+        if stalled == told:
             return None
-        rank.stalled = stalled
         return Stalled(sight.member, sight.activity, age_s, limit_s) if stalled else Resumed(sight.member)
 
     def limit_s(self, sight: Sight) -> float:

@@ -106,7 +106,9 @@ class AgentCore:
         self.progress.forget({m.name for m in alive}, {m.status.job for m in alive})
 
     def _look(self, member: Member, sight: Sight) -> None:
-        book, change = self.members, self.progress.look(sight)
+        book, change = self.members, self.progress.look(sight, member.status.stalled_s > 0)
+        if member.mute:
+            return  # that is told already, until it speaks
         if isinstance(change, Stalled):
             words = f"{member.name}: no progress for {change.age_s:.1f} s ({change.activity})"
             book.say(words, warning=True)

@@ -62,6 +62,7 @@ class Member:
     launch: Launch | None = None  # repeated until its effect is seen; None for an adopted member
     status: MemberStatus | None = None
     kept: tuple[tuple[int, int], ...] = ()  # (generation, step) of its READY slots, as told last, ascending
+    shard_before: tuple[int, str] = (0, "")  # (generation, shard): told before it was to hold another one
     seen_seq: int = -1  # the newest report of it
     seen_at: float = 0.0  # when (s) its agent last spoke of it
     entered: int = 0  # newest generation that it was seen in

@@ -73,6 +73,8 @@ def _take(m: Machine, job: Job, member: Member, old: MemberStatus | None, status
     """What is new in a status."""
     plain = not job.elastic
     member.kept = _slots(status)
+    if old is not None and old.shard and not status.shard:
+        member.shard_before = (old.generation, old.shard)
     _learn(job, member, status)
     if old is None or old.phase is not status.phase or _stood_otherwise(old, status):
         job.changed(member)

@@ -249,7 +249,14 @@ def _of_another_cut(job: Job, member: Member, need: Shards, word: str) -> bool:
     status = member.status
     if status is None or status.held_step <= NO_STEP or member.generation == 0:
         return False
-    return _held_in(member) < job.cut_at or (need.recut and status.shard != word)
+    return _held_in(member) < job.cut_at or (need.recut and _held_shard(member) != word)
+
+
+def _held_shard(member: Member) -> str:
+    """Which shard the state of a member is: in a generation that it only was told of it says none."""
+    told = member.status.shard if member.status is not None else ""
+    generation, shard = member.shard_before
+    return told or (shard if generation == _held_in(member) else "")
 
 
 def _held_in(member: Member) -> int:

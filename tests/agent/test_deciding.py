@@ -232,6 +232,24 @@ def test_who_makes_no_progress_is_told_and_who_does_again_too() -> None:
     assert report.status.stalled_s == 0.0
 
 
+def test_a_rank_that_speaks_again_and_does_not_get_on_is_told_again() -> None:
+    stage = running()
+
+    def look() -> list[Any]:
+        sight = Sight("j.1", "j", "step", 1.0, (("step", 0.3),))
+        return told(stage.tell(ev.Looked({"j.1": sight}), 0.5), events.MemberReport)
+
+    assert [report.status.stalled_s > 0 for _ in range(8) for report in look()] == [True]
+    (asked,) = [effect for effect in stage.passes(7) if isinstance(effect, fx.Testify)]
+    stuck = Standing("j.1", 0, 4, "forward", 6.0, False, frames=("spin (x.py:1)",))
+    stage.tell(ev.Stood("j.1", 6.0, asked.heard_at, stuck))
+    assert not look(), "its silence is told already"
+    (report,) = told(stage.said("beat", step=4), events.MemberReport)
+    assert report.status.stalled_s == 0.0
+    (report,) = look()
+    assert report.status.stalled_s > 0
+
+
 def test_ranks_that_hear_no_coordinator_for_long_are_parked_once() -> None:
     stage = running(4)
     stage.tell(ev.Linked(True))

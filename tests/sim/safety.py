@@ -113,16 +113,19 @@ class Safety:
         self.heard.pop((effect.member, effect.request), None)
 
     def release(self, effect: fx.Release) -> None:
-        """Older slots may go: then this step must have been READY on all ranks, or all live with it."""
-        self.kept = max(self.kept, effect.step)
-        generation = self.world.etcd.generations[effect.job]
+        """Older slots may go: then this step must have been READY on all ranks, or all live with it. Of one
+        that the generation began with some may have no snapshot: it goes with them."""
+        generation, whole = self.world.etcd.generations[effect.job], True
         ranks = {name: rank for agent in self.world.agents for name, rank in agent.ranks.items()}
-        for seat in generation.seats:
-            rank = ranks.get(seat.member)
-            if rank is None or generation.resume.step >= effect.step:
-                continue
+        for rank in [ranks[seat.member] for seat in generation.seats if seat.member in ranks]:
+            ready = effect.step in rank.ready
+            whole = whole and ready
             lives = rank.phase is MemberPhase.FINISHED and rank.held == effect.step
-            assert lives or effect.step in rank.ready, f"{effect.step} is released, {rank.name} had it never"
+            assert ready or lives or generation.resume.step >= effect.step, (
+                f"{effect.step} is released, {rank.name} had it never"
+            )
+        if whole:
+            self.kept = max(self.kept, effect.step)
 
     def collecting(self, effect: fx.Collect) -> None:
         """What goes from storage must be marked in etcd before, and nothing that stays may need it."""

@@ -55,7 +55,12 @@ def test_a_swarm_of_a_thousand(first: int) -> None:
     assert not complaints(options, [live(each) for each in options])
 
 
-@pytest.mark.parametrize(("seed", "nodes"), [(212_210, 4), (213_153, 2), (213_948, 1), (216_984, 1)])
+FAILED_ONCE = (
+    (212_210, 4), (213_153, 2), (213_948, 1), (216_984, 1), (303_076, 1), (304_367, 8), (304_918, 4)
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("seed", "nodes"), FAILED_ONCE)
 def test_schedules_that_failed_once(seed: int, nodes: int) -> None:
     options = swarm(seed, nodes, "")
     assert not complaints([options], [live(options)])
