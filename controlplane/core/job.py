@@ -226,6 +226,7 @@ class Job:
     collecting: Collecting | None = None
     full_owed: bool = False  # a full checkpoint gives way to a collection: no further one before it
     uncollected: tuple[str, ...] = ()  # marked, and could not be taken off the storage at the last try
+    collect_again_at: float = 0.0  # they are tried again then, or with the next ones that are to go
     scrubbing: tuple[str, str] | None = None  # (checkpoint, node)
     scrubbed_at: float = -1.0
     final_by: float | None = None

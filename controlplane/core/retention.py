@@ -81,9 +81,13 @@ def tend(m: Machine, job: Job) -> None:
     if not job.spec.storage or job.full_owed or job.phase not in QUIET or job.incident is not None:
         return
     ids = _unwanted(job)
-    if any(name not in job.uncollected for name in ids):
-        job.collecting = Collecting(ids)
-        _mark(m, job, ids)
+    if not ids:
+        return
+    if m.now < job.collect_again_at and all(name in job.uncollected for name in ids):
+        m.wake(job, job.collect_again_at)
+        return
+    job.collecting = Collecting(ids)
+    _mark(m, job, ids)
 
 
 def _unwanted(job: Job) -> tuple[str, ...]:
@@ -130,7 +134,7 @@ def _drive(m: Machine, job: Job, collecting: Collecting) -> None:
 
 
 def collected(m: Machine, event: ev.Collected) -> None:
-    """They are off the storage, and etcd may forget them; or not: the next collection tries them again.
+    """They are off the storage, and etcd may forget them; or not: they are tried again later.
     An agent that was at it already answers for what it was told first: the rest is collected behind that."""
     job = m.jobs.get(event.job)
     under_way = job.collecting if job else None
@@ -142,7 +146,9 @@ def collected(m: Machine, event: ev.Collected) -> None:
         return
     left = tuple(name for name in under_way.remove if name not in event.removed)
     job.collecting = None
-    job.uncollected = left if event.reason else ()
+    job.uncollected, job.collect_again_at = (
+        (left, m.now + m.settings.collect_retry_s) if event.reason else ((), 0.0)
+    )
     m.touch(job)
     if event.reason:
         m.note("collect_failed", job.name, f"{len(left)} checkpoints are still on storage: {event.reason}")

@@ -54,5 +54,6 @@ class CoreSettings:
     replace_nodes: bool = False  # the shell can have nodes replaced
     replace_after_s: float = 60.0  # a node that will not do for so long is replaced
     replace_per_hour: int = 6  # more would be our own mistake
+    collect_retry_s: float = 60.0  # what could not be taken off the storage is tried again after this
     replace_retry_s: float = 300.0  # one that was not taken away is tried again after this
     forget_after_s: float = 0.0  # a node lost for so long is forgotten; 0: never

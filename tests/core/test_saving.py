@@ -201,6 +201,15 @@ def test_what_an_earlier_order_collected_is_not_taken_for_all_of_a_later_one() -
     assert [line for line in stage.do("stored") if line.startswith("Collect a remove=300-1 ")]
 
 
+def test_what_could_not_be_collected_is_tried_again_by_itself() -> None:
+    stage = running("submit nodes=1 nproc=1 storage=file:///c keep_last=1", "a")
+    for step in (100, 200, 300):
+        commit(stage, step)
+    assert not [line for line in stage.do("collected another_is_at_it") if line.startswith("Collect ")]
+    assert not [line for line in stage.do("live 50") if line.startswith("Collect ")]
+    assert [line for line in stage.do("live 15") if line.startswith("Collect a remove=200-1 ")]
+
+
 def test_a_collection_moves_on_when_its_node_is_lost() -> None:
     stage = running("submit nodes=2 nproc=1 storage=file:///c keep_last=1")
     for step in (100, 200, 300):
