@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,10 +37,17 @@ def _kept(reply: Any, jobs: tuple[str, ...]) -> None:
         del rows[:]
         rows.extend(kept)
     health = reply.health
-    told = [(why, of) for why, of in zip(health.reasons, health.jobs, strict=True) if of in ("", *jobs)]
+    reasons, of = told_to(jobs, health.reasons, health.jobs)
     del health.reasons[:], health.jobs[:]
-    health.reasons.extend(why for why, _ in told)
-    health.jobs.extend(of for _, of in told)
+    health.reasons.extend(reasons)
+    health.jobs.extend(of)
+
+
+def told_to(jobs: Sequence[str], reasons: Sequence[str], of: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Of the reasons why a cluster is not well, and whose each is: these jobs', and those that are nobody's
+    in particular."""
+    kept = [(why, whose) for why, whose in zip(reasons, of, strict=True) if whose in ("", *jobs)]
+    return [why for why, _ in kept], [whose for _, whose in kept]
 
 
 @dataclass(frozen=True, slots=True)

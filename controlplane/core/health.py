@@ -105,16 +105,14 @@ def _incidents(facts: Facts, s: CoreSettings) -> Iterable[Finding]:
         yield Finding("incidents", Level.CRITICAL if critical else Level.DEGRADED, "", reason)
 
 
-def _each(kind: str, pairs: Callable[[Facts], tuple[tuple[str, str], ...]]) -> Rule:
+def _each(kind: str, pairs: Callable[[Facts], tuple[tuple[str, str], ...]], *, jobs: bool = False) -> Rule:
+    """`jobs`: the subjects are jobs."""
+
     def rule(facts: Facts, s: CoreSettings) -> Iterable[Finding]:
-        return [Finding(kind, Level.DEGRADED, subject, reason) for subject, reason in pairs(facts)]
-
-    return rule
-
-
-def _each_job(kind: str, pairs: Callable[[Facts], tuple[tuple[str, str], ...]]) -> Rule:
-    def rule(facts: Facts, s: CoreSettings) -> Iterable[Finding]:
-        return [Finding(kind, Level.DEGRADED, job, reason, job) for job, reason in pairs(facts)]
+        return [
+            Finding(kind, Level.DEGRADED, subject, reason, subject if jobs else "")
+            for subject, reason in pairs(facts)
+        ]
 
     return rule
 
@@ -127,9 +125,9 @@ RULES: tuple[Rule, ...] = (
     _each("node_quarantined", lambda f: f.quarantined),
     _each("node_held", lambda f: f.held),
     _each("device_unhealthy", lambda f: f.devices),
-    _each_job("job_parked", lambda f: f.parked),
-    _each_job("spares_exhausted", lambda f: f.spareless),
-    _each_job("checkpoint_late", lambda f: f.late),
+    _each("job_parked", lambda f: f.parked, jobs=True),
+    _each("spares_exhausted", lambda f: f.spareless, jobs=True),
+    _each("checkpoint_late", lambda f: f.late, jobs=True),
     _each("node_unreplaced", lambda f: f.unreplaced),
 )
 

@@ -146,9 +146,8 @@ def collected(m: Machine, event: ev.Collected) -> None:
         return
     left = tuple(name for name in under_way.remove if name not in event.removed)
     job.collecting = None
-    job.uncollected, job.collect_again_at = (
-        (left, m.now + m.settings.collect_retry_s) if event.reason else ((), 0.0)
-    )
+    job.uncollected = left if event.reason else ()
+    job.collect_again_at = m.now + m.settings.collect_retry_s
     m.touch(job)
     if event.reason:
         m.note("collect_failed", job.name, f"{len(left)} checkpoints are still on storage: {event.reason}")

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from controlplane.access.roles import told_to
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -120,8 +122,8 @@ def _cluster(rows: Mapping[str, Row | None], jobs: tuple[str, ...]) -> dict[str,
 
 
 def _reasons(row: Row, jobs: tuple[str, ...]) -> Row:
-    told = [(why, of) for why, of in zip(row["reasons"], row["reasons_of"], strict=True) if of in ("", *jobs)]
-    return {"reasons": [why for why, _ in told], "reasons_of": [of for _, of in told]}
+    reasons, of = told_to(jobs, row["reasons"], row["reasons_of"])
+    return {"reasons": reasons, "reasons_of": of}
 
 
 def _keyed(rows: Mapping[str, Row | None], jobs: tuple[str, ...]) -> dict[str, Row | None]:
