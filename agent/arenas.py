@@ -8,10 +8,10 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from agent.checkpoint.arena import SLOTS, Arena
-from agent.checkpoint.shm import PAGE_BYTES, ArenaError
 from agent.deciding.events import Room
 from controlplane.core.model import MemberPhase
+from holdfast.checkpoint.arena import SLOTS, Arena
+from holdfast.checkpoint.shm import PAGE_BYTES, ArenaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

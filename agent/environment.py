@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.coordinates import Coordinates
 from controlplane.core.model import NO_RANK, Role
+from holdfast.coordinates import Coordinates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,9 +9,9 @@ from controlplane.core.model import Source, Tier
 
 if TYPE_CHECKING:
     from agent.deciding.member import Member
-    from agent.frames import Message
     from agent.paths import Paths
     from controlplane.core.model import Generation, Placement, Resume
+    from holdfast.ipc.frames import Message
 
 _IN_ARENA = (Tier.MEMORY, Tier.PEER, Tier.CHECKPOINT)
 """Tiers whose source rank reads the state from an arena on its own node."""

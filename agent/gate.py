@@ -13,7 +13,7 @@ import struct
 from typing import TYPE_CHECKING, Protocol, cast
 
 from agent.deciding.fields import BadMessage
-from agent.frames import FORM_BYTES_MAX, Decoder, FrameError, Message, encode
+from holdfast.ipc.frames import FORM_BYTES_MAX, Decoder, FrameError, Message, encode
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -122,7 +122,7 @@ class Gate:
             self._early[connection] = message
         elif op == "hello":
             self._greet(connection, message)
-        elif op == "raised":  # from agent.warm: it says only this
+        elif op == "raised":  # from holdfast.launch.warm: it says only this
             self._check(connection, message)
             self._dispatch(str(message["member"]), message)
             connection.say({"op": "noted"})

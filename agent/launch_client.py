@@ -11,8 +11,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from agent.frames import Decoder, FrameError, Message, encode
-from controlplane import logs
+from holdfast import logs
+from holdfast.ipc.frames import Decoder, FrameError, Message, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -185,7 +185,7 @@ class LauncherClient:
         return str(self._paths.run / "launcher.log")
 
     def _start(self) -> None:
-        argv = [sys.executable, "-P", "-m", "agent.launcher", "--run-dir", str(self._paths.run)]
+        argv = [sys.executable, "-P", "-m", "holdfast.launch.launcher", "--run-dir", str(self._paths.run)]
         argv += ["--orphan-timeout-s", str(self._orphan_timeout_s), "--log-format", self._log_format]
         descriptor = os.open(self._log(), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

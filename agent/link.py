@@ -15,7 +15,6 @@ import grpc
 import grpc.aio
 
 from agent.deciding.speech import KEEPALIVE_ANSWER_S, KEEPALIVE_S, RESEND_S, Speech
-from controlplane import __version__, logs
 from controlplane.access.own import Access, plain
 from controlplane.core import events
 from controlplane.settings import SettingsError
@@ -23,6 +22,8 @@ from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.control_pb2_grpc import ControlStub
 from controlplane.wire.shape import WireError
+from holdfast import logs
+from holdfast.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

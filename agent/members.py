@@ -7,13 +7,13 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from agent.board import Board
-from agent.checkpoint.arena import Arena, SlotState
-from agent.checkpoint.shm import ArenaError
 from agent.deciding.member import recalled
 from controlplane.core.model import NO_STEP, JobSpec, MemberStatus
 from controlplane.wire import records
 from controlplane.wire.shape import WireError
+from holdfast.checkpoint.arena import Arena, SlotState
+from holdfast.checkpoint.shm import ArenaError
+from holdfast.ipc.board import Board
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,10 +10,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from agent.metrics_table import FAMILIES, FIGURES, TALLIES
-from controlplane import __version__
 from controlplane.core.model import MemberPhase
 from controlplane.scraping import ScrapeServer
 from controlplane.settings import SettingsError, host_port
+from holdfast.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
     from agent.deciding.book import Book
     from agent.deciding.member import Member
-    from agent.frames import Message
     from agent.paths import Paths
     from agent.sensors import DeviceReading
     from controlplane.core.model import MemberStatus
     from controlplane.settings import AgentSettings
+    from holdfast.ipc.frames import Message
 
 log = logging.getLogger("holdfast.agent")
 _SOONEST_S = 0.001

@@ -9,7 +9,7 @@ from agent.deciding.events import Ordered
 from agent.deciding.orders import TABLE as DECIDED
 from agent.snapshots import SNAPSHOT_ORDERS
 from controlplane.core import effects
-from controlplane.logs import incident
+from holdfast.logs import incident
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.folders import FolderError, make_own
 from controlplane.settings import SettingsError
+from holdfast.folders import FolderError, make_own
 
 if TYPE_CHECKING:
     from controlplane.settings import AgentSettings

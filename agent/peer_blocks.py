@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from agent.checkpoint import layout
-from agent.checkpoint.shm import HEADER_ALIGN_BYTES, align
 from controlplane.settings import NAME
+from holdfast.checkpoint import layout
+from holdfast.checkpoint.shm import HEADER_ALIGN_BYTES, align
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from agent.checkpoint.arena import SlotView
+    from holdfast.checkpoint.arena import SlotView
 
 CHUNK_BYTES = 8 << 20
 BLOCK_BYTES = 1 << 20

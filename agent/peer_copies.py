@@ -14,19 +14,19 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agent.checkpoint import layout
-from agent.checkpoint.arena import SLOTS, Arena, SkipReason, SlotState
-from agent.checkpoint.shm import PAGE_BYTES, ArenaError
 from agent.peer_blocks import Held, PeerError, check, check_member
 from agent.peer_filling import Kept, Receiving, fill_in, header_of
 from agent.peer_room import check_memory
 from controlplane.core.model import PeerCopy
+from holdfast.checkpoint import layout
+from holdfast.checkpoint.arena import SLOTS, Arena, SkipReason, SlotState
+from holdfast.checkpoint.shm import PAGE_BYTES, ArenaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from agent.checkpoint.arena import SlotView
+    from holdfast.checkpoint.arena import SlotView
 
 _VERSION = 1
 _NEWER = 1 << 62

@@ -7,23 +7,23 @@ import logging
 from typing import TYPE_CHECKING
 
 from agent import peer_wire as wire
-from agent.checkpoint import layout
-from agent.checkpoint.arena import SkipReason
-from agent.checkpoint.shm import ArenaError
 from agent.peer_blocks import PeerError, blocks, check, check_member, places
 from agent.peer_filling import Filling, header_of
 from agent.peer_threads import in_thread
 from controlplane.core import effects, events
 from controlplane.wire import peer_pb2 as pb
+from holdfast.checkpoint import layout
+from holdfast.checkpoint.arena import SkipReason
+from holdfast.checkpoint.shm import ArenaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import ThreadPoolExecutor
 
-    from agent.checkpoint.arena import Arena, SlotWriter
     from agent.peer_blocks import Held
     from agent.peer_copies import Copies
     from controlplane.access.own import Access
+    from holdfast.checkpoint.arena import Arena, SlotWriter
 
 _ANY_STEP = 1 << 62
 _FAILURES = (*wire.BROKEN, ArenaError, ValueError)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from agent.checkpoint.shm import HEADER_ALIGN_BYTES, align
 from agent.peer_blocks import Held, PeerError, Place, digest, places
+from holdfast.checkpoint.shm import HEADER_ALIGN_BYTES, align
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agent.checkpoint.arena import Arena, SlotView, SlotWriter
+    from holdfast.checkpoint.arena import Arena, SlotView, SlotWriter
 
 
 class Filling:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from agent.checkpoint import layout
-from agent.checkpoint.arena import Arena, SlotState
 from agent.peer_blocks import Held, digests_of
+from holdfast.checkpoint import layout
+from holdfast.checkpoint.arena import Arena, SlotState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from agent.checkpoint.arena import SlotView
     from controlplane.core.model import MemberStatus
+    from holdfast.checkpoint.arena import SlotView
 
 
 class Offer:

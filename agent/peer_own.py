@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.checkpoint.arena import Arena, SlotState
 from agent.peer_offer import held_in, offered
+from holdfast.checkpoint.arena import Arena, SlotState
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from agent import peer_wire as wire
-from agent.checkpoint.shm import ArenaError
 from agent.peer_blocks import PeerError, blocks, digest, places
 from agent.peer_threads import in_thread
 from controlplane.wire import peer_pb2 as pb
+from holdfast.checkpoint.shm import ArenaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,6 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from agent import peer_wire as wire
-from agent.checkpoint.shm import ArenaError
 from agent.peer_blocks import PeerError, blocks, check_member, digest, places
 from agent.peer_threads import in_thread, undo
 from controlplane.access.callers import ANYONE
@@ -20,6 +19,7 @@ from controlplane.access.guard import Guard, Sparing, calling
 from controlplane.access.tls import LIMITS, TlsFiles, listen
 from controlplane.settings import SettingsError
 from controlplane.wire import peer_pb2 as pb
+from holdfast.checkpoint.shm import ArenaError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

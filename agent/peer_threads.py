@@ -6,7 +6,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from agent.checkpoint import priority
+from holdfast.checkpoint import priority
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,11 +21,11 @@ from controlplane.settings import check_exposed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.checkpoint.arena import Arena
     from agent.paths import Paths
     from controlplane.core import effects, events
     from controlplane.core.model import MemberStatus, PeerCopy
     from controlplane.settings import AgentSettings
+    from holdfast.checkpoint.arena import Arena
 
 log = logging.getLogger("holdfast.agent.peers")
 

@@ -6,16 +6,16 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.checkpoint import chunks, layout
-from agent.checkpoint.arena import Arena, SlotState
-from agent.checkpoint.shm import ArenaError
+from holdfast.checkpoint import chunks, layout
+from holdfast.checkpoint.arena import Arena, SlotState
+from holdfast.checkpoint.shm import ArenaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agent.checkpoint.arena import SlotView
-    from agent.checkpoint.manifest import Manifest
     from agent.paths import Paths
+    from holdfast.checkpoint.arena import SlotView
+    from holdfast.checkpoint.manifest import Manifest
 
 
 class _Span(NamedTuple):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent.checkpoint import layout, load
-from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
 from agent.site import Kind, Site, said
 from controlplane.core import effects, events
+from holdfast.checkpoint import layout, load
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
 
 if TYPE_CHECKING:
-    from agent.checkpoint.arena import Arena
-    from agent.checkpoint.store import Store
+    from holdfast.checkpoint.arena import Arena
+    from holdfast.checkpoint.store import Store
 
 
 class Restoring:

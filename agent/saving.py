@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent.checkpoint import load, mirroring, names, save
-from agent.checkpoint.arena import Arena
-from agent.checkpoint.errors import CheckpointCorrupt, CheckpointError, StorageError
-from agent.checkpoint.manifest import MANIFEST_BYTES_MAX
 from agent.site import Held, Kind, Site, log, said
 from controlplane.core import effects, events
 from controlplane.core.model import CheckpointRecord
+from holdfast.checkpoint import load, mirroring, names, save
+from holdfast.checkpoint.arena import Arena
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, StorageError
+from holdfast.checkpoint.manifest import MANIFEST_BYTES_MAX
 
 if TYPE_CHECKING:
-    from agent.checkpoint.arena import SlotView
-    from agent.checkpoint.store import Store
+    from holdfast.checkpoint.arena import SlotView
+    from holdfast.checkpoint.store import Store
 
 
 class _Slot(Held):

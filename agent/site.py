@@ -10,20 +10,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agent.checkpoint import pacing, probing
-from agent.checkpoint.errors import CheckpointError
-from agent.checkpoint.retrying import Patience
-from agent.checkpoint.shm import ArenaError
-from agent.checkpoint.store import Store
+from holdfast.checkpoint import pacing, probing
+from holdfast.checkpoint.errors import CheckpointError
+from holdfast.checkpoint.retrying import Patience
+from holdfast.checkpoint.shm import ArenaError
+from holdfast.checkpoint.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from agent.arenas import Rooms
-    from agent.checkpoint.stats import Totals
     from agent.paths import Paths
     from controlplane.core import events
     from controlplane.settings import AgentSettings
+    from holdfast.checkpoint.stats import Totals
 
 FAILURES = (CheckpointError, ArenaError, OSError, ValueError)
 """What an order about snapshots may end with; anything else is a fault of ours and logged whole."""

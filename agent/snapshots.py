@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from agent import restoring, saving, upkeep
-from agent.checkpoint import priority
 from agent.site import FAILURES, log
 from controlplane.core import effects
+from holdfast.checkpoint import priority
 
 if TYPE_CHECKING:
     from collections.abc import Callable

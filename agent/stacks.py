@@ -13,20 +13,20 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.board import ACTIVITIES, PHASES
 from agent.deciding.fields import BadMessage
 from agent.deciding.silence import unheard_s
-from agent.launching.traces import CHARS_MAX
 from controlplane.core import events
 from controlplane.core.model import Collective, MemberPhase, Standing
+from holdfast.ipc.board import ACTIVITIES, PHASES
+from holdfast.launch.traces import CHARS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from agent.deciding.member import Member
-    from agent.frames import Message
     from agent.node import Node
     from controlplane.core.effects import CollectStacks
+    from holdfast.ipc.frames import Message
 
 ANSWER_S = 0.8
 """For all that is asked of ranks and launcher; the leader waits a little longer."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from agent.board import ACTIVITIES
 from agent.deciding.events import Looked
 from agent.progress import Sight
+from holdfast.ipc.board import ACTIVITIES
 
 if TYPE_CHECKING:
-    from agent.board import Board
     from agent.deciding.member import Member
     from agent.node import Node
+    from holdfast.ipc.board import Board
 
 
 class Stalls:

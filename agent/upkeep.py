@@ -6,16 +6,16 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from agent.checkpoint import collect, load, mirroring, names, pacing, scrub
-from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused, StorageError
-from agent.checkpoint.manifest import MANIFEST_BYTES_MAX, unseal
 from agent.recollect import Recollection
 from agent.site import Kind, Site, log, said
 from controlplane.core import effects, events
+from holdfast.checkpoint import collect, load, mirroring, names, pacing, scrub
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused, StorageError
+from holdfast.checkpoint.manifest import MANIFEST_BYTES_MAX, unseal
 
 if TYPE_CHECKING:
-    from agent.checkpoint.manifest import Manifest
-    from agent.checkpoint.store import Store
+    from holdfast.checkpoint.manifest import Manifest
+    from holdfast.checkpoint.store import Store
 
 _ROTTEN = (CheckpointCorrupt, CheckpointRefused)
 

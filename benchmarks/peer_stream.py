@@ -27,14 +27,14 @@ import grpc.aio
 import uvloop
 
 from agent.arenas import Rooms
-from agent.checkpoint import layout
-from agent.checkpoint.arena import Arena, SkipReason
 from agent.paths import Paths
 from agent.peers import Peers
 from benchmarks.load import LoadMeter
 from controlplane.core import effects, events
 from controlplane.core.model import MemberPhase, MemberStatus, Partner
 from controlplane.settings import AgentSettings
+from holdfast.checkpoint import layout
+from holdfast.checkpoint.arena import Arena, SkipReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,6 +14,7 @@ RUN python -m venv /venv && /venv/bin/pip install --requirement requirements.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY controlplane ./controlplane
 COPY agent ./agent
+COPY holdfast ./holdfast
 RUN /venv/bin/pip install --no-deps --no-build-isolation . && /venv/bin/python -m compileall -q /venv/lib
 
 FROM ${PYTHON}

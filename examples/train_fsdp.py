@@ -29,7 +29,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
-from agent.sdk import Session
+from holdfast import Session
 
 
 class GPT(nn.Module):
@@ -135,7 +135,7 @@ def finish(args: argparse.Namespace, model: nn.Module, optimizer: torch.optim.Op
         # (3) torch.distributed.checkpoint onto Holdfast's format: to be loaded on any number of ranks.
         from torch.distributed.checkpoint import save
 
-        from agent.sdk.dcp import HoldfastWriter
+        from holdfast.dcp import HoldfastWriter
 
         writer = HoldfastWriter(args.dcp, job="train-fsdp", step=args.steps)
         save({"model": values, "optimizer": moments}, storage_writer=writer)

@@ -24,7 +24,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from agent.sdk import Session
+from holdfast import Session
 
 
 class Block(nn.Module):

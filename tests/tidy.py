@@ -170,13 +170,16 @@ def unfinished(file: Tracked) -> Iterator[str]:
             yield f"line {number}: {found.group()}"
 
 
+_PACKAGES = ("controlplane", "agent", "holdfast")
+
+
 def mapped(file: Tracked) -> Iterator[str]:
     """Every package of ours has its paragraph in ARCHITECTURE.md."""
     folder, name = file.path.rpartition("/")[::2]
-    if name != "__init__.py" or folder.split("/")[0] not in ("controlplane", "agent", "benchmarks", "tests"):
+    root = folder.split("/")[0]
+    if name != "__init__.py" or root not in (*_PACKAGES, "benchmarks", "tests"):
         return
-    package = folder.replace("/", ".")
-    package = package if folder.split("/")[0] in ("controlplane", "agent") else package.split(".")[0]
+    package = folder.replace("/", ".") if root in _PACKAGES else root
     if f"`{package}`" not in (ROOT / "ARCHITECTURE.md").read_text():
         yield f"the package {package} has no paragraph in ARCHITECTURE.md"
 

@@ -6,7 +6,7 @@ import textwrap
 
 _SCRIPT = """
 import torch
-from agent.sdk import Session
+from holdfast import Session
 {before}
 session = Session()
 model = torch.nn.Linear(8, 2)

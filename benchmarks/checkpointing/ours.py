@@ -9,10 +9,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from agent.sdk import snapshot
-from agent.sdk.snapshot import Snapshots
-from agent.sdk.state import Tracked
 from benchmarks.checkpointing.state import Holder
+from holdfast.state import snapshot
+from holdfast.state.snapshot import Snapshots
+from holdfast.state.tracked import Tracked
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.checkpoint import load, priority, save
-from agent.checkpoint.arena import Arena
-from agent.checkpoint.store import Store
 from agent.snapshots import NICE
+from holdfast.checkpoint import load, priority, save
+from holdfast.checkpoint.arena import Arena
+from holdfast.checkpoint.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from agent.sdk import Session
 from benchmarks.log import EventLog
+from holdfast import Session
 
 LAYERS, WIDTH, BATCH, SAMPLES = 24, 64, 16, 100_000
 STATE_BYTES = 192 << 20

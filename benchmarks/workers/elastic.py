@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from agent.sdk import Session
 from benchmarks.log import EventLog
 from benchmarks.workers import model as workload
+from holdfast import Session
 
 STEPS = 1_000_000
 log = EventLog(Path(os.environ["LOGS"]), rank=-1, entry=0)

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from agent.sdk import Session
 from benchmarks.log import EventLog
 from benchmarks.workers import model as workload
+from holdfast import Session
 
 logs = Path(os.environ["LOGS"])
 log = EventLog(logs, rank=-1, entry=0)

@@ -39,7 +39,7 @@ def agent(argv: Sequence[str]) -> int:
     import uvloop
 
     from agent.loop import serve
-    from controlplane.logs import set_up
+    from holdfast.logs import set_up
 
     set_up(settings.log_format, node=settings.node or socket.gethostname())
     return _served(lambda: uvloop.run(serve(settings)))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 USAGE = "holdfast exec [flags] -- python train.py [its arguments]"
-PACKAGES = ("agent", "controlplane")
+PACKAGES = ("holdfast", "controlplane")
 _MARK = "HOLDFAST_EXEC"
 """Names the interpreter that was taken: one that calls itself otherwise is not taken again."""
 _SHIM = """#!/bin/sh
@@ -46,8 +46,8 @@ def exec_(argv: Sequence[str]) -> int:
         raise UsageError(f"no command given: {USAGE}")
     _check_names(values)
     _take_interpreter(command)
-    from agent.launcher import serve
-    from agent.launching.errand import Errand
+    from holdfast.launch.errand import Errand
+    from holdfast.launch.launcher import serve
 
     folder = Path(values.run_dir) / values.cluster / values.node
     return serve(folder, values.orphan_timeout_s, Errand(values.job, values.grace_s), values.log_format)

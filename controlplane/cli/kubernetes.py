@@ -170,7 +170,7 @@ def _variable(text: str) -> dict[str, str]:
 
 
 def _context(values: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
-    from controlplane import __version__
+    from holdfast.version import __version__
 
     image = values.holdfast_image or f"ghcr.io/holdfast/holdfast:{__version__}"
     if image.endswith(":latest"):

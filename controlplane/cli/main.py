@@ -82,7 +82,7 @@ def _run(words: list[str]) -> int:
         print(overview())
         return OK if words else USAGE
     if words[0] in ("-V", "--version", "version"):
-        from controlplane import __version__
+        from holdfast.version import __version__
 
         print(f"holdfast {__version__}")
         return OK

@@ -167,8 +167,8 @@ def _probe(url: str, mirror: str) -> None:
     """Raise UsageError when a storage will not do, before anything is started."""
     if not url:
         return
-    from agent.checkpoint.errors import CheckpointError
-    from agent.checkpoint.store import probe
+    from holdfast.checkpoint.errors import CheckpointError
+    from holdfast.checkpoint.store import probe
 
     try:
         found = probe(url, mirror)

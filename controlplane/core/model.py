@@ -17,6 +17,7 @@ from controlplane.core.words import (
     Strategy,
     Tier,
 )
+from holdfast.checkpoint.records import CheckpointPart
 
 __all__ = [
     "NO_RANK",
@@ -24,6 +25,7 @@ __all__ = [
     "ON_NAN",
     "WHOLE_STATE",
     "Cause",
+    "CheckpointPart",
     "JobPhase",
     "MemberPhase",
     "Role",
@@ -280,24 +282,6 @@ class CheckpointRecord:
     published: bool = False
     bad: str = ""  # why it is not to be used, "" when good
     shards: tuple[str, ...] = ()  # the words of the shards it holds, sorted; (): replicated state, "all"
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointPart:
-    """One writer's share of a checkpoint: its chunks are durable, its part of the manifest too."""
-
-    job: str
-    checkpoint: str
-    shard: str
-    share: int  # of `shares` shares of this shard's bytes
-    shares: int
-    rank: int  # whose snapshot was read
-    member: str
-    step: int
-    generation: int
-    digest: str  # blake3 of the part's content, hex; its name on storage
-    bytes_total: int  # of this share's tensors
-    bytes_written: int
 
 
 @dataclass(frozen=True, slots=True)

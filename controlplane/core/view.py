@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controlplane.core import arguments, marks, quarantine, standing
 from controlplane.core import health as health_of
+from controlplane.core import marks, quarantine, standing
 from controlplane.core.commit import newest_good
 from controlplane.core.model import NO_STEP, MemberPhase
 from controlplane.core.words import GONE
+from holdfast import masking as arguments
 
 if TYPE_CHECKING:
     from controlplane.core.cluster import Cluster

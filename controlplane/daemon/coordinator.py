@@ -35,9 +35,9 @@ from controlplane.daemon.metrics_server import MetricsServer, watch_lag
 from controlplane.daemon.page.server import Page
 from controlplane.daemon.rpc import Front, PortTaken, Server
 from controlplane.daemon.standby import Standby
-from controlplane.logs import set_up
 from controlplane.setting import check_dialled
 from controlplane.settings import SettingsError, check_coordinator, host_port, is_loopback
+from holdfast.logs import set_up
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -9,7 +9,7 @@ import json
 import os
 from dataclasses import asdict, dataclass
 
-from controlplane import pids
+from holdfast import pids
 
 
 @dataclass(frozen=True, slots=True)

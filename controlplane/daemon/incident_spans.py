@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core import effects
-from controlplane.logs import incident_name
+from holdfast.logs import incident_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,13 +15,13 @@ from collections import deque
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core import arguments
 from controlplane.core.model import JobSpec, Standing
 from controlplane.daemon.brevity import Brevity
 from controlplane.daemon.linefile import LineFile, tail
 from controlplane.daemon.recording import BYTES_MAX, Recording, folder_of, word_for
 from controlplane.telling.lines import job_of
 from controlplane.wire.shape import shapes_of
+from holdfast import masking as arguments
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

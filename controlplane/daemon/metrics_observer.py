@@ -11,7 +11,7 @@ from controlplane.core.census import census
 from controlplane.core.model import NO_STEP, JobPhase
 from controlplane.daemon.metrics import CHECKPOINT_FAILURES, NODE_STATES
 from controlplane.daemon.metrics_jobs import REDONE, SNAPSHOT, Account, JobTimes, Pace
-from controlplane.logs import of_incident
+from holdfast.logs import of_incident
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from controlplane import __version__
 from controlplane.settings import SettingsError
+from holdfast.version import __version__
 
 if TYPE_CHECKING:
     from controlplane.daemon.incident_spans import Trace

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core import effects
-from controlplane.logs import incident_name
 from controlplane.wire import codec
+from holdfast.logs import incident_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,12 +17,12 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from controlplane import __version__
 from controlplane.core.events import NodeBeat
 from controlplane.daemon.brevity import Brevity
 from controlplane.daemon.linefile import LineFile
 from controlplane.wire.records import plain
 from controlplane.wire.shape import shapes_of
+from holdfast.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

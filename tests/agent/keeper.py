@@ -16,9 +16,9 @@ import zlib
 
 import numpy as np
 
-from agent.checkpoint import layout
-from agent.checkpoint.arena import Arena, SkipReason
-from agent.frames import Decoder, encode
+from holdfast.checkpoint import layout
+from holdfast.checkpoint.arena import Arena, SkipReason
+from holdfast.ipc.frames import Decoder, encode
 
 SMALL = 1000
 """Bytes of the second tensor, which is packed."""

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from agent.arenas import Rooms
-from agent.checkpoint import layout
-from agent.checkpoint.arena import Arena, SkipReason
 from agent.paths import Paths
 from agent.peers import Peers
 from controlplane.core import effects, events
 from controlplane.core.model import MemberPhase, MemberStatus, Partner, PeerCopy
 from controlplane.settings import AgentSettings
+from holdfast.checkpoint import layout
+from holdfast.checkpoint.arena import Arena, SkipReason
 from tests.agent.support import PATIENCE_S, until
 
 JOB = "job"

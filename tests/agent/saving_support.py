@@ -7,9 +7,9 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.checkpoint import layout
-from agent.checkpoint.arena import Arena
 from controlplane.core import effects, events, model
+from holdfast.checkpoint import layout
+from holdfast.checkpoint.arena import Arena
 from tests.agent import keeper
 from tests.agent.support import AgentProcess, Leader, launch, spec, until
 

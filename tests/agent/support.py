@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
-from agent.frames import Decoder, Message, encode
 from controlplane.core import effects, events, model
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.control_pb2_grpc import ControlServicer, add_ControlServicer_to_server
+from holdfast.ipc.frames import Decoder, Message, encode
 from tests.leashed import leashed
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class LauncherProcess:
         env = dict(os.environ)
         if preload is not None:
             env["HOLDFAST_PRELOAD"] = preload
-        argv = [python, "-P", "-m", "agent.launcher", "--run-dir", str(run_dir)]
+        argv = [python, "-P", "-m", "holdfast.launch.launcher", "--run-dir", str(run_dir)]
         argv += ["--orphan-timeout-s", str(orphan_timeout_s)]
         with (run_dir / "launcher.log").open("ab") as log:
             self.process = subprocess.Popen(

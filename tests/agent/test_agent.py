@@ -28,7 +28,7 @@ MUTE = {MUTE}
 """
     + """
 import ctypes, json, os, socket, sys, time
-from agent.frames import Decoder, encode
+from holdfast.ipc.frames import Decoder, encode
 member = os.environ["HOLDFAST_MEMBER"]
 def connect(generation):
     global link, decoder
@@ -77,8 +77,8 @@ while True:
         if message["op"] == "complete":
             sys.exit(0)
         if message["op"] == "arena":
-            from agent.checkpoint.arena import Arena
-            from agent.checkpoint import layout
+            from holdfast.checkpoint.arena import Arena
+            from holdfast.checkpoint import layout
             arena = Arena.open(message["path"])
             writer = arena.begin(1, 1, released_step=-1)
             writer.layout(layout.encode((), {}), 0)
@@ -367,7 +367,7 @@ async def test_too_little_shared_memory_is_said_to_the_rank(agent: AgentProcess,
 
 AWAY = """
 import os, pathlib, socket, time
-from agent.frames import Decoder, encode
+from holdfast.ipc.frames import Decoder, encode
 def hello(phase, generation):
     link = socket.socket(socket.AF_UNIX)
     link.connect(os.environ["HOLDFAST_GATE"])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ECHO = """
 import os, select, socket
-from agent.frames import Decoder, encode
+from holdfast.ipc.frames import Decoder, encode
 gate = os.environ["HOLDFAST_GATE"]
 def connect():
     link = socket.socket(socket.AF_UNIX)

@@ -8,7 +8,7 @@ from tests.agent.support import AgentProcess, Leader, folder, launch, spec
 
 SAVES = """
 import os, socket, sys, time
-from agent.frames import Decoder, encode
+from holdfast.ipc.frames import Decoder, encode
 link, decoder = socket.socket(socket.AF_UNIX), Decoder()
 link.connect(os.environ["HOLDFAST_GATE"])
 link.sendall(encode(dict(op="hello", version=1, member=os.environ["HOLDFAST_MEMBER"], pid=os.getpid(),

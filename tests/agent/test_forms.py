@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.checkpoint.arena import Arena, SlotWriter
 from agent.deciding.member import Member, survey
 from agent.forms import form_message
 from agent.members import Memory, held_by
@@ -20,6 +19,7 @@ from controlplane.core.model import (
     Tier,
 )
 from controlplane.settings import AgentSettings, SettingsError, check_agent
+from holdfast.checkpoint.arena import Arena, SlotWriter
 from tests.agent.support import generation, spec
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.checkpoint.arena import Arena
 from agent.deciding.member import Member
 from agent.members import Memory
 from agent.paths import Paths
 from agent.peer_filling import Kept
 from controlplane.core import effects
 from controlplane.core.model import MemberPhase, MemberStatus
+from holdfast.checkpoint.arena import Arena
 from tests.agent.peering import JOB, LARGE, Side, values
 from tests.agent.support import PATIENCE_S, until
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.deciding.fields import BadMessage, integer
-from agent.frames import FRAME_BYTES_MAX, Message, encode
 from agent.gate import Gate
+from holdfast.ipc.frames import FRAME_BYTES_MAX, Message, encode
 from tests.agent.support import Frames, folder, until
 
 if TYPE_CHECKING:

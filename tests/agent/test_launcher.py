@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.frames import encode
+from holdfast.ipc.frames import encode
 from tests.agent.support import Frames, LauncherProcess, alive, folder, until_sync
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ def test_end_leaves_nothing() -> None:
         launcher.run("job.1", "script.py")
         pid = launcher.client.until("running", member="job.1")["pid"]
         second = subprocess.run(
-            [sys.executable, "-P", "-m", "agent.launcher", "--run-dir", str(path)],
+            [sys.executable, "-P", "-m", "holdfast.launch.launcher", "--run-dir", str(path)],
             capture_output=True,
             text=True,
             check=False,

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.launch_client import LauncherClient
-from agent.launcher import Launcher
-from agent.launching import linux
-from agent.launching.lives import Life
 from agent.paths import Paths
+from holdfast.launch import linux
+from holdfast.launch.launcher import Launcher
+from holdfast.launch.lives import Life
 from tests.agent.support import folder
 
 if TYPE_CHECKING:
-    from agent.frames import Message
+    from holdfast.ipc.frames import Message
 
 FOREIGN = """
 import os, sys, time
-from agent.launching import linux
+from holdfast.launch import linux
 linux.become_subreaper()
 leader = os.fork()
 if not leader:

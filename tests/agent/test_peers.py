@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.checkpoint.arena import Arena
-from agent.checkpoint.layout import LayoutError
-from agent.checkpoint.shm import HEADER_ALIGN_BYTES, align
 from agent.peer_offer import Offer, newest
 from agent.peer_push import Pushes
 from agent.peer_threads import nice_pool
 from controlplane.core import effects
 from controlplane.core.model import Partner, PeerCopy
+from holdfast.checkpoint.arena import Arena
+from holdfast.checkpoint.layout import LayoutError
+from holdfast.checkpoint.shm import HEADER_ALIGN_BYTES, align
 from tests.agent.peering import CHUNK, JOB, LARGE, Side, header, read, values
 from tests.agent.support import until
 

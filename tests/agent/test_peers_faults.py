@@ -11,12 +11,12 @@ import grpc
 import pytest
 
 from agent import peer_wire as wire
-from agent.checkpoint.arena import Arena, SlotState
-from agent.checkpoint.shm import ArenaError
 from agent.peer_blocks import BLOCK_BYTES, Held, digest
 from agent.peer_room import available_bytes, check_memory
 from agent.peer_server import STREAMS_MAX
 from controlplane.wire import peer_pb2 as pb
+from holdfast.checkpoint.arena import Arena, SlotState
+from holdfast.checkpoint.shm import ArenaError
 from tests.agent.peering import CHUNK, JOB, Process, Side, header, read, values
 from tests.agent.support import until
 

@@ -7,12 +7,12 @@ import shutil
 
 import pytest
 
-from agent.checkpoint import load
-from agent.checkpoint.arena import Arena, SlotState
-from agent.checkpoint.errors import CheckpointCorrupt
-from agent.checkpoint.store import Store
 from controlplane.core import effects, events
 from controlplane.core.model import MemberPhase
+from holdfast.checkpoint import load
+from holdfast.checkpoint.arena import Arena, SlotState
+from holdfast.checkpoint.errors import CheckpointCorrupt
+from holdfast.checkpoint.store import Store
 from tests.agent import keeper
 from tests.agent.saving_support import Site
 from tests.agent.support import AgentProcess, Leader, folder, until

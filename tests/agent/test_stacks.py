@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.board import ACTIVITIES, RING, Board
-from agent.launching import traces
 from agent.stacks import frames_of
+from holdfast.ipc.board import ACTIVITIES, RING, Board
+from holdfast.launch import traces
 from tests.agent.support import until_sync
 
 ASLEEP = "import time\ndef rests():\n    print('there', flush=True)\n    time.sleep(1000)\nrests()\n"
@@ -38,7 +38,7 @@ for _ in range(2):
 print('there', flush=True)
 time.sleep(1000)
 """
-REGISTER = "import sys; from agent.launching import traces; traces.register(sys.argv[1])\n"
+REGISTER = "import sys; from holdfast.launch import traces; traces.register(sys.argv[1])\n"
 
 
 def started(folder: Path, script: str) -> subprocess.Popen[str]:

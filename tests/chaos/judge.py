@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.checkpoint import load
-from agent.checkpoint.errors import CheckpointError
-from agent.checkpoint.store import Store
 from controlplane.cli.demo import ledger as ledgers
 from controlplane.daemon import replaying
 from controlplane.daemon.recording import folder_of
 from controlplane.telling import story
+from holdfast.checkpoint import load
+from holdfast.checkpoint.errors import CheckpointError
+from holdfast.checkpoint.store import Store
 from tests.chaos.cluster import COORDINATORS
 
 if TYPE_CHECKING:

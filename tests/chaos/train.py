@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from agent.sdk import Session
+from holdfast import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable

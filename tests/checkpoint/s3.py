@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import boto3
 import pytest
 
-from agent.checkpoint.retrying import Patience
-from agent.checkpoint.store import Store
+from holdfast.checkpoint.retrying import Patience
+from holdfast.checkpoint.store import Store
 from tests.checkpoint.proxy import Proxy
 from tests.leashed import leashed
 

@@ -7,19 +7,19 @@ import random
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from agent.checkpoint import layout, names, typed
-from agent.checkpoint.arena import Arena, SlotWriter
-from agent.checkpoint.load import load, read_manifest
-from agent.checkpoint.save import persist_part, publish, seal
+from holdfast.checkpoint import layout, names, typed
+from holdfast.checkpoint.arena import Arena, SlotWriter
+from holdfast.checkpoint.load import load, read_manifest
+from holdfast.checkpoint.save import persist_part, publish, seal
 
 if TYPE_CHECKING:
     import threading
     from pathlib import Path
 
-    from agent.checkpoint.arena import SlotView
-    from agent.checkpoint.save import PersistResult
-    from agent.checkpoint.store import Store
     from controlplane.core.model import CheckpointPart
+    from holdfast.checkpoint.arena import SlotView
+    from holdfast.checkpoint.save import PersistResult
+    from holdfast.checkpoint.store import Store
 
 JOB = "job"
 ITEM_BYTES = {

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import zstandard
 
-from agent.checkpoint import choosing, codec, names
-from agent.checkpoint.errors import CheckpointCorrupt, NameRefused
-from agent.checkpoint.load import load, verify
-from agent.checkpoint.store import Store
+from holdfast.checkpoint import choosing, codec, names
+from holdfast.checkpoint.errors import CheckpointCorrupt, NameRefused
+from holdfast.checkpoint.load import load, verify
+from holdfast.checkpoint.store import Store
 from tests.checkpoint.states import ITEM_BYTES, JOB, SMALL, Shapes, arena_for, content, loaded, save, write
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.checkpoint import collect, lease
-from agent.checkpoint.load import listing
+from holdfast.checkpoint import collect, lease
+from holdfast.checkpoint.load import listing
 from tests.checkpoint.states import JOB, SMALL, content, loaded, save, snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.checkpoint.arena import Arena
+    from holdfast.checkpoint.arena import Arena
     from tests.checkpoint.s3 import Opened
 
 

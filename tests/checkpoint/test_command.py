@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from safetensors import safe_open
 
-from agent.checkpoint import layout, load, typed
-from agent.checkpoint.arena import SlotWriter
 from controlplane.cli.main import main
+from holdfast.checkpoint import layout, load, typed
+from holdfast.checkpoint.arena import SlotWriter
 from tests.checkpoint.states import JOB, SMALL, content, nbytes, save, snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.checkpoint.arena import Arena, SlotView
-    from agent.checkpoint.store import Store
+    from holdfast.checkpoint.arena import Arena, SlotView
+    from holdfast.checkpoint.store import Store
 
 
 @pytest.fixture

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.checkpoint import chunks
-from agent.checkpoint.arena import Arena, SlotState
-from agent.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused
-from agent.checkpoint.load import load, read_manifest, verify
-from agent.checkpoint.manifest import unseal
+from holdfast.checkpoint import chunks
+from holdfast.checkpoint.arena import Arena, SlotState
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused
+from holdfast.checkpoint.load import load, read_manifest, verify
+from holdfast.checkpoint.manifest import unseal
 from tests.checkpoint.states import JOB, arena_for, save, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from agent.checkpoint.save import PersistResult
-    from agent.checkpoint.store import Store
+    from holdfast.checkpoint.save import PersistResult
+    from holdfast.checkpoint.store import Store
     from tests.checkpoint.states import Shapes
 
 SHAPES: Shapes = [("w", "float32", (20_000,)), ("v", "float32", (20_000,)), ("b", "float32", (16,))]

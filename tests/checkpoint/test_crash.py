@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.checkpoint import collect
-from agent.checkpoint.errors import CheckpointCorrupt
-from agent.checkpoint.load import listing, verify
-from agent.checkpoint.save import publish
-from agent.checkpoint.store import Store
+from holdfast.checkpoint import collect
+from holdfast.checkpoint.errors import CheckpointCorrupt
+from holdfast.checkpoint.load import listing, verify
+from holdfast.checkpoint.save import publish
+from holdfast.checkpoint.store import Store
 from tests.checkpoint.states import JOB, SMALL, arena_for, content, loaded, save, snapshot
 from tests.checkpoint.writer import values
 
@@ -106,8 +106,8 @@ def test_two_writers_of_one_id_have_one_winner(folder: Path, shm: Path) -> None:
 RACER = """
 import sys
 from pathlib import Path
-from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
-from agent.checkpoint.store import Store
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
+from holdfast.checkpoint.store import Store
 from tests.checkpoint.states import SMALL, arena_for, save, snapshot
 url, arena, seed = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 with arena_for(arena, SMALL) as arena:

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from agent.checkpoint import cutting, layout
-from agent.checkpoint.layout import SMALL_BYTES, Tensor, share_range
+from holdfast.checkpoint import cutting, layout
+from holdfast.checkpoint.layout import SMALL_BYTES, Tensor, share_range
 
 MIB = 1 << 20
 

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.checkpoint import layout, names, typed
-from agent.checkpoint.arena import Arena, SlotState, SlotWriter
-from agent.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused
-from agent.checkpoint.load import listing, load, read_manifest, verify
-from agent.checkpoint.save import publish, seal
-from agent.checkpoint.store import Store
+from holdfast.checkpoint import layout, names, typed
+from holdfast.checkpoint.arena import Arena, SlotState, SlotWriter
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused
+from holdfast.checkpoint.load import listing, load, read_manifest, verify
+from holdfast.checkpoint.save import publish, seal
+from holdfast.checkpoint.store import Store
 from tests.checkpoint.states import JOB, Order, arena_for, content, nbytes, save_part, snapshot, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from agent.checkpoint.arena import SlotView
     from controlplane.core.model import CheckpointPart
+    from holdfast.checkpoint.arena import SlotView
     from tests.checkpoint.states import Shapes
 
 SHAPES: Shapes = [

@@ -8,7 +8,7 @@ import sys
 NICE = """
 import os, sys
 from concurrent.futures import ThreadPoolExecutor
-from agent.checkpoint import priority
+from holdfast.checkpoint import priority
 from agent.peer_threads import nice_pool
 from agent.snapshots import NICE
 os.nice(max(0, 15 - os.nice(0)))

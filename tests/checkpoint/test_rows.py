@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.checkpoint import layout, rows
-from agent.checkpoint.layout import Tensor
-from agent.checkpoint.load import read_manifest, verify
-from agent.checkpoint.store import Store
+from holdfast.checkpoint import layout, rows
+from holdfast.checkpoint.layout import Tensor
+from holdfast.checkpoint.load import read_manifest, verify
+from holdfast.checkpoint.store import Store
 from tests.checkpoint.states import JOB, arena_for, content, loaded, nbytes, save, values_of, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from agent.checkpoint.arena import Arena, SlotView
+    from holdfast.checkpoint.arena import Arena, SlotView
     from tests.checkpoint.states import Shapes
 
 CHUNK = 8 << 20

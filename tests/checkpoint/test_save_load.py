@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import xxhash
 
-from agent.checkpoint import layout, names, typed
-from agent.checkpoint.arena import Arena, SlotState
-from agent.checkpoint.errors import CheckpointError, CheckpointRefused, NameRefused, StorageError
-from agent.checkpoint.load import Found, listing, load, read_manifest, verify
-from agent.checkpoint.manifest import seal
-from agent.checkpoint.save import persist_part, publish
-from agent.checkpoint.shm import ArenaError
-from agent.checkpoint.store import Store
+from holdfast.checkpoint import layout, names, typed
+from holdfast.checkpoint.arena import Arena, SlotState
+from holdfast.checkpoint.errors import CheckpointError, CheckpointRefused, NameRefused, StorageError
+from holdfast.checkpoint.load import Found, listing, load, read_manifest, verify
+from holdfast.checkpoint.manifest import seal
+from holdfast.checkpoint.save import persist_part, publish
+from holdfast.checkpoint.shm import ArenaError
+from holdfast.checkpoint.store import Store
 from tests.checkpoint.states import (
     ITEM_BYTES,
     JOB,

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.checkpoint.errors import CheckpointError, StorageError
-from agent.checkpoint.load import listing, verify
-from agent.checkpoint.store import Store, probe
+from holdfast.checkpoint.errors import CheckpointError, StorageError
+from holdfast.checkpoint.load import listing, verify
+from holdfast.checkpoint.store import Store, probe
 from tests.checkpoint.states import JOB, Shapes, arena_for, content, loaded, save, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from agent.checkpoint.arena import Arena
+    from holdfast.checkpoint.arena import Arena
 
 LARGE: Shapes = [("w", "uint8", (6 << 20,))]
 
@@ -100,8 +100,8 @@ def test_room_again_and_the_same_save_succeeds(small_disk: Callable[[str], Path]
 LIMITED = """
 import resource, sys
 from pathlib import Path
-from agent.checkpoint.errors import StorageError
-from agent.checkpoint.store import Store
+from holdfast.checkpoint.errors import StorageError
+from holdfast.checkpoint.store import Store
 from tests.checkpoint.states import arena_for, save, snapshot
 from tests.checkpoint.test_storage import LARGE
 with arena_for(Path(sys.argv[2]), LARGE) as arena:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.checkpoint.errors import CheckpointCorrupt, CheckpointError, StorageError
-from agent.checkpoint.mirroring import Copied, mirror
-from agent.checkpoint.pacing import PIECE_BYTES, Pace
-from agent.checkpoint.store import Store, probe
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, StorageError
+from holdfast.checkpoint.mirroring import Copied, mirror
+from holdfast.checkpoint.pacing import PIECE_BYTES, Pace
+from holdfast.checkpoint.store import Store, probe
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.core.arguments import HIDDEN, shown, url
+from holdfast.masking import HIDDEN, shown, url
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from agent.sdk import numbers as sdk
 from controlplane.core import numbers
 from controlplane.core.job import Job
 from controlplane.core.model import Fault, Generation, JobPhase, JobSpec, Resume, Tier, Window
 from controlplane.core.resume import Copy
+from holdfast.telemetry import numbers as sdk
 from tests.core.test_cluster import running
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.coordinates import Coordinates, read
 from controlplane.core import formation, replicas
 from controlplane.core.layout.places import Place, Site, shared_domains
+from holdfast.coordinates import Coordinates, read
 from tests.core.make import spec
 
 if TYPE_CHECKING:

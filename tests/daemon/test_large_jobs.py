@@ -9,7 +9,6 @@ import pytest
 
 from agent.deciding.member import Member
 from agent.forms import form_message
-from agent.frames import FORM_BYTES_MAX, Decoder, FrameError, encode
 from agent.paths import Paths
 from controlplane.core.effects import Form
 from controlplane.core.model import (
@@ -29,6 +28,7 @@ from controlplane.settings import SettingsError
 from controlplane.wire import codec
 from controlplane.wire.records import LARGE_BYTES, pack, spell, unpack
 from controlplane.wire.shape import WireError
+from holdfast.ipc.frames import FORM_BYTES_MAX, Decoder, FrameError, encode
 
 NPROC = 8
 JOB = "llama-405b-pretraining"

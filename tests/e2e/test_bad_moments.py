@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.frames import FRAME_BYTES_MAX, encode
 from controlplane.cli.local.processes import is_running
+from holdfast.ipc.frames import FRAME_BYTES_MAX, encode
 from tests.e2e.cli_running import Run, running, until
 from tests.e2e.test_cli_run import holdfast
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 TRAINING = """
 import pathlib, sys, time, torch
-from agent.sdk import Session
+from holdfast import Session
 folder, raise_at, last = pathlib.Path(sys.argv[1]), {raise_at}, {last}
 torch.manual_seed(0)
 session = Session()

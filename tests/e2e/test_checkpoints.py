@@ -17,7 +17,7 @@ import hashlib, json, os, pathlib, sys, time
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from agent.sdk import Session
+from holdfast import Session
 
 folder, last = pathlib.Path(sys.argv[1]), LAST
 torch.set_num_threads(1)

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from agent.board import Board
 from controlplane.cli.demo.kills import Kill, impossible, read_kill
 from controlplane.cli.demo.ledger import Samples, judge, read
 from controlplane.cli.demo.strike import Strike
 from controlplane.cli.demo.verdict import Outcome, as_json
 from controlplane.cli.local.processes import freeze_and_kill
+from holdfast.ipc.board import Board
 from tests.e2e.cli_running import Run, running, until
 
 GPT = Path(__file__).parents[2] / "examples" / "train_gpt.py"

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from controlplane import __version__
 from controlplane.cli.errors import UsageError
 from controlplane.cli.flags import as_flags, read_settings
 from controlplane.cli.job_flags import job_name, read_job
@@ -19,6 +18,7 @@ from controlplane.cli.main import COMMANDS, main
 from controlplane.cli.parser import Parser
 from controlplane.cli.run import make_parser
 from controlplane.settings import AgentSettings, CoordinatorSettings, check_agent, check_coordinator
+from holdfast.version import __version__
 
 
 def holdfast(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TRAINING = """
 import pathlib, sys, time, torch
-from agent.sdk import Session
+from holdfast import Session
 folder = pathlib.Path(sys.argv[1])
 torch.manual_seed(0)
 session = Session()

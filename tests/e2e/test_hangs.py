@@ -14,7 +14,7 @@ STEPS = 40
 HANGING = """
 import ctypes, hashlib, json, os, pathlib, signal, sys, time
 import torch
-from agent.sdk import Session
+from holdfast import Session
 
 folder, hang = pathlib.Path(sys.argv[1]), HANG
 torch.set_num_threads(1)

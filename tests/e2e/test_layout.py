@@ -28,7 +28,7 @@ PACE = (
 )  # fmt: skip
 TENSORS = """
 import json, os, pathlib, sys, time, torch
-from agent.sdk import Session
+from holdfast import Session
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 folder = pathlib.Path(sys.argv[1])
 session = Session()

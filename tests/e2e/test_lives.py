@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.checkpoint import names
-from agent.checkpoint.store import Store
 from controlplane.cli.local.child import Child, ChildFailed
 from controlplane.cli.local.layout import make_layout, sweep
 from controlplane.cli.local.lives import Beginning, current_life, passed_over, remember
 from controlplane.core.model import JobSpec
+from holdfast.checkpoint import names
+from holdfast.checkpoint.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

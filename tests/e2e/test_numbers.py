@@ -11,7 +11,7 @@ STEPS, POISONED = 30, 17
 POISON = """
 import hashlib, json, math, pathlib, sys, time
 import torch
-from agent.sdk import Session
+from holdfast import Session
 
 folder, poison, finite_again = pathlib.Path(sys.argv[1]), POISON, True
 torch.set_num_threads(1)

@@ -13,7 +13,7 @@ SCRIPT = """
 import hashlib, os, pathlib, signal, sys, time
 import torch
 from torch import nn
-from agent.sdk import Session
+from holdfast import Session
 
 backend, victim, at = {backend!r}, {victim}, {at}
 folder = pathlib.Path(sys.argv[1])

@@ -35,7 +35,7 @@ pathlib.Path("pid").write_text(str(os.getpid()))
 while not pathlib.Path("done").exists():
     time.sleep(0.02)
 """
-ELASTIC = elastic(6, before="import agent, pathlib\npathlib.Path('sdk').write_text(agent.__file__)")
+ELASTIC = elastic(6, before="import holdfast, pathlib\npathlib.Path('sdk').write_text(holdfast.__file__)")
 
 
 async def in_thread(pod: Pod, *words: str) -> subprocess.CompletedProcess[str]:
@@ -67,7 +67,7 @@ async def test_the_sdk_comes_with_the_copy() -> None:
         submitted = await in_thread(node, "--nproc-per-node", "2", "--snapshot-every", "2", "train.py")
         assert submitted.returncode == 0, submitted.stderr + node.said()
         assert node.trainer_code() == 0, node.said()
-        assert (node.folder / "sdk").read_text() == str(node.folder / "copy/lib/agent/__init__.py")
+        assert (node.folder / "sdk").read_text() == str(node.folder / "copy/lib/holdfast/__init__.py")
 
 
 async def test_ranks_live_on_while_the_sidecar_is_replaced() -> None:

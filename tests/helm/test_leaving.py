@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SCRIPT = """
 import json, os, pathlib, sys, time, torch
-from agent.sdk import Session
+from holdfast import Session
 session = Session()
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -15,8 +15,8 @@ from controlplane.core.cluster import Cluster
 from controlplane.core.model import Cause, Incident, Plan, Scope, Strategy, Verdict
 from controlplane.daemon.metrics import Metrics
 from controlplane.daemon.metrics_observer import Observer
-from controlplane.logs import JsonFormatter, TextFormatter, bound, incident, of_incident
 from controlplane.settings import AgentSettings, CoordinatorSettings, SettingsError, check
+from holdfast.logs import JsonFormatter, TextFormatter, bound, incident, of_incident
 
 VERDICT = Verdict("job", Scope.RANK, Cause.SIGNALED, ("n1",), ("job.2",), (2,), 20, ("rank 2: SIGKILL",))
 PLAN = Plan("job", Strategy.SPARE, ("job.2",), ("job.4",), "one stands ready\nTraceback")
@@ -117,7 +117,7 @@ def test_what_is_no_name_of_an_incident_binds_nothing(name: object) -> None:
 
 def test_a_bound_incident_stands_in_every_line() -> None:
     program = (
-        "import logging; from controlplane.logs import bound, of_incident, set_up\n"
+        "import logging; from holdfast.logs import bound, of_incident, set_up\n"
         "set_up('json')\n"
         "with bound('a/1'):\n"
         "    logging.getLogger('x').info('one')\n"

@@ -21,7 +21,7 @@ def zygote() -> Iterator[Zygote]:
 
 @pytest.fixture(scope="session")
 def dcp_zygote() -> Iterator[Zygote]:
-    """Likewise, with what agent.sdk.dcp and sharded models need."""
+    """Likewise, with what holdfast.dcp and sharded models need."""
     forking = Zygote(*dcp_ranks.PRELOAD)
     yield forking
     forking.close()

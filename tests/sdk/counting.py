@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from agent.sdk import Session
-from agent.sdk.progress import collectives
+from holdfast import Session
+from holdfast.telemetry.progress import collectives
 
 session = Session()
 model = torch.nn.Linear(2, 2)

@@ -1,4 +1,4 @@
-"""One rank of a test of agent.sdk.dcp: builds a state, saves it or loads it, and tells what it holds."""
+"""One rank of a test of holdfast.dcp: builds a state, saves it or loads it, and tells what it holds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from agent.sdk.dcp import HoldfastReader, HoldfastStager, HoldfastWriter, load
+from holdfast.dcp import HoldfastReader, HoldfastStager, HoldfastWriter, load
 from tests.sdk.plain_dcp import dcp
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

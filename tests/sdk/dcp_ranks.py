@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tests.sdk.zygote import Zygote
 
-PRELOAD = ("agent.sdk.dcp", "torch.distributed.fsdp", "torch.distributed.tensor.parallel")
+PRELOAD = ("holdfast.dcp", "torch.distributed.fsdp", "torch.distributed.tensor.parallel")
 SCRIPT = Path(__file__).with_name("dcp_rank.py")
 DEADLINE_S = 120.0
 

@@ -1,4 +1,4 @@
-"""States of awkward tensors, and checkpoints as agents make them, for the tests of agent.sdk.dcp."""
+"""States of awkward tensors, and checkpoints as agents make them, for the tests of holdfast.dcp."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from agent.checkpoint import layout, save
-from agent.checkpoint.arena import Arena, SlotWriter
-from agent.checkpoint.store import Store
-from agent.sdk.snapshot import Snapshots
-from agent.sdk.state import Tracked
+from holdfast.checkpoint import layout, save
+from holdfast.checkpoint.arena import Arena, SlotWriter
+from holdfast.checkpoint.store import Store
+from holdfast.state.snapshot import Snapshots
+from holdfast.state.tracked import Tracked
 from tests.checkpoint import states
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from agent.board import Board
-from agent.checkpoint.arena import Arena
-from agent.frames import Decoder, FrameError, Message, encode
+from holdfast.checkpoint.arena import Arena
+from holdfast.ipc.board import Board
+from holdfast.ipc.frames import Decoder, FrameError, Message, encode
 from tests.sdk import resuming
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.checkpoint.arena import SlotState
+from holdfast.checkpoint.arena import SlotState
 
 if TYPE_CHECKING:
-    from agent.frames import Message
+    from holdfast.ipc.frames import Message
     from tests.sdk.node import Node
 
 

@@ -17,8 +17,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from agent.sdk import Session
-from agent.sdk.state import walk
+from holdfast import Session
+from holdfast.state.tracked import walk
 
 OUT = Path(os.environ["OUT"])
 KIND = os.environ.get("KIND", "fsdp")

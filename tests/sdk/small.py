@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from agent.sdk import Session, SessionError
+from holdfast import Session, SessionError
 
 OUT = Path(os.environ["OUT"])
 MODE = os.environ.get("MODE", "")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from agent.checkpoint.arena import Arena, SlotWriter
-from agent.sdk import snapshot
-from agent.sdk.state import Tracked
+from holdfast.checkpoint.arena import Arena, SlotWriter
+from holdfast.state import snapshot
+from holdfast.state.tracked import Tracked
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from tests.sdk.node import Node
 from tests.sdk.test_session import alone
 
 if TYPE_CHECKING:
-    from agent.frames import Message
+    from holdfast.ipc.frames import Message
     from tests.sdk.zygote import Zygote
 
 SCRIPT = Path(__file__).with_name("asks.py")

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from agent.sdk.buffers import Buffers
+from holdfast.state.buffers import Buffers
 
 
 class Odd(torch.nn.Module):

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.checkpoint import load as loading
-from agent.checkpoint.store import Store
+from holdfast.checkpoint import load as loading
+from holdfast.checkpoint.store import Store
 from tests.sdk.dcp_ranks import Ranks
 
 if TYPE_CHECKING:

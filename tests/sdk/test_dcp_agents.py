@@ -1,4 +1,4 @@
-"""Checkpoints that agents made of snapshots, read by agent.sdk.dcp."""
+"""Checkpoints that agents made of snapshots, read by holdfast.dcp."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from agent.sdk import transfer
-from agent.sdk.dcp import HoldfastReader, load_into
-from agent.sdk.errors import RestoreError
+from holdfast.dcp import HoldfastReader, load_into
+from holdfast.errors import RestoreError
+from holdfast.reentry import transfer
 from tests.sdk.dcp_states import JOB, blank, same, saved_by_an_agent, session_state, sharded_by_agents
 from tests.sdk.plain_dcp import dcp
 

@@ -1,4 +1,4 @@
-"""What one process shows of agent.sdk.dcp: types, corruption, ids, staging, increments."""
+"""What one process shows of holdfast.dcp: types, corruption, ids, staging, increments."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.planner import SavePlanner
 from torch.distributed.checkpoint.staging import AsyncStager
 
-from agent.checkpoint import names
-from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
-from agent.checkpoint.load import listing, read_manifest
-from agent.checkpoint.store import Store
-from agent.sdk.dcp import HoldfastReader, HoldfastStager, HoldfastWriter, load
-from agent.sdk.errors import SessionError
+from holdfast.checkpoint import names
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
+from holdfast.checkpoint.load import listing, read_manifest
+from holdfast.checkpoint.store import Store
+from holdfast.dcp import HoldfastReader, HoldfastStager, HoldfastWriter, load
+from holdfast.errors import SessionError
 from tests.sdk.dcp_states import JOB, StateDict, blank, same, zoo
 from tests.sdk.plain_dcp import dcp
 

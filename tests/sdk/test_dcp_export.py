@@ -9,12 +9,12 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from agent.checkpoint import typed
-from agent.checkpoint.errors import CheckpointCorrupt, CheckpointError
-from agent.checkpoint.export import safetensors
-from agent.checkpoint.store import Store
-from agent.sdk import dcp_export
-from agent.sdk.dcp import HoldfastWriter
+from holdfast.checkpoint import typed
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError
+from holdfast.checkpoint.export import safetensors
+from holdfast.checkpoint.store import Store
+from holdfast.dcp import HoldfastWriter
+from holdfast.dcp import export as dcp_export
 from tests.sdk.dcp_ranks import Ranks
 from tests.sdk.dcp_states import JOB, blank, same, saved_by_an_agent, session_state, sharded_by_agents, zoo
 from tests.sdk.plain_dcp import dcp

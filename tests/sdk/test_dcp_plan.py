@@ -11,7 +11,7 @@ from torch.distributed.checkpoint.default_planner import create_default_local_sa
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorProperties
 from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
 
-from agent.sdk import dcp_plan
+from holdfast.dcp import plan as dcp_plan
 
 
 def replicated(shapes: dict[str, tuple[int, ...]], ranks: int) -> list[SavePlan]:

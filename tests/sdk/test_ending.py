@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tests.sdk.node import Member, Node
 
 if TYPE_CHECKING:
-    from agent.frames import Message
+    from holdfast.ipc.frames import Message
     from tests.sdk.zygote import Zygote
 
 SMALL = Path(__file__).with_name("small.py")

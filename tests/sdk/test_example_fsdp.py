@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.checkpoint.load import listing
-from agent.checkpoint.store import Store
+from holdfast.checkpoint.load import listing
+from holdfast.checkpoint.store import Store
 
 if TYPE_CHECKING:
     from tests.sdk.zygote import Zygote

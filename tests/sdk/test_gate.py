@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.frames import Decoder, encode
-from agent.sdk.gate import Gate
+from holdfast.ipc.frames import Decoder, encode
+from holdfast.reentry.gate import Gate
 from tests.agent.support import until_sync
 
 if TYPE_CHECKING:

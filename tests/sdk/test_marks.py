@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.board import ACTIVITIES, Board
-from agent.sdk import Session
+from holdfast import Session
+from holdfast.ipc.board import ACTIVITIES, Board
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from agent.checkpoint.arena import Arena
-from agent.sdk import SessionError, randomness, snapshot
-from agent.sdk.state import Tracked
+from holdfast import SessionError
+from holdfast.checkpoint.arena import Arena
+from holdfast.state import randomness, snapshot
+from holdfast.state.tracked import Tracked
 
 if TYPE_CHECKING:
     from pathlib import Path

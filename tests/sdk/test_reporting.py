@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from agent.sdk.reporting import Reports
+from holdfast.telemetry.reporting import Reports
 
 
 class Broken:

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 import torch
 
-from agent.checkpoint import save
-from agent.checkpoint.arena import Arena
-from agent.checkpoint.store import Store
-from agent.sdk import resharding
-from agent.sdk.errors import RestoreError
-from agent.sdk.formation import Resume
-from agent.sdk.snapshot import Snapshots
-from agent.sdk.state import Tracked
+from holdfast.checkpoint import save
+from holdfast.checkpoint.arena import Arena
+from holdfast.checkpoint.store import Store
+from holdfast.errors import RestoreError
+from holdfast.reentry.formation import Resume
+from holdfast.state import resharding
+from holdfast.state.snapshot import Snapshots
+from holdfast.state.tracked import Tracked
 from tests.sdk.node import Node
 
 if TYPE_CHECKING:
-    from agent.frames import Message
+    from holdfast.ipc.frames import Message
     from tests.sdk.zygote import Zygote
 
 SCRIPT = Path(__file__).with_name("sharded.py")

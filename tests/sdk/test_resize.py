@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from agent.sdk import sampling
-from agent.sdk.weighting import Weighting
+from holdfast.data import sampling
+from holdfast.data.weighting import Weighting
 from tests.sdk import uneven
 from tests.sdk.node import Node, samples
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from agent.sdk import SessionError, sampling
+from holdfast import SessionError
+from holdfast.data import sampling
 
 GOLDEN = [634, 174, 378, 890, 76, 14, 268, 883, 536, 416]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.frames import encode
+from holdfast.ipc.frames import encode
 from tests.sdk.node import Node
 
 if TYPE_CHECKING:

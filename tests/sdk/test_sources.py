@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.checkpoint import layout
-from agent.checkpoint.arena import Arena, SlotWriter
+from holdfast.checkpoint import layout
+from holdfast.checkpoint.arena import Arena, SlotWriter
 from tests.sdk.node import Node
 
 if TYPE_CHECKING:
-    from agent.frames import Message
+    from holdfast.ipc.frames import Message
     from tests.sdk.zygote import Zygote
 
 SCRIPT = Path(__file__).with_name("train.py")

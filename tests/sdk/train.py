@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from agent.sdk import Session
+from holdfast import Session
 
 OUT = Path(os.environ["OUT"])
 STEPS = int(os.environ.get("STEPS", "12"))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from agent.sdk import Session
+from holdfast import Session
 
 STEPS, N, BATCH = 40, 97, 10
 OUT = Path(os.environ.get("OUT", "."))

@@ -131,7 +131,7 @@ if __name__ == "__main__":
     import torch._dynamo
     import torch.nn.parallel
 
-    import agent.sdk  # noqa: F401
+    import holdfast.session  # noqa: F401
 
     for module in sys.argv[2:]:
         importlib.import_module(module)

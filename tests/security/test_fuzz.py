@@ -15,11 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.frames import Decoder, FrameError, encode
 from agent.gate import Gate
 from controlplane.access.callers import Unknown, from_certificate
 from controlplane.access.tokens import Tokens
 from controlplane.settings import NAME, SettingsError
+from holdfast.ipc.frames import Decoder, FrameError, encode
 from tests.agent.support import Frames
 from tests.security.fuzz import wire
 from tests.security.fuzz.messages import damage
@@ -74,7 +74,7 @@ def test_a_launcher_survives_mutated_frames(folder: Path) -> None:
     orders = [
         {"op": op, "member": "j.1", "log": str(folder / "l"), "signal": 0} for op in ("signal", "run", "x")
     ]
-    argv = [sys.executable, "-P", "-m", "agent.launcher", "--run-dir", str(folder)]
+    argv = [sys.executable, "-P", "-m", "holdfast.launch.launcher", "--run-dir", str(folder)]
     with (folder / "said").open("w") as said:
         process = subprocess.Popen(argv, stderr=said)
     try:

@@ -25,7 +25,7 @@ from tests.security.authority import token_line
 from tests.security.serving import asked, serving
 
 if TYPE_CHECKING:
-    from agent.frames import Message
+    from holdfast.ipc.frames import Message
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -155,7 +155,7 @@ def test_a_folder_that_another_user_put_there_is_not_used(folder: Path, below: s
     with pytest.raises(SettingsError, match="which is of user 65534"):
         own_folder(link / "run", "--run-dir")
     done = subprocess.run(
-        [sys.executable, "-m", "agent.launcher", "--run-dir", str(theirs / "x")],
+        [sys.executable, "-m", "holdfast.launch.launcher", "--run-dir", str(theirs / "x")],
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 1 and "give another --run-dir" in done.stderr

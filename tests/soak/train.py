@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from agent.sdk import Session
+from holdfast import Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,18 +6,18 @@ import hashlib
 import threading
 from typing import TYPE_CHECKING
 
-from agent.checkpoint import layout, load
-from agent.checkpoint.arena import Arena, SlotState
-from agent.checkpoint.errors import CheckpointError
-from agent.checkpoint.store import Store
+from holdfast.checkpoint import layout, load
+from holdfast.checkpoint.arena import Arena, SlotState
+from holdfast.checkpoint.errors import CheckpointError
+from holdfast.checkpoint.store import Store
 from tests.soak.books import Steps
 from tests.soak.train import combined
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.checkpoint.arena import SlotView
-    from agent.checkpoint.load import Found
+    from holdfast.checkpoint.arena import SlotView
+    from holdfast.checkpoint.load import Found
 
 ROOM_BYTES = 1 << 20
 PAUSE_S = 0.05

@@ -5,11 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from agent.checkpoint import load, names
-from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
-from agent.checkpoint.manifest import MANIFEST_BYTES_MAX
-from agent.checkpoint.manifest import opened as opened_manifest
-from agent.checkpoint.store import Store
 from controlplane.cli.checkpoint.place import make_parser, one_job, opened
 from controlplane.cli.checkpoint.verifying import verify
 from controlplane.cli.client import Admin
@@ -18,6 +13,11 @@ from controlplane.cli.errors import FAILED, OK, CliError
 from controlplane.cli.outputs import data
 from controlplane.cli.queries import add_coordinator
 from controlplane.core.model import CheckpointRecord
+from holdfast.checkpoint import load, names
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
+from holdfast.checkpoint.manifest import MANIFEST_BYTES_MAX
+from holdfast.checkpoint.manifest import opened as opened_manifest
+from holdfast.checkpoint.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

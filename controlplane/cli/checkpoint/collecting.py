@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from agent.checkpoint import collect, load
-from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
 from controlplane.cli.checkpoint.adopting import record
 from controlplane.cli.checkpoint.place import make_parser, one_job, opened
 from controlplane.cli.errors import FAILED, OK, CliError, UsageError
@@ -15,12 +13,14 @@ from controlplane.cli.parser import seconds, whole
 from controlplane.cli.tables import plain
 from controlplane.core.retention import removable
 from controlplane.telling.quantities import size
+from holdfast.checkpoint import collect, load
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from agent.checkpoint.store import Store
+    from holdfast.checkpoint.store import Store
 
 ABOUT = (
     "Delete checkpoints that are not to be kept, and what no checkpoint names. Of a job that runs, its own "

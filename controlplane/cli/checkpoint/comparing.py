@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent.checkpoint import load
 from controlplane.cli.checkpoint.place import find, make_parser, one_job, opened
 from controlplane.cli.errors import OK
 from controlplane.cli.outputs import data
 from controlplane.cli.tables import plain
 from controlplane.telling.quantities import size
+from holdfast.checkpoint import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agent.checkpoint.layout import Tensor
-    from agent.checkpoint.manifest import Manifest
+    from holdfast.checkpoint.layout import Tensor
+    from holdfast.checkpoint.manifest import Manifest
 
 _Bytes = list[tuple[str, int, int, int]]  # chunk, its byte, the tensor's byte, length
 _Known = tuple["Tensor", _Bytes]

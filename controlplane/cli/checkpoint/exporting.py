@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.checkpoint import export, load
 from controlplane.cli.checkpoint.place import find, make_parser, one_job, opened
 from controlplane.cli.checkpoint.progress import shown_bar
 from controlplane.cli.errors import OK, CliError
 from controlplane.cli.outputs import data
 from controlplane.cli.parser import one_of
 from controlplane.telling.quantities import size
+from holdfast.checkpoint import export, load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agent.checkpoint.store import Store
+    from holdfast.checkpoint.store import Store
 
 
 def run(argv: Sequence[str]) -> int:
@@ -52,7 +52,7 @@ def _safetensors(store: Store, url: str, job: str, checkpoint: str, target: Path
 
 def _dcp(store: Store, url: str, job: str, checkpoint: str, target: Path) -> int:
     try:
-        from agent.sdk.dcp_export import folder
+        from holdfast.dcp.export import folder
     except ImportError as error:
         raise CliError(f"--format dcp needs torch here: {error} (pip install torch)") from error
     folder(url, job, checkpoint, target)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent.checkpoint import load
-from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
 from controlplane.cli.checkpoint.place import jobs, make_parser, opened
 from controlplane.cli.errors import OK
 from controlplane.cli.outputs import data
 from controlplane.cli.tables import plain
 from controlplane.telling.quantities import size
+from holdfast.checkpoint import load
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agent.checkpoint.load import Found
-    from agent.checkpoint.store import Store
+    from holdfast.checkpoint.load import Found
+    from holdfast.checkpoint.store import Store
 
 HEADINGS = ("JOB", "CHECKPOINT", "STEP", "KIND", "BASE", "STATE", "STORED", "RANKS", "")
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from agent.checkpoint import load, names
-from agent.checkpoint.errors import CheckpointError, NameRefused
-from agent.checkpoint.store import Store
 from controlplane.cli.errors import CliError, UsageError, nearest
 from controlplane.cli.outputs import add_output
 from controlplane.cli.parser import Parser
+from holdfast.checkpoint import load, names
+from holdfast.checkpoint.errors import CheckpointError, NameRefused
+from holdfast.checkpoint.store import Store
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from agent.checkpoint.load import Found
+    from holdfast.checkpoint.load import Found
 
 _NAMED_MAX = 8
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent.checkpoint import load
 from controlplane.cli.checkpoint.place import find, make_parser, one_job, opened
 from controlplane.cli.errors import OK
 from controlplane.cli.outputs import data
 from controlplane.cli.tables import plain
 from controlplane.telling.quantities import size
+from holdfast.checkpoint import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agent.checkpoint.manifest import Manifest, Shard
+    from holdfast.checkpoint.manifest import Manifest, Shard
 
 
 def run(argv: Sequence[str]) -> int:

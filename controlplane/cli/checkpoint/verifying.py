@@ -6,23 +6,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agent.checkpoint import load
-from agent.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
-from agent.checkpoint.reading import read_chunk
 from controlplane.cli.checkpoint.place import find, jobs, make_parser, opened
 from controlplane.cli.checkpoint.progress import Bar, shown_bar
 from controlplane.cli.errors import FAILED, OK, CliError
 from controlplane.cli.outputs import data
 from controlplane.cli.tables import plain
 from controlplane.telling.quantities import size
+from holdfast.checkpoint import load
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
+from holdfast.checkpoint.reading import read_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agent.checkpoint.chunks import Chunk
-    from agent.checkpoint.load import Found
-    from agent.checkpoint.manifest import Manifest
-    from agent.checkpoint.store import Store
+    from holdfast.checkpoint.chunks import Chunk
+    from holdfast.checkpoint.load import Found
+    from holdfast.checkpoint.manifest import Manifest
+    from holdfast.checkpoint.store import Store
 
 WORKERS = 4
 _BROKEN = (CheckpointCorrupt, CheckpointRefused)

@@ -11,9 +11,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from agent.board import PHASES
 from controlplane.telling.event_text import Level, tell
 from controlplane.telling.quantities import duration
+from holdfast.ipc.board import PHASES
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -9,12 +9,12 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agent.board import Board
 from controlplane.access.own import plain
 from controlplane.cli.client import Admin
 from controlplane.cli.errors import CliError
 from controlplane.cli.local.layout import Layout, layout_at
 from controlplane.cli.local.processes import send
+from holdfast.ipc.board import Board
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,8 +15,8 @@ from controlplane.cli.local.child import Child
 from controlplane.cli.local.etcd import KeptEtcd, reach
 from controlplane.cli.local.layout import NODE_NAMES, Layout, remove_traces
 from controlplane.cli.local.processes import children, end_all_below, reap
-from controlplane.pids import born
 from controlplane.settings import AgentSettings, CoordinatorSettings
+from holdfast.pids import born
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

@@ -14,7 +14,7 @@ from typing import Any
 
 from controlplane.cli.errors import CliError
 from controlplane.cli.local.processes import descendants, send
-from controlplane.pids import born
+from holdfast.pids import born
 
 NODE_NAMES = "n{}"
 ONCE = "once"

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controlplane.pids import fields
+from holdfast.pids import fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter
 
-from agent.frames import Decoder, FrameError, encode
-from agent.launching.script import Order
 from controlplane.cli.errors import UsageError
 from controlplane.cli.flags import from_environment
 from controlplane.cli.plan import read_cluster, read_model
@@ -25,6 +23,8 @@ from controlplane.scraping import ScrapeServer
 from controlplane.settings import AgentSettings, CoordinatorSettings, SettingsError, check
 from controlplane.simulation.failures import FailureInputError
 from controlplane.simulation.trace import read
+from holdfast.ipc.frames import Decoder, FrameError, encode
+from holdfast.launch.script import Order
 from tests.security.fuzz.messages import WORDS, damage
 
 if TYPE_CHECKING:

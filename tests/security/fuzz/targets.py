@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.message import DecodeError
 
 from agent import peer_wire
-from agent.checkpoint import envelope, manifest
-from agent.checkpoint.errors import CheckpointError
-from agent.frames import Decoder, FrameError, encode
 from agent.peer_blocks import PeerError, check
 from controlplane.access.callers import Unknown, from_certificate
 from controlplane.cli.errors import UsageError
@@ -34,6 +31,9 @@ from controlplane.settings import (
 )
 from controlplane.wire import codec, health_pb2, peer_pb2
 from controlplane.wire import control_pb2 as pb
+from holdfast.checkpoint import envelope, manifest
+from holdfast.checkpoint.errors import CheckpointError
+from holdfast.ipc.frames import Decoder, FrameError, encode
 from tests.security.fuzz import inputs
 from tests.security.fuzz.messages import WORDS, damage, fill
 

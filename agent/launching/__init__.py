@@ -1,3 +1,0 @@
-"""The launcher's parts: warm interpreters, the zygote that forks them, and what Linux offers for both.
-
-Standard library and agent.frames only."""

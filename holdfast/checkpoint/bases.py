@@ -1,0 +1,74 @@
+"""What a process knows of a job's present base, and how it finds out again after it was restarted.
+
+In memory it keeps each place's fingerprint and the chunks that it knows to be durable. Without that memory (a
+fresh process) the base's newest published manifest says which chunks are durable: a chunk that did not change
+is then found by its blake3 instead of its fingerprint, and is not written again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.checkpoint import names
+from holdfast.checkpoint.chunks import BaseIndex, Chunk
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused, NameRefused
+from holdfast.checkpoint.manifest import MANIFEST_BYTES_MAX, unseal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.checkpoint.store import Store
+
+
+def index(store: Store, job: str, base: str) -> BaseIndex:
+    """What is known of this base of a job, checked against what the storage has now."""
+    known = store.indexes.get(job)
+    if known is None:
+        known = store.indexes[job] = BaseIndex(base, _published(store, job, base))
+    elif known.base != base:
+        durable = _published(store, job, base)
+        known = store.indexes[job] = BaseIndex(base, durable, dense=known.dense, meter=known.meter)
+    if known.durable:
+        there = listed(store, job, base)
+        known.durable = {
+            digest: chunk
+            for digest, chunk in known.durable.items()
+            if there.get((digest, chunk.codec)) == chunk.stored
+        }
+    return known
+
+
+def listed(store: Store, job: str, base: str) -> dict[tuple[str, str], int]:
+    """The chunks that lie in a base: size in bytes by (digest, codec)."""
+    found = {}
+    for entry in store.walk(names.chunks(job, base)):
+        chunk = names.split_chunk(entry.name)
+        if chunk is not None:
+            found[chunk] = entry.size
+    return found
+
+
+def _published(store: Store, job: str, base: str) -> dict[str, Chunk]:
+    """The chunks of the newest whole manifest of a base."""
+    for checkpoint in _newest_first(store, job, base):
+        try:
+            content = store.read(names.manifest(job, checkpoint), MANIFEST_BYTES_MAX)
+            manifest = unseal(content, job, checkpoint)
+        except (FileNotFoundError, CheckpointCorrupt, CheckpointRefused):
+            continue  # no help here; whoever lists or loads it names what is wrong with it
+        if manifest.base == base:
+            return {chunk.blake3: chunk for chunk in manifest.chunks}
+    return {}
+
+
+def _newest_first(store: Store, job: str, base: str) -> Iterator[str]:
+    """The published ids that may be of this base: none is older than the base itself."""
+    found = []
+    for file in store.list(names.manifests(job)):
+        try:
+            found.append(names.split_id(file.removesuffix(".json")))
+        except NameRefused:
+            continue
+    opened = names.split_id(base)
+    for step, generation in sorted(found, reverse=True):
+        if step >= opened[0]:
+            yield names.checkpoint_id(step, generation)

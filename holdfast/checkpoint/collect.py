@@ -1,0 +1,292 @@
+"""Garbage: what a job has on storage and no checkpoint needs any more.
+
+The order is what makes it safe: manifests first, then whole bases that no manifest names, then single
+chunks, then drafts. So at no moment does a visible manifest lack a chunk. Kept is what any manifest names
+that is not to be removed, whether the record knows it or not; a base that a save writes to (busy) is not
+touched; and nothing goes that is younger than a grace, by the storage's clock."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from holdfast.checkpoint import lease, names
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused, NameRefused
+from holdfast.checkpoint.manifest import MANIFEST_BYTES_MAX, Manifest, unseal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from holdfast.checkpoint.names import Entry
+    from holdfast.checkpoint.store import Store
+
+GRACE_S = 3600.0
+_DELETERS = 8
+_RENEW_EVERY = 512  # deletions
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Doomed:
+    """A file that is to go. `size` in bytes."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would go, in the order of the stages. `kept`: ids of the manifests that stay. `blocked`: why no
+    chunk may go, "" when that is known of all of them."""
+
+    job: str
+    removed: tuple[str, ...]
+    manifests: tuple[Doomed, ...]
+    bases: tuple[str, ...]  # that go whole
+    chunks: tuple[Doomed, ...]
+    drafts: tuple[Doomed, ...]
+    kept: tuple[str, ...]
+    blocked: str = ""
+    seen: frozenset[str] = frozenset()  # manifests, pending ones and parts that it was made from
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it frees."""
+        return sum(doomed.size for doomed in (*self.manifests, *self.chunks, *self.drafts))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What went. `kept`: ids of the manifests that stay; `bases`: those that went whole; `reason`: why not
+    all of it went, "" when it did."""
+
+    removed: tuple[str, ...]
+    bytes_freed: int
+    files: int
+    reason: str = ""
+    kept: tuple[str, ...] = ()
+    bases: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Found:
+    """What lies below a job's folder, sorted by what it is."""
+
+    manifests: dict[str, Entry] = field(default_factory=dict)  # by id
+    pending: dict[str, Entry] = field(default_factory=dict)  # by file
+    parts: dict[str, Entry] = field(default_factory=dict)  # by file
+    bases: dict[str, list[Entry]] = field(default_factory=dict)  # chunks by base
+
+    @property
+    def words(self) -> frozenset[str]:
+        return frozenset([*self.manifests, *self.pending, *self.parts])
+
+
+def plan(
+    store: Store,
+    job: str,
+    remove: Collection[str],
+    keep: Collection[str],
+    busy: Collection[str],
+    *,
+    now_s: float,
+    grace_s: float = GRACE_S,
+) -> Plan:
+    """What would go when the checkpoints `remove` are not wanted any more; touches nothing. `keep`: ids that
+    the record knows, `busy`: bases that saves in flight write to; `now_s`: Unix time by the storage's clock.
+
+    Raises StorageError; CheckpointError when something is both to be removed and kept."""
+    both = sorted(set(remove) & set(keep))
+    if both:
+        raise CheckpointError(f"checkpoints {', '.join(both)} are to be both removed and kept")
+    found = _find(store, job)
+    old = _Old(now_s - grace_s)
+    drafts = _drafts(found, remove, keep, busy, old)
+    living, blocked = _living(store, job, found, remove, {entry.name for entry in drafts})
+    bases, chunks = ((), []) if blocked else _garbage(found, living, busy, old)
+    gone = [checkpoint for checkpoint in found.manifests if checkpoint in set(remove)]
+    folder = names.job_folder(job)
+    return Plan(
+        job=job,
+        removed=tuple(remove),
+        manifests=_doomed(folder, (found.manifests[checkpoint] for checkpoint in gone)),
+        bases=tuple(bases),
+        chunks=_doomed(folder, chunks),
+        drafts=_doomed(folder, drafts),
+        kept=tuple(checkpoint for checkpoint in found.manifests if checkpoint not in set(remove)),
+        blocked=blocked,
+        seen=found.words,
+    )
+
+
+def run(
+    store: Store,
+    job: str,
+    remove: Collection[str],
+    keep: Collection[str],
+    busy: Collection[str],
+    *,
+    now_s: float,
+    grace_s: float = GRACE_S,
+) -> Outcome:
+    """Do it, as the only one: under a lease on the storage. Killed at any moment, it can be run again.
+
+    Raises LeaseHeldError when another collector is at it, StorageError when the storage fails."""
+    with lease.held(store, job) as held:
+        freed = files = 0
+        bases: tuple[str, ...] = ()
+        when = held.now_s if held.now_s is not None else now_s
+        reason = "checkpoints appeared while it was planned: run it again"
+        for _ in range(_TRIES):
+            made = plan(store, job, remove, keep, busy, now_s=when, grace_s=grace_s)
+            freed, files = freed + _delete(store, made.manifests, held), files + len(made.manifests)
+            store.flush()
+            if _find(store, job, chunks=False).words - made.seen:
+                continue
+            freed += _delete(store, (*made.chunks, *made.drafts), held)
+            files += len(made.chunks) + len(made.drafts)
+            store.flush()
+            for base in made.bases:
+                store.prune(f"{names.bases(job)}/{base}")
+            reason, bases = made.blocked, made.bases
+            break
+        store.sweep()
+        store.flush()
+        return Outcome(tuple(remove), freed, files, reason, made.kept, bases)
+
+
+class _Old:
+    """Whether a file was there before a moment. One whose age is not known never is."""
+
+    def __init__(self, before_s: float) -> None:
+        self._before_s = before_s
+
+    def __call__(self, entry: Entry) -> bool:
+        return entry.modified_s is not None and entry.modified_s < self._before_s
+
+
+def _find(store: Store, job: str, *, chunks: bool = True) -> _Found:
+    """Names count from the job's folder."""
+    found, folder = _Found(), names.job_folder(job)
+    places = ["manifests", "pending", "parts", *(["bases"] if chunks else [])]
+    for place in places:
+        for entry in store.walk(f"{folder}/{place}"):
+            _SORTERS[place](found, entry._replace(name=f"{place}/{entry.name}"), entry.name)
+    return found
+
+
+def _sort_manifest(found: _Found, entry: Entry, file: str) -> None:
+    checkpoint = file.removesuffix(".json")
+    if _is_id(checkpoint) and file.endswith(".json"):
+        found.manifests[checkpoint] = entry
+
+
+def _sort_pending(found: _Found, entry: Entry, file: str) -> None:
+    if names.split_draft(file):
+        found.pending[file] = entry
+
+
+def _sort_part(found: _Found, entry: Entry, file: str) -> None:
+    if names.split_draft(file):
+        found.parts[file] = entry
+
+
+def _sort_chunk(found: _Found, entry: Entry, file: str) -> None:
+    base, _, rest = file.partition("/")
+    folder, _, chunk = rest.partition("/")
+    if _is_id(base) and folder == "chunks" and names.split_chunk(chunk):
+        found.bases.setdefault(base, []).append(entry)
+
+
+_SORTERS: dict[str, Callable[[_Found, Entry, str], None]] = {
+    "manifests": _sort_manifest,
+    "pending": _sort_pending,
+    "parts": _sort_part,
+    "bases": _sort_chunk,
+}
+
+
+def _is_id(checkpoint: str) -> bool:
+    try:
+        names.split_id(checkpoint)
+    except NameRefused:
+        return False
+    return True
+
+
+def _drafts(
+    found: _Found, remove: Collection[str], keep: Collection[str], busy: Collection[str], old: _Old
+) -> list[Entry]:
+    """What saves have left behind: of checkpoints that are removed, published, or were given up long ago."""
+    gone = []
+    for file, entry in (*found.pending.items(), *found.parts.items()):
+        checkpoint = file.partition(".")[0]
+        needed = checkpoint in keep and checkpoint not in found.manifests
+        given_up = checkpoint in remove or checkpoint in found.manifests or not busy
+        if old(entry) and given_up and not needed:
+            gone.append(entry)
+    return gone
+
+
+def _living(
+    store: Store, job: str, found: _Found, remove: Collection[str], drafts: set[str]
+) -> tuple[dict[str, set[tuple[str, str]]], str]:
+    """Of each base the chunks that a manifest names which stays, published or pending; and why that is not
+    known, if so."""
+    named: dict[str, set[tuple[str, str]]] = {}
+    places = [
+        (entry, checkpoint) for checkpoint, entry in found.manifests.items() if checkpoint not in remove
+    ]
+    places += [
+        (entry, file.partition(".")[0]) for file, entry in found.pending.items() if entry.name not in drafts
+    ]
+    for entry, checkpoint in places:
+        try:
+            manifest = _read(store, job, entry, checkpoint)
+        except FileNotFoundError:  # published or given up since it was listed: the next look tells
+            return {}, f"{entry.name} is gone since it was listed: run it again"
+        except (CheckpointCorrupt, CheckpointRefused) as error:
+            return {}, f"what {entry.name} needs is not known: {error}"
+        chunks = named.setdefault(manifest.base, set())
+        chunks.update((chunk.blake3, chunk.codec) for chunk in manifest.chunks)
+    return named, ""
+
+
+def _read(store: Store, job: str, entry: Entry, checkpoint: str) -> Manifest:
+    content = store.read(f"{names.job_folder(job)}/{entry.name}", MANIFEST_BYTES_MAX)
+    return unseal(content, job, checkpoint)
+
+
+def _garbage(
+    found: _Found, living: dict[str, set[tuple[str, str]]], busy: Collection[str], old: _Old
+) -> tuple[list[str], list[Entry]]:
+    """The bases that go whole, and all chunks that go."""
+    whole: list[str] = []
+    gone: list[Entry] = []
+    for base, entries in found.bases.items():
+        if base in busy:
+            continue
+        if base not in living and all(old(entry) for entry in entries):
+            whole.append(base)
+            gone += entries
+        elif base in living:
+            gone += [entry for entry in entries if old(entry) and _chunk(entry) not in living[base]]
+    return whole, gone
+
+
+def _chunk(entry: Entry) -> tuple[str, str] | None:
+    return names.split_chunk("/".join(entry.name.split("/")[-2:]))
+
+
+def _doomed(folder: str, entries: Iterable[Entry]) -> tuple[Doomed, ...]:
+    return tuple(Doomed(f"{folder}/{entry.name}", entry.size) for entry in entries)
+
+
+def _delete(store: Store, doomed: Sequence[Doomed], held: lease.Lease) -> int:
+    """Delete these; the bytes they had."""
+    with ThreadPoolExecutor(_DELETERS, "collect") as pool:
+        for start in range(0, len(doomed), _RENEW_EVERY):
+            held.renew()
+            list(pool.map(lambda one: store.delete(one.name), doomed[start : start + _RENEW_EVERY]))
+    return sum(one.size for one in doomed)

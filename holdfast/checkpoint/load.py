@@ -1,0 +1,219 @@
+"""Loading: every chunk is read and verified, every time, and goes straight into a slot of an arena."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from holdfast.checkpoint import layout, names
+from holdfast.checkpoint.arena import SkipReason
+from holdfast.checkpoint.errors import (
+    CheckpointCorrupt,
+    CheckpointError,
+    CheckpointRefused,
+    NameRefused,
+    StorageError,
+)
+from holdfast.checkpoint.manifest import MANIFEST_BYTES_MAX, Manifest, Shard, unseal
+from holdfast.checkpoint.reading import read_chunk, read_chunk_into
+from holdfast.checkpoint.shm import touch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from holdfast.checkpoint.arena import Arena
+    from holdfast.checkpoint.chunks import Chunk
+    from holdfast.checkpoint.store import Store
+
+T = TypeVar("T")
+WORKERS = 12
+"""Chunks in flight. Each holds two chunks' bytes at most, none when it goes straight into the slot."""
+_FORESEEN = 256
+"""So many are looked up before the first of them is read: on a cold disk that takes small reads, of which
+each would wait behind all that is being read, and half of the time would go into them."""
+_ANY_STEP = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A manifest that is visible on storage; nothing of it has been read yet."""
+
+    id: str
+    step: int
+    generation: int
+
+
+class _Target(NamedTuple):
+    """Where bytes of a chunk go: chunk[at : at + nbytes] to slot[offset : offset + nbytes]."""
+
+    at: int
+    offset: int
+    nbytes: int
+
+
+def listing(store: Store, job: str) -> list[Found]:
+    """The published checkpoints of a job, newest (highest step, then generation) first. Names that are no
+    manifest's are passed over."""
+    found = []
+    for entry in store.list(names.manifests(job)):
+        try:
+            step, generation = names.split_id(entry.removesuffix(".json"))
+        except NameRefused:
+            continue
+        found.append(Found(entry.removesuffix(".json"), step, generation))
+    return sorted(found, key=lambda entry: (entry.step, entry.generation), reverse=True)
+
+
+def read_manifest(store: Store, job: str, checkpoint: str, digest: str = "") -> Manifest:
+    """The verified manifest of a checkpoint. With `digest` (from the commit record) it is also found when
+    it is committed but not published yet. Raises CheckpointCorrupt, CheckpointRefused, StorageError."""
+    return _either(store, lambda place: _manifest_of(place, job, checkpoint, digest))
+
+
+def _manifest_of(store: Store, job: str, checkpoint: str, digest: str) -> Manifest:
+    places = [names.manifest(job, checkpoint)]
+    if digest:
+        places.append(names.pending(job, checkpoint, digest))
+    for place in places:
+        try:
+            content = store.read(place, MANIFEST_BYTES_MAX)
+        except FileNotFoundError:
+            continue
+        return unseal(content, job, checkpoint, digest)
+    raise CheckpointCorrupt(checkpoint, "manifest", f"is not at {store.url}")
+
+
+def _either(store: Store, read: Callable[[Store], T]) -> T:
+    """What this storage gives, or else the one that mirrors it; the first one's error when neither does."""
+    try:
+        return read(store)
+    except (CheckpointCorrupt, StorageError):
+        if store.second is None:
+            raise
+        with contextlib.suppress(CheckpointCorrupt, StorageError):
+            return read(store.second)
+        raise
+
+
+def load(
+    store: Store,
+    arena: Arena,
+    *,
+    job: str,
+    checkpoint: str,
+    digest: str = "",
+    shard: str = layout.WHOLE_STATE,
+    share: int = 0,
+    shares: int = 1,
+    stop: threading.Event | None = None,
+) -> int:
+    """Bring a shard of a checkpoint into a slot of `arena` and make it READY; returns its step. Blocks;
+    setting `stop` ends it at the next chunk, with a CheckpointError.
+
+    With `shares` > 1 only the bytes of `layout.share_range` are brought, and the slot is PARTIAL.
+    The slot keeps the checkpoint's step and generation: find it with `arena.find(step, shard=...)`. An empty
+    slot is taken first, then the older one. On failure the slot is empty and the error says what is wrong."""
+    manifest = read_manifest(store, job, checkpoint, digest)
+    wanted = shard_of(manifest, shard)
+    area = layout.share_range(wanted.data_bytes, share, shares)
+    writer = arena.begin(manifest.step, manifest.generation, released_step=_ANY_STEP, held=True)
+    if isinstance(writer, SkipReason):
+        raise CheckpointError(f"checkpoint {checkpoint} cannot be loaded now: {writer}")
+    try:
+        writer.layout(wanted.header, wanted.data_bytes)
+        _fetch(store, manifest, _targets(manifest, wanted, area), writer.memory, stop or threading.Event())
+    except BaseException:
+        writer.abandon()
+        raise
+    if shares == 1:
+        writer.ready()
+    else:
+        writer.partial()
+    return manifest.step
+
+
+def verify(
+    store: Store,
+    job: str,
+    checkpoint: str,
+    digest: str = "",
+    progress: Callable[[int], object] | None = None,
+) -> Manifest:
+    """Read the manifest and every chunk and keep none. `progress` hears the bytes of each chunk, as they lie
+    on storage, in threads. Raises as `load` does."""
+    manifest = read_manifest(store, job, checkpoint, digest)
+
+    def one(_: int, chunk: Chunk) -> None:
+        read_chunk(store, manifest.file(chunk), chunk, manifest.id)
+        if progress is not None:
+            progress(chunk.stored)
+
+    _each(store, manifest, range(len(manifest.chunks)), one)
+    return manifest
+
+
+def shard_of(manifest: Manifest, word: str) -> Shard:
+    """A shard of a checkpoint. Raises CheckpointRefused when it has none of that name."""
+    for shard in manifest.shards:
+        if shard.shard == word:
+            return shard
+    has = ", ".join(shard.shard for shard in manifest.shards[:8])
+    raise CheckpointRefused(f"checkpoint {manifest.id}: has no shard {word!r:.80}; it has {has}")
+
+
+def _fetch(
+    store: Store, manifest: Manifest, targets: list[list[_Target]], memory: memoryview, stop: threading.Event
+) -> None:
+    def one(number: int, chunk: Chunk) -> None:
+        if stop.is_set():
+            raise CheckpointError(f"checkpoint {manifest.id}: told to stop while it was loaded")
+        wanted, name = targets[number], manifest.file(chunk)
+        first, rest = wanted[0], wanted[1:]
+        if first.nbytes == chunk.nbytes:
+            content = memory[first.offset : first.offset + first.nbytes]
+            touch(content)
+            _either(store, lambda place: read_chunk_into(place, name, chunk, manifest.id, content))
+        else:
+            whole = _either(store, lambda place: read_chunk(place, name, chunk, manifest.id))
+            content, rest = memoryview(whole), wanted
+        for at, offset, nbytes in rest:
+            memory[offset : offset + nbytes] = content[at : at + nbytes]
+
+    _each(store, manifest, [number for number, wanted in enumerate(targets) if wanted], one)
+
+
+def _targets(manifest: Manifest, shard: Shard, area: tuple[int, int]) -> list[list[_Target]]:
+    """Of each chunk, what of it lies in this area of the slot."""
+    targets: list[list[_Target]] = [[] for _ in manifest.chunks]
+    for tensor, pieces in zip(shard.tensors, shard.pieces, strict=True):
+        offset = tensor.offset
+        for piece in pieces:
+            start, end = max(offset, area[0]), min(offset + piece.nbytes, area[1])
+            if start < end:
+                targets[piece.chunk].append(_Target(piece.at + start - offset, start, end - start))
+            offset += piece.nbytes
+    return targets
+
+
+def _each(
+    store: Store, manifest: Manifest, numbers: Sequence[int], work: Callable[[int, Chunk], object]
+) -> None:
+    """Do the work for these chunks. The first failure stops the rest."""
+
+    def foresee(number: int) -> None:
+        store.foresee(manifest.file(manifest.chunks[number]))
+
+    def one(number: int) -> None:
+        work(number, manifest.chunks[number])
+
+    with ThreadPoolExecutor(WORKERS, "load") as pool:
+        try:
+            for start in range(0, len(numbers), _FORESEEN):
+                for step in (foresee, one):
+                    list(pool.map(step, numbers[start : start + _FORESEEN]))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise

@@ -1,0 +1,160 @@
+"""A second storage that holds what the first one holds: chunks first, then what names them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.checkpoint import chunks, codec, load, names
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused, StorageError
+from holdfast.checkpoint.manifest import MANIFEST_BYTES_MAX, unseal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from concurrent.futures import Future
+
+    from holdfast.checkpoint.chunks import Chunk
+    from holdfast.checkpoint.manifest import Manifest
+    from holdfast.checkpoint.store import Store
+
+WORKERS = 4
+"""Chunks in flight; each holds one chunk's stored bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What a mirroring did. `present`: files that the target had already."""
+
+    files: int
+    bytes: int
+    present: int
+
+
+def mirror(
+    source: Store,
+    target: Store,
+    wanted: Iterable[tuple[str, int]],
+    *,
+    check: Callable[[str, bytes], object],
+    last: Sequence[tuple[str, bytes]] = (),
+    stop: threading.Event | None = None,
+) -> Copied:
+    """Copy each of `wanted`, (name, stored bytes), that `target` lacks or has in another size; make them
+    durable; then create the files of `last`, (name, content), in their order. Blocks.
+
+    `check` is given a name and the bytes that `source` has, and raises when they are not what belongs there.
+    A file of `last` that exists with other content is a StorageError: an id is never overwritten. Done again
+    it goes on from where it stopped. Setting `stop` ends it at the next file, with a CheckpointError."""
+    told = stop or threading.Event()
+
+    def one(name: str, nbytes: int) -> int:
+        if told.is_set():
+            raise CheckpointError(f"told to stop while {target.url} was brought up to date")
+        return _copy(source, target, name, nbytes, check)
+
+    sizes = _each(one, wanted)
+    target.flush()
+    for name, content in last:
+        _finish(target, name, content)
+    copied = [size for size in sizes if size >= 0]
+    return Copied(len(copied), sum(copied), len(sizes) - len(copied))
+
+
+def mirror_manifest(
+    source: Store,
+    target: Store,
+    manifest: Manifest,
+    *,
+    last: tuple[str, bytes],
+    stop: threading.Event | None = None,
+) -> Copied:
+    """Copy a checkpoint whole: its chunks, each verified, then `last`, the manifest's name and content."""
+    wanted = [(manifest.file(chunk), chunk.stored) for chunk in manifest.chunks]
+    return mirror(source, target, wanted, check=_checker(manifest), last=[last], stop=stop)
+
+
+def catch_up(source: Store, target: Store, job: str, stop: threading.Event | None = None) -> tuple[str, ...]:
+    """Copy every published checkpoint that `target` lacks, newest first: it was away when they were made.
+    Returns their ids. What retention takes off `source` meanwhile does not stay on `target` either.
+
+    Blocks; setting `stop` ends it with a CheckpointError. Raises StorageError when a storage fails; a
+    checkpoint that `source` has not whole is left to whoever reads it there."""
+    there = {found.id for found in load.listing(target, job)}
+    done = []
+    for found in load.listing(source, job):
+        if found.id in there:
+            continue
+        name = names.manifest(job, found.id)
+        try:
+            content = source.read(name, MANIFEST_BYTES_MAX)
+            manifest = unseal(content, job, found.id)
+            mirror_manifest(source, target, manifest, last=(name, content), stop=stop)
+        except (FileNotFoundError, CheckpointCorrupt, CheckpointRefused):
+            continue
+        if source.size(name) is None:
+            target.delete(name)
+        else:
+            done.append(found.id)
+    target.flush()
+    return tuple(done)
+
+
+def _checker(manifest: Manifest) -> Callable[[str, bytes], object]:
+    """Raises CheckpointCorrupt when stored bytes are not those of the chunk of that name."""
+    by_file: dict[str, Chunk] = {manifest.file(chunk): chunk for chunk in manifest.chunks}
+
+    def check(name: str, stored: bytes) -> None:
+        chunk = by_file[name]
+        try:
+            content = codec.decode(stored, chunk.codec, chunk.nbytes)
+        except codec.CodecError as error:
+            raise CheckpointCorrupt(manifest.id, f"chunk {chunk.blake3}", str(error)) from error
+        if len(stored) != chunk.stored or chunks.name(content) != chunk.blake3:
+            raise CheckpointCorrupt(manifest.id, f"chunk {chunk.blake3}", "is not what was written")
+
+    return check
+
+
+def _each(work: Callable[[str, int], int], wanted: Iterable[tuple[str, int]]) -> list[int]:
+    """All results, with few of them on their way at any time. The first failure stops the rest."""
+    sizes: list[int] = []
+    with ThreadPoolExecutor(WORKERS, "mirror") as pool:
+        running: deque[Future[int]] = deque()
+        try:
+            for name, nbytes in wanted:
+                running.append(pool.submit(work, name, nbytes))
+                if len(running) > 2 * WORKERS:
+                    sizes.append(running.popleft().result())
+            sizes += [future.result() for future in running]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return sizes
+
+
+def _copy(source: Store, target: Store, name: str, nbytes: int, check: Callable[[str, bytes], object]) -> int:
+    """The bytes copied, -1 when the target has the file."""
+    if target.size(name) == nbytes:
+        return -1
+    try:
+        content = source.read(name, nbytes + 1)
+    except FileNotFoundError:
+        content = b""
+    check(name, content)
+    if not target.put(name, content) and target.size(name) != nbytes:
+        target.replace(name, content)
+    return len(content)
+
+
+def _finish(target: Store, name: str, content: bytes) -> None:
+    if not target.put(name, content) and target.read(name, len(content) + 1) != content:
+        raise StorageError(
+            f"storage {target.url}: {name} is there with other content, and is not overwritten; two clusters "
+            "may write here: give each its own storage",
+            url=target.url,
+            doing=f"cannot create {name}",
+        )
+    target.flush()

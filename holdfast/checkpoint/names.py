@@ -1,0 +1,157 @@
+"""Names of what a job keeps on storage, and what a name may look like. Nothing else becomes a path.
+
+jobs/<job>/bases/<base>/chunks/<aa>/<blake3>[.s<n>z]  a chunk, named by its content (and by its codec)
+jobs/<job>/parts/<step>-<generation>.<blake3>.json    what one writer has saved of a checkpoint
+jobs/<job>/pending/<step>-<generation>.<blake3>.json  a manifest's content before the commit
+jobs/<job>/manifests/<step>-<generation>.json         a committed checkpoint
+jobs/<job>/leases/                                    who may delete
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from holdfast.checkpoint.errors import NameRefused
+
+Bytes = bytes | memoryview
+"""What is put on storage."""
+
+
+class Entry(NamedTuple):
+    """A file on storage. `name` counts from the folder that was asked about."""
+
+    name: str
+    size: int  # bytes
+    modified_s: float | None  # by the storage's clock; None: it does not say
+
+
+_JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_CHECKPOINT = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+PLAIN = "none"
+_CODEC = re.compile(r"shuffle([1248])\+zstd")
+_CHUNK_FILE = re.compile(r"([0-9a-f]{64})(?:\.s([1248])z)?")
+
+
+def chunk(job: str, base: str, digest: str, codec: str = PLAIN) -> str:
+    """Where a chunk of a base lies: its name is the blake3 of its raw bytes, and how they are stored."""
+    return f"{chunks(job, base)}/{_digest(digest)[:2]}/{digest}{_suffix(codec)}"
+
+
+def chunks(job: str, base: str) -> str:
+    """The folder of a base's chunks."""
+    return f"{bases(job)}/{_id(base)}/chunks"
+
+
+def bases(job: str) -> str:
+    """The folder of a job's bases."""
+    return f"jobs/{_job(job)}/bases"
+
+
+def split_chunk(path: str) -> tuple[str, str] | None:
+    """Digest and codec of what lies at `<aa>/<file>` below a base's chunks; None: no chunk of ours."""
+    folder, _, file = path.rpartition("/")
+    found = _CHUNK_FILE.fullmatch(file)
+    if found is None or folder != file[:2]:
+        return None
+    return found[1], f"shuffle{found[2]}+zstd" if found[2] else PLAIN
+
+
+def item_bytes(codec: str) -> int:
+    """How wide the items are that a codec shuffles; 0: it keeps the bytes as they are. Raises NameRefused."""
+    if codec == PLAIN:
+        return 0
+    found = _CODEC.fullmatch(codec) if isinstance(codec, str) else None
+    if found is None:
+        raise NameRefused(f"{codec!r:.40} is no codec of chunks")
+    return int(found[1])
+
+
+def part(job: str, checkpoint: str, digest: str) -> str:
+    """Where one writer's part of a checkpoint waits for the seal."""
+    return f"{parts(job)}/{_id(checkpoint)}.{_digest(digest)}.json"
+
+
+def parts(job: str) -> str:
+    """The folder of a job's parts."""
+    return f"jobs/{_job(job)}/parts"
+
+
+def drafts(job: str) -> str:
+    """The folder of a job's manifests that wait for their commit."""
+    return f"jobs/{_job(job)}/pending"
+
+
+def split_draft(file: str) -> tuple[str, str] | None:
+    """Id and digest of a file in `drafts` or `parts`; None: none of ours."""
+    checkpoint, _, rest = file.partition(".")
+    digest, _, kind = rest.partition(".")
+    if kind != "json" or not _CHECKPOINT.fullmatch(checkpoint) or not is_digest(digest):
+        return None
+    return checkpoint, digest
+
+
+def manifest(job: str, checkpoint: str) -> str:
+    """Where a committed checkpoint's manifest lies."""
+    return f"jobs/{_job(job)}/manifests/{_id(checkpoint)}.json"
+
+
+def pending(job: str, checkpoint: str, digest: str) -> str:
+    """Where a manifest's content waits for the commit."""
+    return f"jobs/{_job(job)}/pending/{_id(checkpoint)}.{_digest(digest)}.json"
+
+
+def manifests(job: str) -> str:
+    """The folder of a job's manifests."""
+    return f"jobs/{_job(job)}/manifests"
+
+
+def job_folder(job: str) -> str:
+    """The folder of all that a job has."""
+    return f"jobs/{_job(job)}"
+
+
+def leases(job: str) -> str:
+    """The folder of what says who may delete."""
+    return f"jobs/{_job(job)}/leases"
+
+
+def checkpoint_id(step: int, generation: int) -> str:
+    """The id of a checkpoint."""
+    return _id(f"{step}-{generation}")
+
+
+def split_id(checkpoint: str) -> tuple[int, int]:
+    """Step and generation of an id. Raises NameRefused."""
+    found = _CHECKPOINT.fullmatch(checkpoint)
+    if found is None:
+        raise NameRefused(f"checkpoint {checkpoint!r} is no id: <step>-<generation> is one")
+    return int(found[1]), int(found[2])
+
+
+def is_digest(digest: object) -> bool:
+    """Whether this is a blake3 digest in hex."""
+    return isinstance(digest, str) and _DIGEST.fullmatch(digest) is not None
+
+
+def _suffix(codec: str) -> str:
+    items = item_bytes(codec)
+    return f".s{items}z" if items else ""
+
+
+def _job(job: str) -> str:
+    if not _JOB.fullmatch(job):
+        raise NameRefused(f"job name {job!r} will not do: letters, digits, '.', '_', '-', 63 at most")
+    return job
+
+
+def _id(checkpoint: str) -> str:
+    split_id(checkpoint)
+    return checkpoint
+
+
+def _digest(digest: str) -> str:
+    if not is_digest(digest):
+        raise NameRefused(f"{digest!r} is no blake3 digest in hex")
+    return digest

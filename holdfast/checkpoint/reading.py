@@ -1,0 +1,76 @@
+"""Reading one chunk back, verified: what does not hash to its name is never given to anyone."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from holdfast.checkpoint import chunks, codec
+from holdfast.checkpoint.errors import CheckpointCorrupt
+from holdfast.checkpoint.names import PLAIN
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.chunks import Chunk
+    from holdfast.checkpoint.names import Bytes
+    from holdfast.checkpoint.store import Store
+
+
+_DECODING = threading.BoundedSemaphore(4)
+"""What is decoded is in memory twice meanwhile: so many at a time."""
+
+
+def read_chunk(store: Store, name: str, chunk: Chunk, checkpoint: str) -> Bytes:
+    """A chunk's raw bytes. Raises CheckpointCorrupt when it is not there or not what was written."""
+    stored = _stored(store, name, chunk, checkpoint)
+    with _DECODING:
+        return _plain(stored, chunk, checkpoint)
+
+
+def read_chunk_into(store: Store, name: str, chunk: Chunk, checkpoint: str, target: memoryview) -> None:
+    """A chunk's raw bytes, straight into memory of their size when nothing has to be decoded."""
+    if chunk.codec != PLAIN:
+        stored = _stored(store, name, chunk, checkpoint)
+        with _DECODING:
+            target[:] = _plain(stored, chunk, checkpoint)
+        return
+    try:
+        size = store.read_into(name, target)
+    except FileNotFoundError as error:
+        raise corrupt(checkpoint, chunk, "is missing") from error
+    _check_size(checkpoint, chunk, size)
+    _check_digest(checkpoint, chunk, target)
+
+
+def corrupt(checkpoint: str, chunk: Chunk, problem: str) -> CheckpointCorrupt:
+    """What is wrong with which chunk."""
+    return CheckpointCorrupt(checkpoint, f"chunk {chunk.blake3}", problem)
+
+
+def _stored(store: Store, name: str, chunk: Chunk, checkpoint: str) -> bytes:
+    try:
+        stored = store.read(name, chunk.stored + 1)
+    except FileNotFoundError as error:
+        raise corrupt(checkpoint, chunk, "is missing") from error
+    _check_size(checkpoint, chunk, len(stored))
+    return stored
+
+
+def _plain(stored: bytes, chunk: Chunk, checkpoint: str) -> Bytes:
+    try:
+        content = codec.decode(stored, chunk.codec, chunk.nbytes)
+    except codec.CodecError as error:
+        raise corrupt(checkpoint, chunk, f"its bytes are no {chunk.codec}: {error}") from error
+    _check_digest(checkpoint, chunk, content)
+    return content
+
+
+def _check_size(checkpoint: str, chunk: Chunk, size: int) -> None:
+    if size != chunk.stored:
+        more = "more" if size > chunk.stored else "fewer"
+        raise corrupt(checkpoint, chunk, f"has {more} than {chunk.stored} bytes")
+
+
+def _check_digest(checkpoint: str, chunk: Chunk, content: Bytes) -> None:
+    found = chunks.name(content)
+    if found != chunk.blake3:
+        raise corrupt(checkpoint, chunk, f"its bytes have digest {found}")

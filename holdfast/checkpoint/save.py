@@ -1,0 +1,312 @@
+"""Saving: a slot's chunks become durable, then the manifest's content, and after the commit it is published.
+
+Each writer persists its part; when all parts are there one of them seals: it reads them back, checks that
+every shard is covered and every chunk there, and leaves `pending/<id>.<digest>.json` behind: the manifest's
+whole content, durable, named by the digest that the commit record in etcd holds. So whoever holds the record
+can publish, also another process after a crash, and a checkpoint is committed exactly when etcd has its
+record. Killed at any moment, a save leaves chunks that nothing names, parts, or a pending manifest that is
+complete; none of them is a checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, astuple, dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.checkpoint import bases, cutting, layout, names
+from holdfast.checkpoint import codec as codecs
+from holdfast.checkpoint import parts as parting
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused, StorageError
+from holdfast.checkpoint.manifest import MANIFEST_BYTES_MAX, Manifest, unseal
+from holdfast.checkpoint.manifest import seal as seal_manifest
+from holdfast.checkpoint.parts import Part
+from holdfast.checkpoint.records import CheckpointPart
+from holdfast.checkpoint.writing import Target, Writing
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Sequence
+
+    from holdfast.checkpoint.arena import SlotView
+    from holdfast.checkpoint.chunks import Ref
+    from holdfast.checkpoint.cutting import Cut
+    from holdfast.checkpoint.layout import Tensor
+    from holdfast.checkpoint.store import Store
+
+_LOOK_AT_EACH = 16
+"""Up to so many chunks are looked at one by one; more are found by one listing of the base."""
+
+
+@dataclass(frozen=True, slots=True)
+class PersistResult:
+    """A sealed save. `digest` belongs into the commit record; sizes in bytes."""
+
+    manifest: bytes
+    digest: str
+    bytes_total: int  # of all tensors
+    bytes_written: int  # chunks and manifest that were new
+    shards: tuple[str, ...] = ()  # the words of the shards it holds, sorted
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What is to be saved, and as what."""
+
+    job: str
+    id: str
+    step: int
+    generation: int
+    kind: str
+    base: str
+
+
+def persist_part(
+    slot: SlotView,
+    *,
+    store: Store,
+    job: str,
+    checkpoint: str,
+    step: int,
+    generation: int,
+    kind: str,
+    base: str,
+    versions: Sequence[tuple[int, int]],
+    rank: int = 0,
+    shard: str = layout.WHOLE_STATE,
+    share: int = 0,
+    shares: int = 1,
+    member: str = "",
+    codec: str = names.PLAIN,
+    stop: threading.Event | None = None,
+) -> CheckpointPart:
+    """Make share `share` of `shares` of a pinned slot durable for `checkpoint`. Blocks; call it in a worker
+    thread. Setting `stop` ends it at the next chunk, with a CheckpointError; saved again later, it goes on
+    from there.
+
+    Raises StorageError when the storage fails, CheckpointError when the slot is not what it should be."""
+    order = _Order(job, checkpoint, step, generation, kind, base)
+    _check_order(order, versions)
+    _check_slot(slot, order, shard)
+    _check_words(order, codec, share, shares)
+    tensors, state = _content(slot)
+    index = bases.index(store, job, base)
+    writing = Writing(store, Target(job, base, checkpoint, shard, codec), index, tensors, slot.memory)
+    writing.stop = stop or writing.stop
+    cuts = cutting.plan(tensors, shares)[share]
+    found = writing.run(cuts)
+    if not slot.current():
+        raise CheckpointError(f"checkpoint {checkpoint}: its snapshot was overwritten while it was read")
+    part = Part(
+        **asdict(order),
+        shard=shard,
+        share=share,
+        shares=shares,
+        rank=rank,
+        data_bytes=slot.data_bytes,
+        tensors=tensors,
+        placed=placed(tensors, cuts, found),
+        state=state if share == 0 else None,
+    )
+    digest = keep(store, part)
+    writing.remember()
+    return told(part, member, digest, sum(cut.nbytes for cut in cuts), writing.written)
+
+
+def told(part: Part, member: str, digest: str, nbytes: int, written: int) -> CheckpointPart:
+    """What the coordinator hears of a part that is durable."""
+    return CheckpointPart(
+        job=part.job,
+        checkpoint=part.id,
+        shard=part.shard,
+        share=part.share,
+        shares=part.shares,
+        rank=part.rank,
+        member=member,
+        step=part.step,
+        generation=part.generation,
+        digest=digest,
+        bytes_total=nbytes,
+        bytes_written=written,
+    )
+
+
+def keep(store: Store, part: Part) -> str:
+    """Make the chunks durable, then the part that names them; its digest."""
+    content, digest = parting.seal(part)
+    store.flush()
+    store.put(names.part(part.job, part.id, digest), content)
+    store.flush()
+    return digest
+
+
+def seal(
+    store: Store,
+    *,
+    job: str,
+    checkpoint: str,
+    step: int,
+    generation: int,
+    kind: str,
+    base: str,
+    versions: Sequence[tuple[int, int]],
+    parts: Sequence[CheckpointPart],
+) -> PersistResult:
+    """Make the manifest of a checkpoint out of its parts, and its content durable. Every part is read back,
+    and must be of this checkpoint; every shard must be there once and whole, every chunk with its size.
+
+    Raises CheckpointRefused when the parts do not make a checkpoint, CheckpointCorrupt when one of them or a
+    chunk is not what was written, StorageError when the storage fails."""
+    order = _Order(job, checkpoint, step, generation, kind, base)
+    _check_order(order, versions)
+    read = [_part(store, job, checkpoint, told) for told in parts]
+    manifest = parting.merge(read, tuple(versions))
+    _check_whole(manifest, order)
+    _check_there(store, manifest)
+    content, digest = seal_manifest(manifest)
+    written = sum(part.bytes_written for part in parts)
+    store.flush()
+    if store.put(names.pending(job, checkpoint, digest), content):
+        written += len(content)
+    store.flush()
+    shards = tuple(shard.shard for shard in manifest.shards)
+    return PersistResult(content, digest, manifest.bytes_total, written, shards)
+
+
+def publish(store: Store, job: str, checkpoint: str, digest: str) -> None:
+    """Make a committed checkpoint's manifest visible under its id, never overwriting one, and drop what led
+    to it. Idempotent.
+
+    Raises StorageError when another manifest has that id or the content is gone."""
+    waiting, final = names.pending(job, checkpoint, digest), names.manifest(job, checkpoint)
+    try:
+        content = store.read(waiting, MANIFEST_BYTES_MAX)
+    except FileNotFoundError:
+        _already_published(store, job, checkpoint, digest)
+        return
+    unseal(content, job, checkpoint, digest)
+    if not store.put(final, content):
+        _already_published(store, job, checkpoint, digest)
+    store.flush()
+    for file in store.list(names.parts(job)):
+        if file.startswith(f"{checkpoint}."):
+            store.delete(f"{names.parts(job)}/{file}")
+    store.delete(waiting)
+
+
+def _already_published(store: Store, job: str, checkpoint: str, digest: str) -> None:
+    final = names.manifest(job, checkpoint)
+    try:
+        content = store.read(final, MANIFEST_BYTES_MAX)
+    except FileNotFoundError as error:
+        raise StorageError(
+            f"storage {store.url}: checkpoint {checkpoint} of job {job} cannot be published: neither its "
+            f"manifest nor its pending content with digest {digest} is there"
+        ) from error
+    unseal(content, job, checkpoint, digest)
+
+
+def _check_order(order: _Order, versions: Sequence[tuple[int, int]]) -> None:
+    if names.checkpoint_id(order.step, order.generation) != order.id:
+        raise CheckpointError(
+            f"checkpoint {order.id}: not the id of step {order.step} in generation {order.generation}"
+        )
+    names.split_id(order.base)
+    opens_base = order.id == order.base
+    if {"full": opens_base, "incremental": not opens_base}.get(order.kind) is not True:
+        raise CheckpointError(
+            f"checkpoint {order.id}: kind {order.kind!r} does not go with base {order.base}: a full one is "
+            "its own base, an incremental one has another's"
+        )
+    for rank, at in versions:
+        if at != order.step:
+            raise CheckpointRefused(
+                f"checkpoint {order.id}: rank {rank} is at step {at}, not at {order.step}"
+            )
+
+
+def _check_words(order: _Order, codec: str, share: int, shares: int) -> None:
+    if codec not in codecs.SETTINGS:
+        raise CheckpointError(f"codec {codec!r} is unknown; known: {', '.join(codecs.SETTINGS)}")
+    if not 0 <= share < shares:
+        raise CheckpointError(f"checkpoint {order.id}: there is no share {share} of {shares}")
+
+
+def _check_slot(slot: SlotView, order: _Order, shard: str) -> None:
+    if (slot.step, slot.generation) != (order.step, order.generation):
+        raise CheckpointError(
+            f"checkpoint {order.id}: the slot holds step {slot.step} of generation {slot.generation}"
+        )
+    try:
+        held = layout.shard(slot.header)
+    except layout.LayoutError as error:
+        raise CheckpointError(f"snapshot {slot.step} cannot be saved: {error}") from error
+    if held != shard:
+        raise CheckpointError(f"checkpoint {order.id}: the slot holds shard {held}, not {shard}")
+
+
+def _content(slot: SlotView) -> tuple[tuple[Tensor, ...], object]:
+    try:
+        return layout.decode(slot.header, slot.data_bytes)
+    except layout.LayoutError as error:
+        raise CheckpointError(f"snapshot {slot.step} cannot be saved: {error}") from error
+
+
+def placed(
+    tensors: tuple[Tensor, ...], cuts: Sequence[Cut], found: Sequence[tuple[Ref, ...]]
+) -> tuple[tuple[tuple[int, Ref], ...], ...]:
+    """Of each tensor the bytes that these cuts hold: where they start in it, and where they are stored."""
+    places: list[list[tuple[int, Ref]]] = [[] for _ in tensors]
+    for cut, refs in zip(cuts, found, strict=True):
+        if len(cut.spans) == 1:
+            start = cut.spans[0].start
+            for ref in refs:
+                places[cut.spans[0].tensor].append((start, ref))
+                start += ref.nbytes
+            continue
+        (ref,) = refs
+        at = ref.at
+        for span in cut.spans:
+            places[span.tensor].append((span.start, ref._replace(at=at, nbytes=span.nbytes)))
+            at += span.nbytes
+    return tuple(tuple(pieces) for pieces in places)
+
+
+def _part(store: Store, job: str, checkpoint: str, told: CheckpointPart) -> Part:
+    try:
+        content = store.read(names.part(job, checkpoint, told.digest), MANIFEST_BYTES_MAX)
+    except FileNotFoundError as error:
+        if store.size(names.manifest(job, checkpoint)) is not None:
+            raise CheckpointRefused(
+                f"checkpoint {checkpoint}: another save of it is published already, and took this one's parts"
+            ) from error
+        raise CheckpointCorrupt(checkpoint, f"part {told.digest}", "is missing") from error
+    part = parting.unseal(content, job, checkpoint, told.digest)
+    if (part.shard, part.share, part.shares) != (told.shard, told.share, told.shares):
+        raise CheckpointRefused(
+            f"checkpoint {checkpoint}: part {told.digest} is {part}, not share {told.share} of {told.shares} "
+            f"of shard {told.shard}"
+        )
+    return part
+
+
+def _check_whole(manifest: Manifest, order: _Order) -> None:
+    made = (manifest.job, manifest.id, manifest.step, manifest.generation, manifest.kind, manifest.base)
+    if made != astuple(order):
+        raise CheckpointRefused(f"checkpoint {order.id}: its parts are of {made}, not of {order}")
+    known = {rank for rank, _ in manifest.versions}
+    strangers = {rank for shard in manifest.shards for rank in shard.ranks} - known
+    if strangers:
+        raise CheckpointRefused(
+            f"checkpoint {order.id}: parts of ranks {sorted(strangers)}, which its versions do not name"
+        )
+
+
+def _check_there(store: Store, manifest: Manifest) -> None:
+    if len(manifest.chunks) <= _LOOK_AT_EACH:
+        sizes = {chunk: store.size(manifest.file(chunk)) for chunk in manifest.chunks}
+    else:
+        listed = bases.listed(store, manifest.job, manifest.base)
+        sizes = {chunk: listed.get((chunk.blake3, chunk.codec)) for chunk in manifest.chunks}
+    for chunk, size in sizes.items():
+        if size != chunk.stored:
+            found = "is missing" if size is None else f"has {size} bytes, not {chunk.stored}"
+            raise CheckpointCorrupt(manifest.id, f"chunk {chunk.blake3}", found)

@@ -1,0 +1,94 @@
+"""Scrubbing: a checkpoint is read again before anyone needs it, and what has rotted is written anew.
+
+A chunk that is missing or does not hash to its name is fetched from memory, where a rank may hold those bytes
+still, or from the second storage, and put back verified. How fast it reads is the storage's matter: give it
+`store.slowed(...)`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.checkpoint import chunks, codec
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError
+from holdfast.checkpoint.reading import read_chunk
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from holdfast.checkpoint.chunks import Chunk
+    from holdfast.checkpoint.manifest import Manifest
+    from holdfast.checkpoint.names import Bytes
+    from holdfast.checkpoint.store import Store
+
+    Memory = Callable[[str], Bytes | None]
+    """The raw bytes of a chunk by its blake3, where a snapshot in memory still has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbed:
+    """What was found. `failed`: what is wrong with each chunk that could not be repaired."""
+
+    chunks: int
+    bytes_read: int
+    repaired: tuple[str, ...]  # digests
+    failed: tuple[str, ...]
+
+
+def scrub(
+    store: Store,
+    manifest: Manifest,
+    mirror: Store | None = None,
+    memory: Memory | None = None,
+    stop: threading.Event | None = None,
+) -> Scrubbed:
+    """Read every chunk of a checkpoint, one after the other, and repair what is not as it was written.
+
+    Blocks; setting `stop` ends it at the next chunk, with a CheckpointError. Raises StorageError when the
+    storage itself fails."""
+    repaired, failed, read = [], [], 0
+    for chunk in manifest.chunks:
+        if stop is not None and stop.is_set():
+            raise CheckpointError(f"checkpoint {manifest.id}: told to stop while it was scrubbed")
+        try:
+            read_chunk(store, manifest.file(chunk), chunk, manifest.id)
+            read += chunk.stored
+        except CheckpointCorrupt as error:
+            if _repair(store, manifest, chunk, mirror or store.second, memory):
+                repaired.append(chunk.blake3)
+            else:
+                failed.append(str(error))
+    store.flush()
+    return Scrubbed(len(manifest.chunks), read, tuple(repaired), tuple(failed))
+
+
+def _repair(
+    store: Store, manifest: Manifest, chunk: Chunk, mirror: Store | None, memory: Memory | None
+) -> bool:
+    stored = _from_memory(chunk, memory) if memory is not None else None
+    if stored is None and mirror is not None:
+        stored = _from_mirror(mirror, manifest, chunk)
+    if stored is None:
+        return False
+    name = manifest.file(chunk)
+    store.replace(name, stored)
+    read_chunk(store, name, chunk, manifest.id)
+    return True
+
+
+def _from_memory(chunk: Chunk, memory: Memory) -> Bytes | None:
+    content = memory(chunk.blake3)
+    if content is None or chunks.name(content) != chunk.blake3:
+        return None
+    stored = codec.encode(content, chunk.codec)
+    return stored if stored is not None and len(stored) == chunk.stored else None
+
+
+def _from_mirror(mirror: Store, manifest: Manifest, chunk: Chunk) -> Bytes | None:
+    name = manifest.file(chunk)
+    try:
+        read_chunk(mirror, name, chunk, manifest.id)
+        return mirror.read(name, chunk.stored)
+    except (CheckpointCorrupt, FileNotFoundError):
+        return None

@@ -1,0 +1,190 @@
+"""One pass over a writer's chunks: what changed is hashed, named, encoded and put; the rest is pointed at."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.checkpoint import chunks, codec, names, priority, rows
+from holdfast.checkpoint.chunks import BaseIndex, Chunk, Claims, Place, Ref, Seen
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError
+from holdfast.checkpoint.names import PLAIN
+from holdfast.checkpoint.reading import read_chunk
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.cutting import Cut, Span
+    from holdfast.checkpoint.layout import Tensor
+    from holdfast.checkpoint.names import Bytes
+    from holdfast.checkpoint.store import Store
+
+WORKERS = 6
+"""Chunks in flight: hashing one overlaps with writing others. Each holds two chunks' bytes at most: what it
+packs, encodes, or hands to a storage that wants a copy."""
+_THINKERS = 4
+"""So many of them hash or encode at a time, and no more than there are cores: the others wait for the
+storage, which always has something to do then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where the chunks belong."""
+
+    job: str
+    base: str
+    checkpoint: str
+    shard: str
+    codec: str  # none, zstd or auto
+
+
+class Writing:
+    """Makes the chunks of some cuts of a slot durable, and knows where each cut's bytes are then."""
+
+    def __init__(
+        self, store: Store, target: Target, index: BaseIndex, tensors: tuple[Tensor, ...], memory: memoryview
+    ) -> None:
+        self.written = 0
+        self.stop = threading.Event()
+        self._store, self._target, self._index = store, target, index
+        self._tensors, self._memory = tensors, memory
+        self._seen: dict[Place, Seen] = {}
+        self._claims = Claims()
+        self._lock = threading.Lock()
+        self._thinking = threading.BoundedSemaphore(min(_THINKERS, len(os.sched_getaffinity(0))))
+
+    def run(self, cuts: tuple[Cut, ...], *, nice: bool = True) -> list[tuple[Ref, ...]]:
+        """All of the cuts put; where the bytes of each are. The first failure stops the rest. `nice`: give
+        way to the training, unless that waits for this."""
+        with ThreadPoolExecutor(WORKERS, "persist", initializer=priority.give_way if nice else None) as pool:
+            try:
+                found = list(pool.map(self._one, cuts))
+                list(pool.map(self._pack, rows.packs(one for one in found if isinstance(one, rows.Delta))))
+                return [one.refs for one in found]
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def remember(self) -> None:
+        """All of it is durable: the next save of this base need not write it again."""
+        for seen in self._seen.values():
+            self._index.durable.update((ref.chunk.blake3, ref.chunk) for ref in seen.refs)
+        self._index.places.update(self._seen)
+
+    def _one(self, cut: Cut) -> Seen | rows.Delta:
+        self._check_stop()
+        content = cut.content(self._memory)
+        spans = tuple((self._tensors[span.tensor].name, span.start, span.nbytes) for span in cut.spans)
+        with self._thinking:
+            place, mark = (self._target.shard, spans), chunks.fingerprint(content)
+        before = self._index.places.get(place)
+        if before is not None and not self._durable(before.refs):
+            before = None
+        if before is not None and before.mark == mark:
+            return self._see(place, before)
+        marks = self._rows(cut, place, content)
+        runs = self._runs(cut, place, before, marks)
+        if before is not None and runs is not None:
+            span = cut.spans[0]
+            return rows.Delta(place, mark, marks, cut.nbytes, span.offset, span.tensor, runs, before.refs)
+        chunk = self._chunk(content, self._tensors[max(cut.spans, key=_nbytes).tensor])
+        return self._see(place, Seen(mark, (Ref(chunk, 0, cut.nbytes),), marks))
+
+    def _rows(self, cut: Cut, place: Place, content: Bytes) -> bytes:
+        span = cut.spans[0]
+        size = rows.grain(self._tensors[span.tensor])
+        if len(cut.spans) > 1 or not size or place in self._index.dense:
+            return b""
+        with self._thinking:
+            return rows.marks(content, span.start, size)
+
+    def _runs(self, cut: Cut, place: Place, before: Seen | None, marks: bytes) -> list[rows.Run] | None:
+        """What is to be written of a place whose rows are known; None: all of it."""
+        if before is None or not before.rows or not marks:
+            return None
+        span = cut.spans[0]
+        size = rows.grain(self._tensors[span.tensor])
+        runs = rows.changed(before.rows, marks, cut.nbytes, span.start, size)
+        if runs is None:
+            self._index.dense.add(place)
+        return runs if runs is not None and rows.pays(before.refs, runs) else None
+
+    def _pack(self, deltas: list[rows.Delta]) -> None:
+        self._check_stop()
+        content = b"".join(part for delta in deltas for part in delta.content(self._memory))
+        chunk, at = self._chunk(content, self._tensors[deltas[0].tensor]), 0
+        for delta in deltas:
+            delta.place_in(Ref(chunk, at, delta.changed))
+            at += delta.changed
+            self._see(delta.place, Seen(delta.mark, delta.refs, delta.rows))
+
+    def _see(self, place: Place, seen: Seen) -> Seen:
+        with self._lock:
+            self._seen[place] = seen
+        return seen
+
+    def _check_stop(self) -> None:
+        if self.stop.is_set():
+            raise CheckpointError(f"checkpoint {self._target.checkpoint}: told to stop while it was saved")
+
+    def _durable(self, refs: tuple[Ref, ...]) -> bool:
+        return all(self._index.durable.get(ref.chunk.blake3) == ref.chunk for ref in refs)
+
+    def _chunk(self, content: Bytes, tensor: Tensor) -> Chunk:
+        """The chunk with this content, which is durable or staged when it returns."""
+        with self._thinking:
+            digest = chunks.name(content)
+        known = self._index.durable.get(digest)
+        if known is not None:
+            return known
+        if not self._claims.take(digest):
+            given = self._claims.wait(digest)
+            if given is None:
+                raise CheckpointError(f"checkpoint {self._target.checkpoint}: chunk {digest} was not written")
+            return given
+        chunk: Chunk | None = None
+        try:
+            chunk = self._write(digest, content, codec.for_dtype(tensor.dtype))
+        finally:
+            self._claims.give(digest, chunk)
+        return chunk
+
+    def _write(self, digest: str, content: Bytes, wanted: str) -> Chunk:
+        stored, used = self._encoded(content, wanted)
+        chunk = Chunk(digest, len(content), len(stored), used)
+        name = names.chunk(self._target.job, self._target.base, digest, used)
+        begun_s = time.perf_counter()
+        if not self._store.stage(name, stored):
+            if self._holds(name, chunk):
+                return chunk
+            self._store.replace(name, stored)
+        self._index.meter.uploaded(len(stored), time.perf_counter() - begun_s)
+        with self._lock:
+            self.written += len(stored)
+        return chunk
+
+    def _encoded(self, content: Bytes, wanted: str) -> tuple[Bytes, str]:
+        meter, setting = self._index.meter, self._target.codec
+        if setting == PLAIN or (setting == codec.AUTO and not meter.choose()):
+            return content, PLAIN
+        with self._thinking:
+            begun_s = time.perf_counter()
+            stored = codec.encode(content, wanted)
+            spent_s = time.perf_counter() - begun_s
+        size = len(content) if stored is None else len(stored)
+        meter.encoded(len(content), size, spent_s)
+        return (content, PLAIN) if stored is None else (stored, wanted)
+
+    def _holds(self, name: str, chunk: Chunk) -> bool:
+        try:
+            read_chunk(self._store, name, chunk, self._target.checkpoint)
+            self._store.settle(name)
+        except (CheckpointCorrupt, FileNotFoundError):  # rotten, or deleted since it was found
+            return False
+        return True
+
+
+def _nbytes(span: Span) -> int:
+    return span.nbytes

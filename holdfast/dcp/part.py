@@ -1,0 +1,167 @@
+"""One rank's part of a `dcp.save`: its portions of the state as chunks, its plain data, the part's file."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch.distributed.checkpoint.planner import WriteItemType
+
+from holdfast.checkpoint import bases, cutting, layout, names, parts, save, typed, whole
+from holdfast.checkpoint.writing import Target, Writing
+from holdfast.dcp import plan as dcp_plan
+from holdfast.dcp.memory import Scattered
+from holdfast.dcp.plan import Assignment
+from holdfast.dcp.staged import Staged
+from holdfast.errors import SessionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+
+    from holdfast.checkpoint.layout import Tensor
+    from holdfast.checkpoint.records import CheckpointPart
+    from holdfast.dcp.plan import Portion
+    from holdfast.dcp.writer import HoldfastWriter
+
+
+class PartWriter:
+    """One rank's part of one save."""
+
+    def __init__(self, writer: HoldfastWriter, base: str, plan: SavePlan, planner: SavePlanner) -> None:
+        self._writer, self._base, self._planner = writer, base, planner
+        assigned = plan.storage_data  # a cached plan may be another writer's
+        own = isinstance(assigned, Assignment)
+        self._portions = assigned.portions if own else tuple(map(dcp_plan.whole, plan.items))
+        self._paths = _paths(plan.planner_data)
+
+    def run(self) -> CheckpointPart:
+        """Make all of it durable; what the coordinator is to know of it."""
+        writer, store = self._writer, self._writer.store
+        state = self._plain()
+        portions = [portion for portion in self._portions if portion.item.tensor_data is not None]
+        placed, data_bytes = _place(portions)
+        memory = Scattered(placed, [self._asking(portion) for portion in portions])
+        shard = f"{whole.DCP}.{writer.rank}"
+        target = Target(writer.job, self._base, writer.checkpoint_id, shard, writer.codec)
+        index = bases.index(store, writer.job, self._base)
+        writing = Writing(store, target, index, placed, cast("memoryview", memory))
+        (cuts,) = cutting.plan(placed, 1)
+        refs = writing.run(cuts, nice=not self._awaited())
+        part = self._part(shard, placed, data_bytes, save.placed(placed, cuts, refs), state)
+        digest = save.keep(store, part)
+        writing.remember()
+        return save.told(part, "", digest, sum(cut.nbytes for cut in cuts), writing.written)
+
+    def _part(
+        self, shard: str, tensors: tuple[Tensor, ...], data_bytes: int, placed: Any, state: Any
+    ) -> parts.Part:
+        writer = self._writer
+        step, generation = names.split_id(writer.checkpoint_id)
+        return parts.Part(
+            job=writer.job,
+            id=writer.checkpoint_id,
+            step=step,
+            generation=generation,
+            kind=writer.kind,
+            base=self._base,
+            shard=shard,
+            share=0,
+            shares=1,
+            rank=writer.rank,
+            data_bytes=data_bytes,
+            tensors=tensors,
+            placed=placed,
+            state=state,
+        )
+
+    def _awaited(self) -> bool:
+        """Whether training waits for this save: the live state is saved, in the thread that trains."""
+        values = getattr(self._planner, "state_dict", {}).values()
+        staged = any(isinstance(value, Staged) for value in values)
+        return not staged and threading.current_thread() is threading.main_thread()
+
+    def _plain(self) -> Any:
+        """What is no tensor, as typed JSON. Raises SessionError, naming the entry that cannot be kept."""
+        plain = {
+            portion.item.index.fqn: _object(self._planner, portion)
+            for portion in self._portions
+            if portion.item.type == WriteItemType.BYTE_IO
+        }
+        mine = {portion.item.index.fqn for portion in self._portions}
+        try:
+            return whole.encode_dcp(plain, {name: path for name, path in self._paths.items() if name in mine})
+        except typed.TypedDataError as error:
+            raise SessionError(f"the state dict cannot be saved: {error}") from error
+
+    def _asking(self, portion: Portion) -> Callable[[], torch.Tensor]:
+        def ask() -> torch.Tensor:
+            tensor = self._planner.resolve_data(portion.item)
+            data = portion.item.tensor_data
+            assert data is not None
+            if not isinstance(tensor, torch.Tensor):
+                raise SessionError(f"{portion.item.index.fqn}: the planner gave a {type(tensor).__name__}")
+            if tensor.dtype != data.properties.dtype or tensor.shape != data.chunk.sizes:
+                raise SessionError(
+                    f"{portion.item.index.fqn}: planned as {data.properties.dtype} "
+                    f"{tuple(data.chunk.sizes)}, the planner gave {tensor.dtype} {tuple(tensor.shape)}"
+                )
+            if not tensor.dim():
+                return tensor
+            return tensor.narrow(portion.dim, portion.start, portion.stop - portion.start)
+
+        return ask
+
+
+def _place(portions: Sequence[Portion]) -> tuple[tuple[Tensor, ...], int]:
+    """The portions as tensors of a slot, each with its place in the whole one."""
+    placed, data_bytes = layout.place(
+        (portion.item.index.fqn, _dtype(portion), portion.sizes, portion.nbytes) for portion in portions
+    )
+    known = []
+    for tensor, portion in zip(placed, portions, strict=True):
+        data = portion.item.tensor_data
+        assert data is not None
+        known.append(
+            layout.Tensor(
+                tensor.name,
+                tensor.dtype,
+                tensor.shape,
+                tensor.offset,
+                tensor.nbytes,
+                tuple(data.size),
+                portion.offsets,
+            )
+        )
+    return tuple(known), data_bytes
+
+
+def _dtype(portion: Portion) -> str:
+    data = portion.item.tensor_data
+    assert data is not None
+    if data.properties.layout != torch.strided:
+        raise SessionError(f"{portion.item.index.fqn}: layout {data.properties.layout} cannot be saved")
+    return str(data.properties.dtype).removeprefix("torch.")
+
+
+def _object(planner: SavePlanner, portion: Portion) -> Any:
+    """The object itself, not the pickle that the planner would make of it."""
+    name, lookup = portion.item.index.fqn, getattr(planner, "lookup_object", None)
+    if lookup is None:
+        raise SessionError(
+            f"{name} is no tensor and {type(planner).__name__} has no lookup_object: derive the planner from "
+            "DefaultSavePlanner"
+        )
+    return lookup(portion.item.index)
+
+
+def _paths(planner_data: Any) -> dict[str, whole.Path]:
+    if planner_data is None:
+        return {}
+    if isinstance(planner_data, dict) and all(isinstance(path, tuple) for path in planner_data.values()):
+        return planner_data
+    raise SessionError(
+        "the planner adds data of its own to the plan, which is not kept: save it in the state dict"
+    )

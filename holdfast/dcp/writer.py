@@ -1,0 +1,223 @@
+"""The storage writer: `dcp.save` onto Holdfast's checkpoint format.
+
+Every rank makes its chunks and its part of the manifest durable; the coordinator rank reads all parts back,
+seals and publishes. A checkpoint appears at once and whole, or not at all, and an id is never overwritten."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch.distributed.checkpoint.metadata import BytesStorageMetadata, MetadataIndex
+from torch.distributed.checkpoint.planner import SavePlan
+from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
+from torch.futures import Future
+
+from holdfast.checkpoint import load, manifest, names, save, whole
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused
+from holdfast.checkpoint.store import Store
+from holdfast.dcp import plan as dcp_plan
+from holdfast.dcp.part import PartWriter
+from holdfast.dcp.stage import HoldfastStager, StateDict
+from holdfast.errors import SessionError
+
+if TYPE_CHECKING:
+    import os
+
+    from torch.distributed.checkpoint.metadata import Metadata
+    from torch.distributed.checkpoint.planner import SavePlanner
+
+    from holdfast.checkpoint.records import CheckpointPart
+
+KINDS = ("full", "incremental")
+_PART = MetadataIndex("holdfast.part")
+
+
+class HoldfastWriter(StorageWriter):
+    """Saves as checkpoint `<step>-<generation>` of a job at an fsspec URL.
+
+    One writer serves many saves: `dcp.save(..., storage_writer=writer, checkpoint_id="<step>")`. `kind`
+    "incremental" writes only what the base does not have yet; `base`: its full checkpoint's id, by default
+    that of the newest checkpoint. `codec`: none, zstd or auto. With `dcp.async_save` it stages into warm
+    shared memory of its own, or into `stager`'s; call `close` after the last save."""
+
+    _synchronize_after_execute = False  # of torch's AsyncStager protocol
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        job: str,
+        step: int = -1,
+        generation: int = 0,
+        kind: str = "full",
+        base: str = "",
+        codec: str = "none",
+        stager: HoldfastStager | None = None,
+    ) -> None:
+        super().__init__()
+        if kind not in KINDS:
+            raise SessionError(f"kind {kind!r}: full or incremental")
+        names.manifests(job)  # an unusable name is refused now
+        self.url, self.job, self.kind, self.base, self.codec = url, job, kind, base, codec
+        self.checkpoint_id = names.checkpoint_id(step, generation) if step >= 0 else ""
+        self._generation = generation
+        self._stager = stager
+        self._store: Store | None = None
+        self._rank = 0
+        self._base = ""  # of the save that runs
+
+    # ------------------------------------------------------------------ of StorageWriter
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Whether this could be an id of ours. Never guessed from a path: give the writer itself."""
+        return False
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """Save under another id next: "<step>" or "<step>-<generation>". Raises NameRefused."""
+        if checkpoint_id is None:
+            return
+        name = str(checkpoint_id)
+        self.checkpoint_id = name if "-" in name else f"{name}-{self._generation}"
+        names.split_id(self.checkpoint_id)
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Called by torch on every rank."""
+        if not kwargs.get("use_collectives", True):
+            raise SessionError(
+                "use_collectives=False: a checkpoint is sealed by one rank for all; leave it at True"
+            )
+        if not self.checkpoint_id:
+            raise SessionError("no step: give HoldfastWriter(step=...) or dcp.save(checkpoint_id='<step>')")
+        self._rank = kwargs.get("rank", 0)
+        self._store = self._store or Store.open(self.url)
+        self._base = self._choose_base()  # parts of different bases do not make a checkpoint
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """Note what this rank holds before the planner takes from it what others write."""
+        return _replace(plan, dcp_plan.held(plan)) if plan.usable else plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """On the coordinator: the id must be free; then what several hold alike is shared between them."""
+        self._check_free()
+        fresh = [plan.usable for plan in plans]
+        if not any(fresh):
+            return plans
+        if not all(fresh):
+            raise SessionError(
+                "the state has changed on some ranks while enable_plan_caching holds the plans of the "
+                "others: make the planner without it"
+            )
+        assigned = dcp_plan.assign(plans)
+        return [_replace(plan, own) for plan, own in zip(plans, assigned, strict=True)]
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """Make this rank's chunks and its part durable. Every failure is raised, so that torch tells all."""
+        part = PartWriter(self, self._base, plan, planner).run()
+        done: Future[list[WriteResult]] = Future()
+        done.set_result([WriteResult(_PART, part.bytes_written, part)])
+        return done
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """On the coordinator: read the parts back, check that they are all of the state, publish."""
+        step, generation = names.split_id(self.checkpoint_id)
+        told: list[CheckpointPart] = [result.storage_data for rank in results for result in rank]
+        sealed = save.seal(
+            self.store,
+            job=self.job,
+            checkpoint=self.checkpoint_id,
+            step=step,
+            generation=generation,
+            kind=self.kind,
+            base=self._base,
+            versions=tuple((rank, step) for rank in range(len(results))),
+            parts=told,
+        )
+        made = manifest.unseal(sealed.manifest, self.job, self.checkpoint_id, sealed.digest)
+        _check_complete(metadata, whole.by_user(made), self.checkpoint_id)
+        self._publish(sealed.digest)
+
+    def _publish(self, digest: str) -> None:
+        self._check_free()
+        try:
+            save.publish(self.store, self.job, self.checkpoint_id, digest)
+        except CheckpointCorrupt:
+            self._check_free()  # another save of this id was a moment faster
+            raise
+
+    # ------------------------------------------------------------------ of AsyncStager
+
+    @property
+    def should_synchronize_after_execute(self) -> bool:
+        """`stage` has copied everything when it returns."""
+        return False
+
+    def stage(self, state_dict: StateDict) -> StateDict:
+        """Copy the state into warm shared memory. Raises ArenaError, SessionError."""
+        if self._stager is None:
+            self._stager = HoldfastStager()
+        return self._stager.stage(state_dict)
+
+    def synchronize_staging(self) -> None:
+        """Nothing is left to do when `stage` has returned."""
+
+    def close(self) -> None:
+        """Give the staging memory back."""
+        if self._stager is not None:
+            self._stager.close()
+
+    # ------------------------------------------------------------------ within
+
+    @property
+    def store(self) -> Store:
+        """The storage, opened."""
+        if self._store is None:
+            self._store = Store.open(self.url)
+        return self._store
+
+    @property
+    def rank(self) -> int:
+        """This process's rank in the save's group."""
+        return self._rank
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a save in another process: what it opened, and the copies, stay here."""
+        return {**self.__dict__, "_store": None, "_stager": None}
+
+    def _check_free(self) -> None:
+        name = names.manifest(self.job, self.checkpoint_id)
+        if self.store.size(name) is not None:
+            raise CheckpointRefused(
+                f"checkpoint {self.checkpoint_id} of job {self.job} exists at {self.store.url} and is never "
+                "overwritten: save under another step or generation"
+            )
+
+    def _choose_base(self) -> str:
+        if self.kind == "full":
+            return self.checkpoint_id
+        if self.base:
+            return self.base
+        for found in load.listing(self.store, self.job):
+            try:
+                return load.read_manifest(self.store, self.job, found.id).base
+            except CheckpointError:  # not one to build on; an older one may be
+                continue
+        raise CheckpointRefused(
+            f"checkpoint {self.checkpoint_id} of job {self.job} cannot be incremental: {self.store.url} "
+            "has no full one to build on"
+        )
+
+
+def _replace(plan: SavePlan, storage_data: Any) -> SavePlan:
+    return SavePlan(plan.items, storage_data, plan.planner_data, plan.usable)
+
+
+def _check_complete(metadata: Metadata, found: whole.Whole, checkpoint: str) -> None:
+    """Raises CheckpointRefused unless the parts hold all that was planned."""
+    for name, planned in metadata.state_dict_metadata.items():
+        if isinstance(planned, BytesStorageMetadata):
+            there = name in found.plain
+        else:
+            there = name in found.tensors and found.tensors[name].shape == tuple(planned.size)
+        if not there:
+            raise CheckpointRefused(f"checkpoint {checkpoint}: {name} was planned, and no rank has saved it")

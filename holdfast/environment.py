@@ -1,0 +1,97 @@
+"""What a rank learns from its environment: Holdfast's variables, else torchrun's."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast import coordinates
+from holdfast.data.ledger import Ledger
+from holdfast.errors import SessionError
+from holdfast.ipc.board import Board
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, MutableMapping
+
+    from holdfast.reentry.formation import Formation
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The facts a process was started with. `gate` "" means: no agent, train alone."""
+
+    gate: str
+    member: str
+    board: str
+    address: str
+    role: str
+    ledger: str
+    snapshot_every: int
+    rank: int
+    local_rank: int
+    world_size: int
+
+    @classmethod
+    def read(cls, variables: Mapping[str, str]) -> Environment:
+        """Parse the variables. Raises SessionError naming the one that is no number."""
+        gate = variables.get("HOLDFAST_GATE", "")
+        member = variables.get("HOLDFAST_MEMBER", "")
+        if gate and not member:
+            raise SessionError("HOLDFAST_GATE is set but HOLDFAST_MEMBER is not: unset both to train alone")
+        return cls(
+            gate=gate,
+            member=member,
+            board=variables.get("HOLDFAST_BOARD", ""),
+            address=variables.get("HOLDFAST_ADDRESS", "") or "127.0.0.1",
+            role=variables.get("HOLDFAST_ROLE", "rank"),
+            ledger=variables.get("HOLDFAST_LEDGER", ""),
+            snapshot_every=_integer(variables, "HOLDFAST_SNAPSHOT_EVERY", 0),
+            rank=_integer(variables, "RANK", 0),
+            local_rank=_integer(variables, "LOCAL_RANK", 0),
+            world_size=_integer(variables, "WORLD_SIZE", 1),
+        )
+
+    def open_ledger(self) -> Ledger | None:
+        """Where this rank writes what it consumed, if that is wanted."""
+        return Ledger(Path(self.ledger), self.member or f"alone.{self.rank}") if self.ledger else None
+
+    def open_board(self) -> Board | None:
+        """The page on which it shows its progress. Raises SessionError when it cannot be opened."""
+        if not self.board:
+            return None
+        try:
+            return Board.open(Path(self.board), writable=True)
+        except (OSError, ValueError) as error:
+            raise SessionError(f"HOLDFAST_BOARD={self.board}: {error}") from error
+
+
+def _integer(variables: Mapping[str, str], name: str, default: int) -> int:
+    text = variables.get(name, "")
+    try:
+        return int(text) if text else default
+    except ValueError:
+        raise SessionError(f"{name}={text!r} is no number: set it to one or unset it") from None
+
+
+def announce(formation: Formation, variables: MutableMapping[str, str] | None = None) -> None:
+    """Set torchrun's variables to this generation's: a spare gets its rank here."""
+    target = os.environ if variables is None else variables
+    nodes = list(dict.fromkeys(seat.node for seat in formation.seats))
+    host, _, port = formation.master.rpartition(":")
+    values = {
+        "RANK": formation.rank,
+        "LOCAL_RANK": formation.local_rank,
+        "WORLD_SIZE": formation.world_size,
+        "LOCAL_WORLD_SIZE": formation.local_world_size,
+        "GROUP_RANK": nodes.index(formation.seats[formation.rank].node),
+        "GROUP_WORLD_SIZE": len(nodes),
+        "ROLE_RANK": formation.rank,
+        "ROLE_WORLD_SIZE": formation.world_size,
+        "TORCHELASTIC_RESTART_COUNT": formation.restarts,
+    }
+    target.update({name: str(value) for name, value in values.items()})
+    target.update(coordinates.read(target, formation.rank, formation.world_size).variables())
+    if port:
+        target.update(MASTER_ADDR=host.strip("[]"), MASTER_PORT=port)

@@ -1,0 +1,1 @@
+"""What ranks, launcher and agent say to each other, and the progress page. Standard library only."""

@@ -1,0 +1,3 @@
+"""The launcher's parts: warm interpreters, the zygote that forks them, and what Linux offers for both.
+
+Standard library and holdfast.ipc.frames only."""

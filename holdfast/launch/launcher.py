@@ -1,0 +1,387 @@
+"""The launcher: starts, signals and reaps the processes of one node, as its agent says.
+
+`python -m holdfast.launch.launcher --run-dir FOLDER`. It outlives a killed agent, and a new agent adopts
+what runs; its members do not outlive it. Standard library, our framing and log lines only: it runs in the
+trainer's container."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast import logs
+from holdfast.folders import FolderError, make_own
+from holdfast.ipc.frames import Decoder, FrameError, Message, encode
+from holdfast.launch import linux, traces
+from holdfast.launch.errand import ORPHANED, Errand
+from holdfast.launch.lives import Life
+from holdfast.launch.zygote import Zygote
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+VERSION = 1
+SOCKET_NAME = "launcher.sock"
+PID_NAME = "launcher.pid"
+_CHUNK_BYTES = 64 << 10
+_STRAYS_MAX = 1000
+_OVER_TIMEOUT_S = 30.0
+_STRAY_NS = 10_000_000_000
+"""An older end of an unknown process is not that of a member about to be announced: pids come again."""
+log = logging.getLogger("holdfast.launcher")
+
+
+class Launcher:
+    """One node's processes, and the one agent that speaks for them."""
+
+    def __init__(self, run_dir: Path, orphan_timeout_s: float, errand: Errand | None = None) -> None:
+        self._run_dir, self._orphan_timeout_s = run_dir, orphan_timeout_s
+        self.errand = errand or Errand()
+        self.id = f"{uuid.uuid4().hex[:12]}-{os.getpid()}"
+        self._lives: dict[str, Life] = {}
+        self._by_pid: dict[int, Life] = {}
+        self._strays: dict[int, tuple[int | None, int | None, int]] = {}
+        self._zygote = Zygote(self._on_zygote)
+        self._agent: asyncio.StreamWriter | None = None
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._orphaned: asyncio.TimerHandle | None = None
+        self._done = asyncio.Event()
+        self._ops: dict[str, Callable[[Message], Awaitable[None]]] = {
+            "attach": self._attach,
+            "spawn": self._spawn,
+            "run": self._run,
+            "signal": self._signal,
+            "stacks": self._stacks,
+            "forget": self._forget,
+            "over": self._over,
+            "end": self._end,
+        }
+
+    async def serve(self) -> None:
+        """Serve until told to end, or orphaned for too long; then every member is killed."""
+        loop = asyncio.get_running_loop()
+        linux.become_subreaper()
+        loop.add_signal_handler(signal.SIGCHLD, self._reap)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._terminate)
+        path = self._run_dir / SOCKET_NAME
+        path.unlink(missing_ok=True)
+        server = await asyncio.start_unix_server(self._on_connection, sock=_listener(path))
+        self._zygote.start()
+        self._start_orphan_clock()
+        log.info("launcher %s serves %s", self.id, path)
+        await self._done.wait()
+        path.unlink(missing_ok=True)
+        server.close()
+        await self._kill_all()
+
+    async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections[task] = writer
+        try:
+            await self._converse(reader, writer)
+        except (FrameError, ConnectionError, PermissionError) as error:
+            log.warning("a connection ends: %s", error)
+        finally:
+            del self._connections[task]
+            if self._agent is writer:
+                self._agent = None
+                self._start_orphan_clock()
+            writer.close()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        _check_peer(writer)
+        decoder = Decoder()
+        while data := await reader.read(_CHUNK_BYTES):
+            for message in decoder.feed(data):
+                if message.get("op") == "attach":
+                    _check_version(message, writer)
+                    self._adopt(writer)
+                if self._agent is not writer:
+                    raise FrameError("the agent must attach first, and a newer one has its place")
+                await self._handle(message)
+
+    def _adopt(self, writer: asyncio.StreamWriter) -> None:
+        if self._agent is not None and self._agent is not writer:
+            self._agent.close()
+        self._agent = writer
+        if self._orphaned is not None:
+            self._orphaned.cancel()
+
+    async def _handle(self, message: Message) -> None:
+        handler = self._ops.get(str(message.get("op")))
+        if handler is None:
+            log.warning("an unknown op is dropped: %.80r", message.get("op"))
+            return
+        try:
+            with logs.bound(message.get("incident")):
+                await handler(message)
+        except (ValueError, TypeError, KeyError, OSError) as error:
+            log.warning("op %s failed: %r", message["op"], error)
+            self._say({"op": "failed", "member": str(message.get("member", "")), "message": _said(error)})
+
+    def _say(self, message: Message) -> None:
+        if self._agent is not None:
+            self._agent.write(encode(message))
+
+    async def _attach(self, _message: Message) -> None:
+        for life in self._lives.values():
+            if life.end is not None:
+                self._say(life.end)
+        members = [life.describe() for life in self._lives.values() if life.end is None]
+        self._say({"op": "hello", "version": VERSION, "launcher": self.id, "members": members})
+
+    async def _spawn(self, message: Message) -> None:
+        member = message["member"]
+        known = self._lives.get(member)
+        if known is not None:
+            self._say(known.end or {"op": known.state, "member": member, "pid": known.pid})
+            return
+        log.info("%s is spawned", member)
+        life = Life(member, self._on_member)
+        request = await life.open(message["log"])
+        self._lives[member] = life
+        self._zygote.fork(request)
+
+    async def _run(self, message: Message) -> None:
+        life = self._lives[message["member"]]
+        if "inherit" in message:  # the agent is in another container: what it has is not for the ranks
+            message = {**message, "env": {**message["inherit"], **os.environ, **message["env"]}}
+        life.run(message)
+        if life.end is not None or life.state == "running":
+            self._say(life.end or {"op": "running", "member": life.member, "pid": life.pid})
+
+    async def _signal(self, message: Message) -> None:
+        life = self._lives[message["member"]]
+        number = signal.Signals(message["signal"])
+        log.info("%s gets %s", life.member, number.name)
+        if not life.signal(number) and life.pid == 0 and number == signal.SIGKILL:
+            self._zygote.forget(life.member)  # not forked yet: closing its socket ends it if it will be
+            self._say(life.ended(None, signal.SIGKILL, time.monotonic_ns()))
+
+    async def _stacks(self, message: Message) -> None:
+        """Have a member write its Python stacks, and say what the kernel shows of it."""
+        life = self._lives[message["member"]]
+        if life.pid == 0 or life.end is not None:
+            return
+        why = traces.ask(life.pid)
+        native = traces.native(life.pid)[: traces.CHARS_MAX]
+        self._say({"op": "stood", "member": life.member, "reason": why, "native": native})
+
+    async def _forget(self, message: Message) -> None:
+        life = self._lives.get(message["member"])
+        if life is not None and life.end is not None:
+            del self._lives[life.member]
+            await life.closed()
+
+    async def _over(self, message: Message) -> None:
+        if self.errand.hear_over(str(message["job"]), bool(message["ok"])):
+            log.info("job %s is over: %s", message["job"], message.get("reason"))
+            asyncio.get_running_loop().call_later(_OVER_TIMEOUT_S, self._done.set)
+            self._end_when_idle()
+
+    def _end_when_idle(self) -> None:
+        if self.errand.over and all(life.end is not None for life in self._lives.values()):
+            self._done.set()
+
+    async def _end(self, _message: Message) -> None:
+        self._done.set()
+
+    def _terminate(self) -> None:
+        """SIGTERM or SIGINT: end at once, or when the agent has left in order."""
+        if self.errand.ask_agent(self._agent is not None):
+            self._say({"op": "stopping"})
+            asyncio.get_running_loop().call_later(self.errand.grace_s, self._done.set)
+        else:
+            self._done.set()
+
+    def _on_zygote(self, message: Message) -> None:
+        for note in message.get("notes", []):
+            log.warning("%s", note)
+            self._say({"op": "note", "message": note})
+        life = self._lives.get(message.get("member", ""))
+        if life is None:
+            return
+        if message["op"] == "forked":
+            self._forked(life, message["pid"])
+        else:
+            del self._lives[life.member]
+            life.close()
+            self._say(message)
+
+    def _on_member(self, life: Life, message: Message) -> None:
+        if message.get("op") == "warm":
+            self._zygote.forget(life.member)
+            self._forked(life, message["pid"])
+        if message.get("fresh_for"):
+            log.info("%s needs a fresh interpreter for %s", life.member, ", ".join(message["fresh_for"]))
+        self._say({**message, "member": life.member})
+
+    def _forked(self, life: Life, pid: int) -> None:
+        if life.end is not None and life.pid == pid:  # said twice, and gone in between
+            return
+        life.pid = pid
+        self._by_pid[pid] = life
+        stray = self._strays.pop(pid, None)
+        if stray is not None and time.monotonic_ns() - stray[2] < _STRAY_NS:
+            self._exited(pid, *stray)
+        elif life.end is not None:
+            linux.signal_group(pid, signal.SIGKILL)
+
+    def _reap(self) -> None:
+        """Reap every child that ended: members, the zygote, orphans of members."""
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if ended is None:
+                return
+            pid, at_ns = ended.si_pid, time.monotonic_ns()
+            if pid in self._by_pid:
+                linux.kill_session(pid)  # before its pid may be used again
+            os.waitpid(pid, 0)
+            exited = ended.si_code == os.CLD_EXITED
+            self._exited(pid, ended.si_status if exited else None, None if exited else ended.si_status, at_ns)
+
+    def _exited(self, pid: int, code: int | None, number: int | None, at_ns: int) -> None:
+        life = self._by_pid.pop(pid, None)
+        if life is not None and life.end is None:
+            self._say(life.ended(code, number, at_ns))
+            self._end_when_idle()
+        elif pid == self._zygote.pid:
+            log.warning("the zygote ended (code %s, signal %s)", code, number)
+            if not self._done.is_set():
+                self._zygote.ended()
+        elif life is None:
+            self._strays[pid] = (code, number, at_ns)
+            while len(self._strays) > _STRAYS_MAX:
+                del self._strays[next(iter(self._strays))]
+
+    def _start_orphan_clock(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._orphaned is not None:
+            self._orphaned.cancel()
+        self._orphaned = loop.call_later(self._orphan_timeout_s, self._orphan)
+
+    def _orphan(self) -> None:
+        log.warning("no agent for %s s: the members end", self._orphan_timeout_s)
+        self.errand.code = self.errand.code or ORPHANED
+        self._done.set()
+
+    async def _kill_all(self) -> None:
+        if self._orphaned is not None:
+            self._orphaned.cancel()
+        zygote = self._zygote.pid
+        self._zygote.close()
+        if zygote:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(zygote, signal.SIGKILL)
+        for life in self._lives.values():
+            life.signal(signal.SIGKILL)
+        deadline = time.monotonic() + 5.0
+        while linux.children() and time.monotonic() < deadline:
+            self._reap()
+            for pid in linux.children():  # orphans of members, in sessions of their own
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            await asyncio.sleep(0.002)
+        for life in self._lives.values():
+            await life.closed()
+        for writer in self._connections.values():
+            writer.close()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+
+def _said(error: BaseException) -> str:
+    return f"no such member: {error}" if isinstance(error, KeyError) else str(error)
+
+
+def _listener(path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    before = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    finally:
+        os.umask(before)
+    return listener
+
+
+def _check_version(message: Message, writer: asyncio.StreamWriter) -> None:
+    """Tell another version and raise FrameError: it must not take the agent's place."""
+    if message.get("version") != VERSION:
+        theirs = f"{message.get('version')!r:.80}"
+        reason = f"this launcher speaks version {VERSION}, the agent {theirs}: install the same Holdfast"
+        writer.write(encode({"op": "failed", "member": "", "message": reason}))
+        raise FrameError(reason)
+
+
+def _check_peer(writer: asyncio.StreamWriter) -> None:
+    """Raise PermissionError unless the peer is of our user."""
+    peer: Any = writer.get_extra_info("socket")
+    _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    if uid not in (os.getuid(), 0):
+        raise PermissionError(f"user {uid} is not ours")
+
+
+def _prepare(run_dir: Path) -> int:
+    """Make the folder ours alone and lock it. Returns the lock's descriptor. Exits with the mend."""
+    try:
+        make_own(run_dir)
+    except FolderError as error:
+        sys.exit(f"{error}; give another --run-dir")
+    descriptor = os.open(run_dir / PID_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(f"a launcher serves {run_dir} already: give another --run-dir")
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, f"{os.getpid()}\n".encode())
+    return descriptor
+
+
+def main() -> None:
+    """Parse the arguments and serve."""
+    parser = argparse.ArgumentParser(prog="holdfast.launch.launcher", description=__doc__)
+    parser.add_argument(
+        "--run-dir", type=Path, required=True, help="folder for launcher.sock and launcher.pid"
+    )
+    parser.add_argument(
+        "--orphan-timeout-s", type=float, default=60.0, help="how long to outlive an agent, s"
+    )
+    parser.add_argument("--log-format", default="text", choices=("text", "json"), help="of our log lines")
+    arguments = parser.parse_args()
+    serve(arguments.run_dir, arguments.orphan_timeout_s, Errand(), arguments.log_format)
+
+
+def serve(run_dir: Path, orphan_timeout_s: float, errand: Errand, log_format: str = "text") -> int:
+    """Serve in this folder to the end; the exit code. Exits with the mend when the folder cannot be."""
+    logs.set_up(log_format, process="launcher")
+    lock = _prepare(run_dir)
+
+    async def run() -> None:
+        await Launcher(run_dir, orphan_timeout_s, errand).serve()
+
+    try:
+        asyncio.run(run())
+    finally:
+        (run_dir / PID_NAME).unlink(missing_ok=True)
+        os.close(lock)
+    return errand.code
+
+
+if __name__ == "__main__":
+    main()

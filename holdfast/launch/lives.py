@@ -1,0 +1,108 @@
+"""One life per member: from the order to make it, over its interpreter and script, to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from holdfast.ipc.frames import Decoder, FrameError, Message, encode
+from holdfast.launch import linux
+from holdfast.launch.zygote import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CHUNK_BYTES = 64 << 10
+
+
+class Life:
+    """A member's process as the launcher sees it. `state`: spawning, warm, running, exited."""
+
+    def __init__(self, member: str, told: Callable[[Life, Message], None]) -> None:
+        self.member = member
+        self.state = "spawning"
+        self.pid = 0
+        self.end: Message | None = None
+        self._told = told
+        self._order: Message | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self, log: str) -> Request:
+        """What the zygote needs to fork it. Raises OSError when the log cannot be opened."""
+        descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        ours, theirs = socket.socketpair()
+        reader, self._writer = await asyncio.open_connection(sock=ours)
+        self._task = asyncio.create_task(self._listen(reader))
+        return Request(self.member, theirs, descriptor)
+
+    def run(self, order: Message) -> None:
+        """Have it become a script: now, or once it is warm. Raises FrameError when the order is too large.
+
+        A second order of the kind does nothing."""
+        if self._order is not None:
+            return
+        encode(order)
+        self._order = order
+        if self.state == "warm":
+            self._send_order()
+
+    def describe(self) -> Message:
+        """What a newly attached agent is told of it."""
+        state = "running" if self._order is not None and self.state == "warm" else self.state
+        return {"member": self.member, "pid": self.pid, "state": state}
+
+    def ended(self, code: int | None, number: int | None, at_ns: int) -> Message:
+        """The process is gone: the message that says so."""
+        self.state = "exited"
+        self.end = {
+            "op": "exited",
+            "member": self.member,
+            "pid": self.pid,
+            "code": code,
+            "signal": number,
+            "at_ns": at_ns,
+        }
+        self.close()
+        return self.end
+
+    def signal(self, number: int) -> bool:
+        """Signal its process group. False when there is none."""
+        return self.pid != 0 and self.end is None and linux.signal_group(self.pid, number)
+
+    def close(self) -> None:
+        """Close our end of its control socket: an interpreter that still waits ends."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    async def closed(self) -> None:
+        """Wait until nothing of it is open here."""
+        self.close()
+        if self._task is not None:
+            await self._task
+
+    def _send_order(self) -> None:
+        if self._writer is not None and self._order is not None:
+            self._writer.write(encode(self._order))
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        decoder = Decoder()
+        try:
+            while data := await reader.read(_CHUNK_BYTES):
+                for message in decoder.feed(data):
+                    self._heard(message)
+        except (ConnectionError, FrameError):
+            return  # its end is noticed by its exit
+
+    def _heard(self, message: Message) -> None:
+        if self.end is not None:
+            return
+        if message.get("op") == "warm":
+            self.state, self.pid = "warm", message["pid"]
+            self._send_order()
+        elif message.get("op") == "running":
+            self.state = "running"
+        self._told(self, message)

@@ -1,0 +1,244 @@
+"""An interpreter becomes a user's script, as `python script.py` or `python -m module` would have it.
+
+Standard library and holdfast.ipc.frames only. What was imported before stays imported: that is the point."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import ctypes
+import importlib.machinery
+import io
+import json
+import os
+import random
+import runpy
+import socket
+import sys
+import traceback
+import types
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.ipc.frames import encode
+from holdfast.launch import traces
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FRESH_PREFIXES = (
+    "PYTHON",
+    "LD_",
+    "MALLOC_",
+    "GLIBC_",
+    "OMP_",
+    "KMP_",
+    "GOMP_",
+    "MKL_",
+    "OPENBLAS_",
+    "ATEN_",
+    "NPY_",
+    "NUMEXPR_",
+    "TORCH_",
+    "PYTORCH_",
+)
+"""Variables that only count when an interpreter or a library starts."""
+_APPLIED_LATER = frozenset({"OMP_NUM_THREADS", "PYTHONUNBUFFERED"})
+_ACK_TIMEOUT_S = 1.0
+_TEXT_MAX = 40_000
+"""Characters of a message or a traceback that are sent on: each may take 12 of the 1 MiB of a frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to become. `env` is the whole environment."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    cwd: str
+    module: bool = False
+    no_python: bool = False
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any]) -> Order:
+        """From a `run` frame. Raises ValueError when it is none."""
+        argv, env, cwd = message.get("argv"), message.get("env"), message.get("cwd")
+        if not isinstance(argv, list) or not argv or not all(isinstance(word, str) for word in argv):
+            raise ValueError(f"run: argv must be a list of strings, not {argv!r}")
+        if not isinstance(env, dict) or not all(isinstance(value, str) for value in env.values()):
+            raise ValueError("run: env must map names to strings")
+        if not isinstance(cwd, str):
+            raise ValueError(f"run: cwd must be a path, not {cwd!r}")
+        return cls(tuple(argv), env, cwd, bool(message.get("module")), bool(message.get("no_python")))
+
+
+def fresh_causes(before: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
+    """The variables for whose sake an interpreter started with `before` cannot serve `wanted`."""
+    names = {name for name in (*before, *wanted) if name.startswith(FRESH_PREFIXES)} - _APPLIED_LATER
+    causes = [name for name in names if before.get(name) != wanted.get(name)]
+    threads = wanted.get("OMP_NUM_THREADS", "1")
+    if before.get("OMP_NUM_THREADS") != wanted.get("OMP_NUM_THREADS") and not threads.isdecimal():
+        causes.append("OMP_NUM_THREADS")
+    return sorted(causes)
+
+
+def open_output() -> None:
+    """Standard output and error as `python -u` has them: what is written is written."""
+    sys.stdout = sys.__stdout__ = _unbuffered(1)  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = _unbuffered(2)  # type: ignore[misc]
+
+
+def _unbuffered(descriptor: int) -> io.TextIOWrapper:
+    errors = "backslashreplace" if descriptor == 2 else "strict"
+    raw: Any = io.FileIO(descriptor, "w", closefd=False)
+    return io.TextIOWrapper(raw, encoding="utf-8", errors=errors, write_through=True)
+
+
+def become(order: Order) -> None:
+    """Run the script to its end. Ends by SystemExit, as the script would have it."""
+    inherited = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(order.env)
+    try:
+        traces.register(order.env.get("HOLDFAST_BOARD", ""))
+        os.chdir(order.cwd)
+        _apply_threads(inherited, order.env)
+        _reseed()
+        sys.argv = list(order.argv)
+        _execute(order)
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        trace = _own_frames_removed(error.__traceback__)
+        report(error.with_traceback(trace))
+        _show(error, trace)
+        raise SystemExit(1) from None
+
+
+def _show(error: BaseException, trace: types.TracebackType | None) -> None:
+    """Print it as the script would have it; at once, where that is the interpreter's own way."""
+    if sys.excepthook is sys.__excepthook__ and sys.stderr is not None:
+        sys.stderr.write(_told(error))
+    else:
+        sys.excepthook(type(error), error, trace)
+
+
+def _told(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def _execute(order: Order) -> None:
+    main = types.ModuleType("__main__")
+    main.__dict__["__builtins__"] = builtins
+    sys.modules["__main__"] = main
+    if order.module:
+        sys.path.insert(0, os.getcwd())
+        run_as_main: Any = runpy._run_module_as_main  # type: ignore[attr-defined]
+        run_as_main(order.argv[0], alter_argv=True)
+    elif (Path(order.argv[0]) / "__main__.py").exists() or order.argv[0].endswith((".zip", ".pyz")):
+        runpy.run_path(order.argv[0], run_name="__main__")
+    else:
+        _run_file(order.argv[0], main)
+
+
+def _run_file(script: str, main: types.ModuleType) -> None:
+    path = os.path.abspath(script)
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"the script {script} is not there (looked for {path})")
+    sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+    with io.open_code(path) as file:
+        code = compile(file.read(), path, "exec")
+    loader = importlib.machinery.SourceFileLoader("__main__", path)
+    main.__dict__.update(__file__=path, __cached__=None, __loader__=loader, __spec__=None)
+    exec(code, main.__dict__)
+
+
+def _reseed() -> None:
+    random.seed()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed()
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.default_generator.seed()
+
+
+def _apply_threads(before: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+    """The numbers of threads that the libraries would have read from the environment at their start."""
+    count = wanted.get("OMP_NUM_THREADS", "")
+    torch = sys.modules.get("torch")
+    if torch is not None and count.isdecimal() and count != before.get("OMP_NUM_THREADS"):
+        torch.set_num_threads(max(1, int(count)))
+    blas = wanted.get("OPENBLAS_NUM_THREADS", "") or count
+    _set_openblas_threads(int(blas) if blas.isdecimal() else len(os.sched_getaffinity(0)))
+
+
+def _set_openblas_threads(count: int) -> None:
+    with open("/proc/self/maps") as maps:
+        paths = {line.split()[-1] for line in maps if "openblas" in line.lower()}
+    for path in sorted(paths):
+        library = ctypes.CDLL(path)
+        for name in ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_"):
+            with contextlib.suppress(AttributeError):
+                getattr(library, name)(ctypes.c_int(max(1, count)))
+                break
+
+
+def _own_frames_removed(trace: types.TracebackType | None) -> types.TracebackType | None:
+    own = {__file__, runpy.__file__, "<frozen runpy>"}
+    while trace is not None and trace.tb_frame.f_code.co_filename in own:
+        trace = trace.tb_next
+    return trace
+
+
+def report(error: BaseException) -> None:
+    """Tell the agent what left the script, and wait a moment until it has noted it.
+
+    The agent may be away: then only the log and the exit code tell."""
+    gate, member = os.environ.get("HOLDFAST_GATE"), os.environ.get("HOLDFAST_MEMBER")
+    if not gate or not member:
+        return
+    message = {
+        "op": "raised",
+        "version": 1,
+        "member": member,
+        "pid": os.getpid(),
+        "exception": type(error).__qualname__,
+        "message": _words(error)[:_TEXT_MAX],
+        "traceback": _told(error)[-_TEXT_MAX:],
+    }
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(_ACK_TIMEOUT_S)
+        connection.connect(gate)
+        connection.sendall(encode(message))
+        connection.recv(1)
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as trouble:  # whatever a user's __str__ raises
+        return f"(its words cannot be had: {type(trouble).__name__})"
+
+
+def exec_program(order: Order) -> None:
+    """Become a program that is no Python script. Raises OSError when it cannot be started."""
+    os.chdir(order.cwd)
+    os.execvpe(order.argv[0], list(order.argv), order.env)
+
+
+def exec_fresh(message: Mapping[str, Any], env: dict[str, str]) -> None:
+    """Start this interpreter anew, with this environment, and become the script there. The pid stays."""
+    descriptor = os.memfd_create("holdfast-order", 0)
+    os.write(descriptor, json.dumps(message).encode())
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    os.set_inheritable(descriptor, True)
+    argv = [sys.executable, "-P", "-m", "holdfast.launch.warm", "--fresh", str(descriptor)]
+    os.execve(sys.executable, argv, env)
+
+
+def read_fresh(descriptor: int) -> Order:
+    """The order that `exec_fresh` left for its successor."""
+    with open(descriptor, "rb") as file:
+        return Order.of(json.loads(file.read()))

@@ -1,0 +1,198 @@
+"""Warm interpreters: a zygote that has imported torch forks one process per member.
+
+The launcher starts `python -m holdfast.launch.warm --control FD --launcher PID` and asks for members over the
+socket; each is forked twice, so that the launcher (a subreaper) becomes its true parent, and waits for its
+`run` order. Standard library only, besides what it preloads by name."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from holdfast.ipc.frames import Decoder, FrameError, Message, encode
+from holdfast.launch import linux, script
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+PRELOAD = (
+    "numpy",
+    "torch",
+    "torch.distributed",
+    "torch.nn.parallel",
+    "torch.utils.data",
+    "torch._dynamo",  # the first optimizer of a process imports it: 1.2 s
+    "holdfast.session",
+)
+"""What every training script is likely to import. HOLDFAST_PRELOAD=a,b.c names others in their place."""
+PACKET_BYTES_MAX = 64 << 10
+
+
+def preload(names: Iterable[str]) -> list[str]:
+    """Import these modules; what cannot be imported is told in the notes returned."""
+    notes: list[str] = []
+    missing: set[str] = set()
+    for name in names:
+        if name.partition(".")[0] in missing:
+            continue
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            missing.add(name)
+            notes.append(f"{name} is not preloaded: {type(error).__name__}: {error}")
+    return notes
+
+
+def _wanted(env: Mapping[str, str]) -> tuple[str, ...]:
+    wanted = env.get("HOLDFAST_PRELOAD")
+    return PRELOAD if wanted is None else tuple(name for name in wanted.split(",") if name)
+
+
+def serve(control: socket.socket, launcher: int, bare: bool) -> Member:
+    """The zygote's life. Returns only in the members it forks."""
+    linux.die_with_parent(launcher)
+    before = dict(os.environ)
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a thread pool would be lost in the fork
+    notes = preload(() if bare else _wanted(before))
+    if linux.threads() > 1:
+        notes.append(f"{linux.threads()} threads after the imports: forked interpreters may hang")
+    gc.collect()
+    gc.freeze()
+    _say(control, {"op": "ready", "notes": notes})
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(control, PACKET_BYTES_MAX, 2)
+        if not data:
+            raise SystemExit(0)
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        name = json.loads(data)["member"]
+        if _fork(control, name):
+            control.close()
+            return Member(socket.socket(fileno=descriptors[0]), descriptors[1], launcher, before)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _say(control: socket.socket, message: Message) -> None:
+    control.send(json.dumps(message).encode())
+
+
+def _fork(control: socket.socket, name: str) -> bool:
+    """Fork a member. True in the member itself."""
+    try:
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+            return False
+    except OSError as error:
+        _say(control, {"op": "failed", "member": name, "message": f"cannot fork: {error}"})
+        return False
+    _fork_again(control, name)
+    return True
+
+
+def _fork_again(control: socket.socket, name: str) -> None:
+    """In the child between: leave a grandchild, and go, so that the launcher adopts it."""
+    try:
+        pid = os.fork()
+        if not pid:
+            return
+        _say(control, {"op": "forked", "member": name, "pid": pid})
+    except OSError as error:
+        _say(control, {"op": "failed", "member": name, "message": f"cannot fork: {error}"})
+    os._exit(0)
+
+
+class Member:
+    """A forked interpreter that waits for its script."""
+
+    def __init__(self, control: socket.socket, log: int, launcher: int, before: dict[str, str]) -> None:
+        self._control, self._log, self._launcher, self._before = control, log, launcher, before
+
+    def live(self) -> NoReturn:
+        """Wait for the order, then become the script. Ends by SystemExit."""
+        self._settle()
+        self._tell(op="warm", pid=os.getpid())
+        message = self._receive()
+        order = script.Order.of(message)
+        if order.no_python:
+            self._run_program(order)
+        causes = script.fresh_causes(self._before, order.env)
+        self._tell(op="running", pid=os.getpid(), fresh_for=causes)
+        if causes:
+            script.exec_fresh(message, order.env)
+        os.environ.clear()
+        os.environ.update(self._before)
+        script.become(order)
+        raise SystemExit(0)
+
+    def _settle(self) -> None:
+        os.setsid()
+        try:
+            linux.await_parent(self._launcher)
+        except linux.OrphanedError:
+            os._exit(1)
+        for descriptor in (1, 2):
+            os.dup2(self._log, descriptor)
+        os.close(self._log)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        script.open_output()
+
+    def _tell(self, **message: Any) -> None:
+        try:
+            self._control.sendall(encode(message))
+        except ConnectionError:  # the launcher wants this member no more: nothing has run yet
+            os._exit(0)
+
+    def _receive(self) -> Message:
+        decoder = Decoder()
+        while data := self._control.recv(PACKET_BYTES_MAX):
+            for message in decoder.feed(data):
+                return message
+        os._exit(0)
+
+    def _run_program(self, order: script.Order) -> NoReturn:
+        self._tell(op="running", pid=os.getpid(), fresh_for=[])
+        try:
+            script.exec_program(order)
+        except OSError as error:
+            self._tell(op="failed", message=f"cannot run {order.argv[0]}: {error}")
+        os._exit(127)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="holdfast.launch.warm", description=__doc__)
+    parser.add_argument("--control", type=int, help="descriptor of the socket to the launcher")
+    parser.add_argument("--launcher", type=int, help="pid of the launcher")
+    parser.add_argument("--bare", action="store_true", help="preload nothing")
+    parser.add_argument("--fresh", type=int, help="descriptor that holds a run order to become at once")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Be the zygote, one of its members, or a fresh interpreter that becomes a script."""
+    arguments = _arguments()
+    if arguments.fresh is not None:
+        script.open_output()
+        script.become(script.read_fresh(arguments.fresh))
+        raise SystemExit(0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    control = socket.socket(fileno=arguments.control)
+    try:
+        member = serve(control, arguments.launcher, arguments.bare)
+    except (linux.OrphanedError, ConnectionError, FrameError) as error:
+        sys.exit(f"the zygote ends: {error}")
+    member.live()
+
+
+if __name__ == "__main__":
+    main()

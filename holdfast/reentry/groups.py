@@ -1,0 +1,253 @@
+"""Process groups of one generation: formed in a living process, broken from another thread, dissolved."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import struct
+import sys
+import threading
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch.distributed import distributed_c10d
+
+from holdfast.errors import Interrupted
+from holdfast.reentry import sockets
+from holdfast.reentry.formation import split_address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.reentry.formation import Formation
+
+_CONNECT_TRY_S = 0.25
+_STORE_TRY = timedelta(seconds=1)
+_CONNECT_PAUSE_S = 0.02
+_SIOCGIFADDR = 0x8915
+
+
+def choose_backend(wanted: str | None) -> str:
+    """The backend for this process: what the user asked for, else nccl beside a GPU, else gloo."""
+    return wanted or ("nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo")
+
+
+class Groups:
+    """The default group of the current generation, and all that is needed to break it."""
+
+    def __init__(self, address: str, backend: str, ours: Callable[[], set[int]]) -> None:
+        self.backend = backend
+        self._ours = ours  # inodes of sockets that are no group's
+        self._store: TCPStore | None = None
+        self._client: TCPStore | None = None
+        self._served: frozenset[sockets.Handle] = frozenset()
+        self._before: frozenset[sockets.Handle] = frozenset()
+        self._window: frozenset[sockets.Handle] | None = None
+        self._growing = False  # the script still makes groups of its own
+        self._lock = threading.Lock()
+        self._address = address
+        self._active = 0
+        name = _interface(address)
+        if name:  # what peers reach this node at is what gloo must bind to
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+
+    def serve(self) -> str:
+        """Open this process's store, once; "host:port" that peers reach it at."""
+        before = sockets.opened()
+        self._store = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False, multi_tenant=True)
+        self._served = sockets.opened() - before
+        host = f"[{self._address}]" if ":" in self._address else self._address
+        return f"{host}:{self._store.port}"
+
+    def form(self, formation: Formation) -> None:
+        """Build the generation's default group. Raises Interrupted, or what torch raises when it breaks."""
+        with self._lock:
+            self._before, self._window = sockets.opened(), None
+            self._active = formation.number
+        host, port = split_address(formation.store)
+        self._client = self._reach(host, port, formation.number)
+        hook = sys.excepthook
+        try:
+            dist.init_process_group(
+                self.backend,
+                store=PrefixStore(f"generation-{formation.number}", self._client),
+                rank=formation.rank,
+                world_size=formation.world_size,
+            )
+        finally:
+            sys.excepthook = hook  # torch wraps it at each init, one deeper every time
+
+    def formed(self) -> int:
+        """Groups stand: fix the set of their sockets. The port they were accepted at, 0 if unknown."""
+        found = {handle: sockets.ports(handle) for handle in sockets.opened() - self._before}
+        listeners = [known[0] for known in found.values() if known and not known[1]]
+        with self._lock:
+            self._window = frozenset(handle for handle, known in found.items() if known and known[1])
+        return listeners[0] if len(listeners) == 1 else 0
+
+    def grow(self) -> None:
+        """The script is about to make groups of its own (meshes): what connects to a peer from now on is
+        taken for theirs, until `settle`."""
+        with self._lock:
+            self._growing = True
+
+    def listeners(self) -> list[int]:
+        """The ports at which this process's groups were accepted, those of the script's own among them."""
+        known = [sockets.ports(handle) for handle in sockets.opened() - self._before]
+        return sorted(found[0] for found in known if found and not found[1])
+
+    def settle(self, own: set[int], peers: set[int]) -> None:
+        """The groups stand: theirs is what was accepted at these ports of ours, or is connected to those."""
+        found = {handle: sockets.ports(handle) for handle in sockets.opened() - self._before}
+        theirs = {h for h, known in found.items() if known and (known[0] in own or known[1] in peers)}
+        with self._lock:
+            self._growing = False
+            self._window = (self._window or frozenset()) | theirs
+
+    def narrow(self, own: int, peers: set[int]) -> None:
+        """Only sockets accepted at our port or connected to a peer's port are the group's."""
+        if self.backend != "gloo" or not own or 0 in peers:
+            return
+        with self._lock:
+            kept = []
+            for handle in self._window or ():
+                known = sockets.ports(handle)
+                if known and (known[0] == own or known[1] in peers):
+                    kept.append(handle)
+            self._window = frozenset(kept)
+
+    def sever(self, generation: int) -> bool:
+        """From another thread: break what is blocked in this generation or an older one. True: come again."""
+        with self._lock:
+            if not self._active or self._active > generation:
+                return False
+            window = self._window
+            if window is None:  # still forming: everything opened since is the store's or the group's
+                ours = self._ours()
+                window = frozenset(h for h in sockets.opened() - self._before if h.inode not in ours)
+            elif self._growing:
+                window |= self._near(window)
+            for handle in window:
+                known = sockets.ports(handle)
+                if known and known[1]:
+                    sockets.shut(handle)
+        if self.backend != "gloo":
+            _abort()
+        return True
+
+    def _near(self, window: frozenset[sockets.Handle]) -> frozenset[sockets.Handle]:
+        """What was opened since and leads to where the group's peers are."""
+        peers = {known[2] for handle in window if (known := sockets.ports(handle))}
+        since = {handle: sockets.ports(handle) for handle in sockets.opened() - self._before}
+        return frozenset(handle for handle, known in since.items() if known and known[2] in peers)
+
+    def dissolve(self) -> None:
+        """From the main thread: the generation is over, its groups go."""
+        with self._lock:
+            self._active, self._growing = 0, False
+        _abort()
+        # A failed init has counted the group it did not make: names would differ between ranks.
+        distributed_c10d._world.group_count = 0
+        self._window, self._before, self._client = None, frozenset(), None
+
+    def neutralise(self) -> None:
+        """In a forked child: these sockets are the parent's."""
+        sockets.close_inherited(self._served | (self._window or frozenset()))
+
+    def _reach(self, host: str, port: int, generation: int) -> TCPStore:
+        """A client of the generation's store. That may never be there: an interrupt ends the attempts."""
+        while not self._stale(generation):
+            try:
+                socket.create_connection((host, port), _CONNECT_TRY_S).close()
+                client = TCPStore(host, port, None, False, timeout=_STORE_TRY, wait_for_workers=False)
+                client.set_timeout(dist.default_pg_timeout)
+                return client
+            except (OSError, dist.DistError):  # torch retries a silent server for as long as it is given
+                time.sleep(_CONNECT_PAUSE_S)
+        raise Interrupted
+
+    _stale: Callable[[int], bool] = staticmethod(lambda _: False)
+
+    def heed(self, stale: Callable[[int], bool]) -> None:
+        """Name what tells whether a generation is broken."""
+        self._stale = stale
+
+
+def _abort() -> None:
+    if dist.is_initialized():
+        distributed_c10d._abort_process_group()
+
+
+def _interface(address: str) -> str:
+    """The network interface that holds this IPv4 address, "" when none does."""
+    try:
+        wanted = socket.gethostbyname(address)
+    except OSError:
+        return ""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            try:
+                answer = fcntl.ioctl(probe, _SIOCGIFADDR, request)
+            except OSError:  # an interface without an address
+                continue
+            if socket.inet_ntoa(answer[20:24]) == wanted:
+                return name
+    return ""
+
+
+BROKEN_WORDS = (
+    "connection closed by peer",
+    "connection reset",
+    "connection refused",
+    "connection aborted",
+    "broken pipe",
+    "timed out",
+    "timeout",
+    "aborted",
+    "gloo",
+    "nccl",
+    "process group",
+    "tcpstore",
+    "connectfullmesh",
+)
+
+
+def is_broken_collective(error: BaseException) -> bool:
+    """Whether this exception says that communication with a peer failed, rather than the user's code."""
+    if isinstance(error, dist.DistError | ConnectionError):
+        return True
+    if not isinstance(error, RuntimeError):
+        return False
+    text = str(error).lower()
+    return any(word in text for word in BROKEN_WORDS)
+
+
+def device_for(backend: str, local_rank: int) -> torch.device:
+    """The device this rank computes on, made current when it is a GPU."""
+    if backend != "nccl" and not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", local_rank % max(torch.cuda.device_count(), 1))
+    torch.cuda.set_device(device)
+    return device
+
+
+def carrier(backend: str, device: torch.device) -> torch.device:
+    """Where what goes through the group must lie: gloo moves memory of the host, nccl of the GPU."""
+    return device if backend == "nccl" else torch.device("cpu")
+
+
+def gather_numbers(numbers: list[int], device: torch.device, world_size: int) -> list[list[int]]:
+    """Every rank's numbers, by rank; all give equally many."""
+    own = torch.tensor(numbers, dtype=torch.int64, device=device)
+    if world_size == 1:
+        return [numbers]
+    every = torch.empty(world_size * len(numbers), dtype=torch.int64, device=device)
+    dist.all_gather(list(torch.split(every, len(numbers))), own)
+    rows: Any = every.view(world_size, len(numbers)).tolist()
+    return [[int(value) for value in row] for row in rows]

@@ -1,0 +1,28 @@
+"""The SDK's log lines about a recovery. Each names the incident that it is part of: in its text, since a
+script's own logging may show nothing else, and as the record's `incident`."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.reentry.gate import Gate
+
+log = logging.getLogger("holdfast.sdk")
+
+
+def tell(gate: Gate, level: int, message: str, *values: object) -> None:
+    """Log a line (a format and its values) with the incident that is open, if one is."""
+    if named := gate.orders.incident:
+        job = named.rpartition("/")[0]
+        extra = {"incident": named, "training_job": job}
+        log.log(level, f"{message} [incident %s]", *values, named, extra=extra, stacklevel=2)  # noqa: G004
+    else:
+        log.log(level, message, *values, stacklevel=2)
+
+
+def over(gate: Gate, generation: int, step: int) -> None:
+    """The first step of a generation is done: for this rank the incident is over."""
+    tell(gate, logging.INFO, "trains again: step %d of generation %d is done", step, generation)
+    gate.orders.incident = ""

@@ -1,0 +1,90 @@
+"""The randomness of a step: either a function of (seed, step, rank) alone, or kept from the step's start."""
+
+from __future__ import annotations
+
+import array
+import functools
+import random
+import sys
+from typing import Any
+
+import torch
+
+from holdfast.data.sampling import mix
+
+
+@functools.cache
+def _has_cuda() -> bool:
+    return torch.cuda.is_available()
+
+
+def seed_step(seed: int, step: int, rank: int) -> None:
+    """Seed torch on all devices, random, and numpy if it is loaded."""
+    value = mix(mix(mix(seed & 0xFFFFFFFFFFFFFFFF) ^ step) ^ rank) >> 1
+    torch.default_generator.manual_seed(value)
+    if _has_cuda():
+        torch.cuda.manual_seed_all(value)
+    random.seed(value)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and hasattr(numpy, "random"):
+        numpy.random.seed(value & 0xFFFFFFFF)
+
+
+class Kept:
+    """Generator states at a step's start, for sessions that seed for themselves."""
+
+    def __init__(self) -> None:
+        numpy: Any = sys.modules.get("numpy")
+        self._torch = torch.default_generator.get_state()
+        self._cuda = torch.cuda.get_rng_state_all() if _has_cuda() else None
+        self._random = random.getstate()
+        self._numpy = numpy.random.get_state() if numpy is not None else None
+
+    def restore(self) -> None:
+        """Put them back."""
+        torch.default_generator.set_state(self._torch)
+        if self._cuda is not None:
+            torch.cuda.set_rng_state_all(self._cuda)
+        random.setstate(self._random)
+        if self._numpy is not None:
+            sys.modules["numpy"].random.set_state(self._numpy)
+
+
+def capture(rank: int) -> dict[str, Any]:
+    """The generators' states as plain data, for a snapshot of this rank's: torch (and its GPU), random, and
+    numpy if it is loaded."""
+    version, internal, gauss = random.getstate()
+    found: dict[str, Any] = {
+        "rank": rank,
+        "torch": _bytes(torch.default_generator.get_state()),
+        "python": (version, array.array("I", internal).tobytes(), gauss),
+    }
+    if _has_cuda():
+        found["cuda"] = _bytes(torch.cuda.get_rng_state())
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None:
+        name, keys, *rest = numpy.random.get_state()
+        found["numpy"] = (str(name), keys.tobytes(), int(rest[0]), int(rest[1]), float(rest[2]))
+    return found
+
+
+def apply(found: dict[str, Any]) -> None:
+    """Put captured states back, as far as they are there. Raises LookupError, TypeError, ValueError or
+    RuntimeError when they are none."""
+    torch.default_generator.set_state(_tensor(found["torch"]))
+    version, internal, gauss = found["python"]
+    random.setstate((version, tuple(array.array("I", internal)), gauss))
+    if "cuda" in found and _has_cuda():
+        torch.cuda.set_rng_state(_tensor(found["cuda"]))
+    numpy: Any = sys.modules.get("numpy")
+    if "numpy" in found and numpy is not None:
+        name, keys, *rest = found["numpy"]
+        numpy.random.set_state((name, numpy.frombuffer(keys, numpy.uint32), *rest))
+
+
+def _bytes(state: torch.Tensor) -> bytes:
+    return bytes(state.tolist())
+
+
+def _tensor(state: bytes) -> torch.Tensor:
+    return torch.tensor(list(state), dtype=torch.uint8)

@@ -1,0 +1,101 @@
+"""What of a DTensor is this rank's own: the local tensor, where it lies in the whole, a word for all of it.
+
+A process that has not loaded torch.distributed.tensor has no DTensors, and does not load it for us."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from holdfast.errors import RestoreError, SessionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from holdfast.state.tracked import Tracked
+
+WHOLE = "all"
+"""The word of a rank whose state is whole: every rank holds all of it."""
+
+Place = tuple[tuple[int, ...], tuple[int, ...]]
+"""Shape of the whole tensor, and where in it the local one begins."""
+
+
+def is_dtensor(value: Any) -> bool:
+    """Whether it is a DTensor."""
+    kind = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+    return kind is not None and isinstance(value, kind)
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """The live memory of this rank's part; the tensor itself when it is no DTensor."""
+    if not is_dtensor(tensor):
+        return tensor
+    with torch.no_grad():  # else it would be a view that autograd knows of
+        part: torch.Tensor = tensor.to_local()  # type: ignore[attr-defined]
+    return part
+
+
+def place(tensor: Any, path: str) -> Place | None:
+    """Where this rank's part lies in the whole; None when it is no DTensor. Raises SessionError."""
+    if not is_dtensor(tensor):
+        return None
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    if any(placement.is_partial() for placement in tensor.placements):
+        raise SessionError(f"{path}: a DTensor with a pending sum cannot be kept: redistribute it first")
+    whole = tuple(tensor.shape)
+    _, offset = compute_local_shape_and_global_offset(whole, tensor.device_mesh, tensor.placements)
+    return whole, tuple(int(start) for start in offset) or (0,) * len(whole)
+
+
+def like(part: torch.Tensor, model: Any, path: str) -> torch.Tensor:
+    """A DTensor of this local part, laid out as `model` is. Raises RestoreError when their shapes differ."""
+    if part.shape != model.to_local().shape:
+        raise RestoreError(f"{path}: a shard of {tuple(part.shape)} beside a parameter of another shape")
+    made: torch.Tensor = type(model).from_local(
+        part.to(model.to_local().device),
+        model.device_mesh,
+        model.placements,
+        run_check=False,
+        shape=model.shape,
+        stride=model.stride(),
+    )
+    return made
+
+
+def word(tracked: Tracked) -> str:
+    """What part of the state this rank holds: equal words, equal state. It depends on parameters and buffers
+    alone, so it is the same before the optimizer has its state."""
+    found = hashlib.blake2s(digest_size=7)
+    whole = True
+    for path, tensor in _named(tracked):
+        placed = place(tensor, path)
+        if placed is None:
+            continue
+        part = tuple(local(tensor).shape)
+        whole = whole and part == placed[0]
+        found.update(repr((path, placed[1], part)).encode())
+    return WHOLE if whole else found.hexdigest()
+
+
+def number(shard: str) -> int:
+    """A word as a number that fits a message between ranks."""
+    return int.from_bytes(hashlib.blake2s(shard.encode(), digest_size=7).digest(), "big")
+
+
+def _named(tracked: Tracked) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, thing in tracked.objects.items():
+        if isinstance(thing, torch.nn.Module):
+            yield from ((f"{name}.{key}", tensor) for key, tensor in thing.named_parameters())
+            yield from ((f"{name}.{key}", tensor) for key, tensor in thing.named_buffers())
+        elif isinstance(thing, torch.optim.Optimizer):
+            yield from _parameters(name, thing)
+
+
+def _parameters(name: str, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
+    parameters: Iterable[torch.Tensor] = (p for group in optimizer.param_groups for p in group["params"])
+    return ((f"{name}.{index}", parameter) for index, parameter in enumerate(parameters))

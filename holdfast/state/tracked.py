@@ -1,0 +1,289 @@
+"""What a session keeps: the tracked objects, as one list of tensors and one tree of plain data, and back.
+
+The header that names the tensors is the same in a snapshot (holdfast.checkpoint.layout) and between ranks."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from holdfast.checkpoint import layout, typed
+from holdfast.errors import RestoreError, SessionError
+from holdfast.state import copying, shards
+
+Tree = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """All tensors of the state, live, by name. Of a DTensor `tensors` has the local part, `given` itself."""
+
+    names: tuple[str, ...]
+    tensors: tuple[torch.Tensor, ...]
+    given: tuple[torch.Tensor, ...]
+
+
+class Tracked:
+    """The objects a user named. A name given again replaces what it stood for."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Any] = {}
+        self.random: Any = None  # the generators' states that came with the newest state, as typed data
+
+    def add(self, name: str, thing: Any) -> None:
+        """Track an object. Raises SessionError when its state cannot be had."""
+        if "." in name or not name:
+            raise SessionError(f"track: {name!r} will not do as a name: letters, digits and _")
+        if not isinstance(thing, torch.Generator) and not (
+            callable(getattr(thing, "state_dict", None)) and callable(getattr(thing, "load_state_dict", None))
+        ):
+            raise SessionError(
+                f"track({name}=...): {type(thing).__name__} has no state_dict and load_state_dict; "
+                "give it both or track what holds its state"
+            )
+        _check_keepable(name, thing)
+        self.objects[name] = thing
+
+    @property
+    def modules(self) -> list[torch.nn.Module]:
+        """The modules among them."""
+        return [thing for thing in self.objects.values() if isinstance(thing, torch.nn.Module)]
+
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """The optimizers among them."""
+        return [thing for thing in self.objects.values() if isinstance(thing, torch.optim.Optimizer)]
+
+    @property
+    def small(self) -> dict[str, Any]:
+        """All others: schedulers, scalers, generators, the user's own."""
+        kinds = (torch.nn.Module, torch.optim.Optimizer)
+        return {name: thing for name, thing in self.objects.items() if not isinstance(thing, kinds)}
+
+    def flatten(self) -> Flat:
+        """The tensors now, no copies. Raises SessionError on what cannot be kept."""
+        names: list[str] = []
+        given: list[torch.Tensor] = []
+        for name, thing in self.objects.items():
+            walk(capture(thing), name, names, given)
+        return Flat(tuple(names), tuple(live(tensor) for tensor in given), tuple(given))
+
+    @torch.no_grad()
+    def adopt(self, entries: tuple[layout.Tensor, ...], plain: Any, values: list[torch.Tensor]) -> None:
+        """Take over a state: in place where a tensor of that name, type and shape is there, else a new one.
+
+        Raises RestoreError, naming what does not fit, before anything but optimizer state has changed."""
+        filling = _Filling(self.flatten(), self._device())
+        away = set(plain.get("away", ())) if isinstance(plain, dict) else set()
+        final = [
+            filling.take(entry, value, away=index in away)
+            for index, (entry, value) in enumerate(zip(entries, values, strict=True))
+        ]
+        try:
+            trees = typed.decode(plain["objects"], final.__getitem__)
+        except (typed.TypedDataError, LookupError, TypeError) as error:
+            raise RestoreError(f"the state's header cannot be read: {error!r}") from error
+        self._check(trees)
+        for name, thing in self.objects.items():
+            if isinstance(thing, torch.nn.Module):
+                filling.complete(name, trees[name])
+        filling.copy()
+        for name, thing in self.objects.items():
+            apply(thing, trees[name], filling.parts, name)
+        self.random = plain.get("random")
+
+    def adopt_plain(self, names: list[str], plain: Any, tensors: dict[str, torch.Tensor]) -> None:
+        """Take over what is no tensor of a state whose tensors have been filled already; `names`: what its
+        tensor indices mean. Raises RestoreError."""
+        try:
+            trees = typed.decode(plain["objects"], lambda index: tensors[names[index]])
+        except (typed.TypedDataError, LookupError, TypeError) as error:
+            raise RestoreError(f"the state's header cannot be read: {error!r}") from error
+        self._check(trees)
+        for name, thing in self.objects.items():
+            apply(thing, trees[name])
+
+    def _device(self) -> torch.device:
+        for module in self.modules:
+            for parameter in module.parameters():
+                return parameter.device
+        return torch.device("cpu")
+
+    def _check(self, trees: Any) -> None:
+        if not isinstance(trees, dict) or trees.keys() != self.objects.keys():
+            theirs = sorted(trees) if isinstance(trees, dict) else trees
+            raise RestoreError(
+                f"the state holds {theirs}, this script tracks {sorted(self.objects)}: track the same objects"
+            )
+
+
+def _check_keepable(name: str, thing: Any) -> None:
+    """Raise SessionError when an object does not give its state, or one that cannot be kept."""
+    try:
+        tree = capture(thing)
+        walk(tree, name, [], [])
+        typed.encode(tree, lambda value: 0 if isinstance(value, torch.Tensor) else None, name)
+    except SessionError:
+        raise
+    except Exception as error:  # whatever a state_dict of the user's raises
+        raise SessionError(f"track({name}=...): its state cannot be kept: {error!r}") from error
+
+
+class _Filling:
+    """What is copied where when a state is taken over."""
+
+    def __init__(self, mine: Flat, device: torch.device) -> None:
+        self._mine = dict(zip(mine.names, zip(mine.tensors, mine.given, strict=True), strict=True))
+        self._device = device
+        self._targets: dict[str, torch.Tensor] = {}
+        self._sources: dict[int, torch.Tensor] = {}  # by the id of what stands for it in the trees
+        self._pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.parts: dict[int, torch.Tensor] = {}  # local parts of DTensors that are not there yet, by id
+
+    def take(self, entry: layout.Tensor, value: torch.Tensor, *, away: bool) -> torch.Tensor:
+        """What stands for this tensor in the trees: my own, which will be filled, or a copy."""
+        target, given = self._mine.get(entry.name, (None, value))
+        if target is not None and target.shape == value.shape and target.dtype == value.dtype:
+            self._put(entry.name, target, value)
+        else:
+            given = value.to(self._device, copy=True) if away else value.cpu().clone()
+            if entry.global_shape is not None:
+                self.parts[id(given)] = given
+        self._sources[id(given)] = value
+        return given
+
+    def complete(self, name: str, tree: Any) -> None:
+        """A module's tensors that no entry has named are tied to others in the state, or missing from it."""
+        names: list[str] = []
+        given: list[torch.Tensor] = []
+        walk(tree, name, names, given)
+        theirs = dict(zip(names, given, strict=True))
+        for path, (target, _) in self._mine.items():
+            if path.partition(".")[0] != name or path in self._targets:
+                continue
+            source = self._sources.get(id(theirs.get(path)))
+            if source is None or source.shape != target.shape or source.dtype != target.dtype:
+                raise RestoreError(
+                    f"the state has no {path} of {tuple(target.shape)} {target.dtype}: another model?"
+                )
+            if live(theirs[path]).data_ptr() != target.data_ptr():
+                self._put(path, target, source)
+
+    def copy(self) -> None:
+        """Fill my tensors."""
+        copying.copy(self._pairs)
+
+    def _put(self, path: str, target: torch.Tensor, source: torch.Tensor) -> None:
+        self._targets[path] = target
+        self._pairs.append((target, source))
+
+
+def capture(thing: Any) -> Tree:
+    """The state of one object as a tree; tensors are live where the object gives them out live."""
+    if isinstance(thing, torch.Generator):
+        return {"generator": thing.get_state()}
+    if isinstance(thing, torch.nn.Module):
+        state = dict(thing.state_dict())
+        rest = {name: buffer for name, buffer in thing.named_buffers() if name not in state}
+        return {"state": state, "rest": rest}
+    return {"state": thing.state_dict()}
+
+
+def apply(thing: Any, tree: Tree, parts: dict[int, torch.Tensor] | None = None, name: str = "") -> None:
+    """Give an object its state. Tensors of modules and optimizers have been filled in place before, but for
+    `parts` (by id): local parts from which an optimizer's DTensors are made."""
+    if isinstance(thing, torch.Generator):
+        thing.set_state(tree["generator"])
+    elif isinstance(thing, torch.nn.Module):
+        if not all(isinstance(value, torch.Tensor) for value in tree["state"].values()):
+            thing.load_state_dict(OrderedDict(tree["state"]))
+    elif isinstance(thing, torch.optim.Optimizer):
+        _apply_optimizer(thing, tree["state"], parts or {}, name)
+    else:
+        thing.load_state_dict(tree["state"])
+
+
+def _apply_optimizer(
+    optimizer: torch.optim.Optimizer, state: Tree, parts: dict[int, torch.Tensor], name: str
+) -> None:
+    if type(optimizer).state_dict is not torch.optim.Optimizer.state_dict:
+        optimizer.load_state_dict(state)
+        return
+    groups = state["param_groups"]
+    if [len(group["params"]) for group in groups] != [len(g["params"]) for g in optimizer.param_groups]:
+        raise RestoreError("the optimizer's state has other parameter groups: another model or optimizer?")
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for own, given in zip(optimizer.param_groups, groups, strict=True):
+        own.update({key: value for key, value in given.items() if key != "params"})
+    optimizer.state.clear()
+    for index, values in state["state"].items():
+        parameter = parameters[index]
+        optimizer.state[parameter] = {
+            key: shards.like(value, parameter, f"{name}.state.{index}.{key}") if id(value) in parts else value
+            for key, value in values.items()
+        }
+
+
+ATOMS = frozenset((float, int, bool, str, type(None)))
+"""What needs no copy."""
+
+
+def copy_plain(value: Any) -> Any:
+    """A copy of a small tree that shares no container and no tensor with it."""
+    if type(value) in ATOMS:
+        return value
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        copied = {key: copy_plain(item) for key, item in value.items()}
+        return copied if type(value) is dict else type(value)(copied)
+    if isinstance(value, list):
+        return [copy_plain(item) for item in value]
+    return tuple(copy_plain(item) for item in value) if type(value) is tuple else value
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two small trees are equal, tensors by value."""
+    if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
+        both = isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)
+        return both and torch.equal(live(left), live(right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right)
+
+
+def walk(tree: Any, path: str, names: list[str], tensors: list[torch.Tensor]) -> None:
+    """Collect the tensors of a tree and their paths, in the order in which typed.encode meets them."""
+    if isinstance(tree, torch.Tensor):
+        plain = type(tree) in (torch.Tensor, torch.nn.Parameter) and tree.layout is torch.strided
+        if not plain and not shards.is_dtensor(tree):
+            raise SessionError(
+                f"{path}: a {type(tree).__name__} of layout {tree.layout} cannot be kept; "
+                "make it a plain tensor or a DTensor"
+            )
+        names.append(path)
+        tensors.append(tree)
+    elif isinstance(tree, dict):
+        for key, item in tree.items():
+            walk(item, f"{path}.{key}", names, tensors)
+    elif isinstance(tree, list | tuple):
+        for index, item in enumerate(tree):
+            walk(item, f"{path}.{index}", names, tensors)
+
+
+def live(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory that this rank keeps of it."""
+    return shards.local(tensor).detach()
+
+
+def dtype_of(name: str) -> torch.dtype:
+    """torch's type of a header's dtype. Raises RestoreError."""
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise RestoreError(f"this torch knows no dtype {name!r:.80}")
+    return dtype

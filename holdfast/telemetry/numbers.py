@@ -1,0 +1,119 @@
+"""Numbers gone wrong: noticed at little cost, told once, and waited upon when the script says so itself."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from holdfast.errors import Interrupted, SessionError
+from holdfast.telemetry import reporting
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.session import Session
+
+LOOK_EVERY = 10
+"""Steps between two looks at what a GPU has noticed: each look waits for the GPU once."""
+
+_TEXT_MAX = 500
+log = logging.getLogger("holdfast.sdk")
+
+
+def batch(step: int, windows: Sequence[tuple[int, int]]) -> int:
+    """Which batch of the endless order a step consumes when these windows (ascending) are left out."""
+    for first, end in windows:
+        if step >= first:
+            step += end - first
+    return step
+
+
+class Numbers:
+    """What one rank has noticed in this generation."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._first: torch.Tensor | None = None  # on the GPU: the first step at fault, -1 while there is none
+        self._looked = 0
+        self.noticed = False
+
+    def begin(self) -> None:
+        """A generation begins: what was told of the one before has been heard."""
+        self._first, self.noticed = None, False
+        if self._session._gate is not None:
+            self._session._gate.forget("fault")
+
+    def check(self, value: Any, every: int) -> None:
+        """Notice a NaN or Inf: at once, or of a GPU's tensor within `every` steps."""
+        step = self._session.step
+        if isinstance(value, torch.Tensor) and value.is_cuda:
+            self._accumulate(value.detach(), step, every)
+        elif isinstance(value, torch.Tensor):
+            if not bool(torch.isfinite(value.detach()).all()):
+                self.notice(step, f"the loss is {_shown(value)}")
+        elif not math.isfinite(value):
+            self.notice(step, f"the loss is {value}")
+
+    def _accumulate(self, value: torch.Tensor, step: int, every: int) -> None:
+        """A few kernels, and no wait: which step was the first is kept beside the value."""
+        if self._first is None:
+            self._first = torch.full((), -1, dtype=torch.int64, device=value.device)
+            self._looked = step
+        bad = ~torch.isfinite(value).all()
+        self._first = torch.where((self._first < 0) & bad, step, self._first)
+        if step - self._looked >= every:
+            self._looked = step
+            first = int(self._first.item())
+            if first >= 0:
+                self.notice(first, "the loss is NaN or Inf")
+
+    def reported(self, name: str, value: Any, step: int) -> None:
+        """A number of a report was read: one that is named as a loss must be finite."""
+        if name == "loss" or name.endswith(("_loss", "/loss")):
+            number = reporting.number(value)
+            if number is not None and not math.isfinite(number):
+                self.notice(step, f"the reported {name} is {number}")
+
+    def notice(self, step: int, reason: str, kind: str = "nan", *, rollback: bool = True) -> None:
+        """Tell the coordinator, once in a generation; nothing of this state is kept from now on."""
+        gate = self._session._gate
+        if self.noticed:
+            return
+        self.noticed = True
+        if gate is None:
+            log.warning("step %d: %s", step, reason)
+            return
+        gate.say(
+            {
+                "op": "fault",
+                "generation": self._session.generation,
+                "step": step,
+                "kind": kind,
+                "reason": reason[:_TEXT_MAX],
+                "rollback": rollback,
+            },
+            keep=True,
+        )
+
+    def fault(self, why: str, *, rollback: bool) -> NoReturn:
+        """The script's own word: never returns."""
+        session = self._session
+        gate, generation = session._gate, session.generation
+        if gate is None or not session._inside:
+            raise SessionError(f"fault: {why}")
+        self.noticed = False  # its own reason counts, whatever was noticed before
+        self.notice(session.step, why, "user", rollback=rollback)
+        session._progress.mark("fault")
+        gate.wait(lambda orders: orders.interrupted >= generation or orders.complete)
+        raise Interrupted
+
+
+def _shown(value: torch.Tensor) -> str:
+    return str(value.item()) if value.numel() == 1 else f"a tensor with {_wrong(value)} values NaN or Inf"
+
+
+def _wrong(value: torch.Tensor) -> int:
+    return int((~torch.isfinite(value.detach())).sum())

@@ -1,0 +1,169 @@
+"""What a rank shows of its progress: marks on the board, and on demand its collectives."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch._C import _distributed_c10d as c10d
+from torch.distributed import distributed_c10d
+
+from holdfast.errors import SessionError
+from holdfast.ipc.board import ACTIVITIES, DECLARED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.ipc.board import Board
+
+RECORDED = 64
+"""Collectives that torch's flight recorder keeps: their names and sizes are told of a hung rank."""
+
+GROUPS_TOLD = 16
+IN_PHASE = {
+    "barrier": "none",
+    "forming": "none",
+    "finished": "none",
+    "snapshot": "checkpoint",
+    "between": "step",
+}
+"""What the agent judges the progress in a phase as; phases within a step are no marks."""
+
+_CODE = {name: code for code, name in enumerate(ACTIVITIES)}
+_NONE, _STEP, _AFTER = _CODE["none"], _CODE["step"], _CODE["after"]
+
+
+class Progress:
+    """Marks of one rank. Without a board nothing is shown."""
+
+    def __init__(self, board: Board | None) -> None:
+        self._board = board
+        self._activity = _NONE
+        self._limit_ns = 0
+        os.environ.setdefault("TORCH_FR_BUFFER_SIZE", str(RECORDED))  # read with the first collective
+
+    def mark(self, activity: str) -> None:
+        """What was done until now is over; `activity` begins, or goes on with its next part."""
+        self._set(_CODE[activity], 0)
+
+    def again(self) -> None:
+        """A step begins: the same activity goes on. After a loop over steps, in another one, it is a step."""
+        if self._activity == _AFTER:
+            self._activity, self._limit_ns = _STEP, 0
+        self._set(self._activity, self._limit_ns)
+
+    def close(self) -> None:
+        """Show nothing any more."""
+        self._board = None
+
+    @contextlib.contextmanager
+    def phase(self, name: str, timeout_s: float | None) -> Iterator[None]:
+        """What is done within is declared. Raises SessionError on a name or a time that cannot be."""
+        if name not in DECLARED:
+            raise SessionError(f"phase: {name!r:.80} is none of {', '.join(DECLARED)}")
+        if timeout_s is not None and not 0 < timeout_s < 1e9:
+            raise SessionError(f"phase: timeout_s {timeout_s!r:.80} is no number of seconds above 0")
+        before, limit_ns = self._activity, self._limit_ns
+        self._set(_CODE[name], round((timeout_s or 0.0) * 1e9))
+        try:
+            yield
+        finally:
+            self._set(before, limit_ns)
+
+    def _set(self, activity: int, limit_ns: int) -> None:
+        self._activity, self._limit_ns = activity, limit_ns
+        if self._board is not None:
+            self._board.mark(time.monotonic_ns(), activity, limit_ns)
+
+
+def collectives() -> list[dict[str, Any]]:
+    """Of every group that this rank is in: how many collectives it has entered, and what is known of the
+    last one. From any thread; milliseconds, so only on demand."""
+    recorded = _recorded()
+    found = []
+    for group, name in list(distributed_c10d._world.pg_names.items()):
+        counted: Any = group  # torch's annotations lack it
+        try:
+            sequence = int(counted._get_sequence_number_for_group())
+        except RuntimeError:  # a backend that does not count
+            continue
+        last = _of_now(recorded.get(name), sequence)
+        ranks = sorted(distributed_c10d._world.pg_group_ranks.get(group, {}))
+        found.append(
+            {
+                "group": _label(name, ranks),
+                "sequence": last.sequence,
+                "ended": last.ended,
+                "operation": last.operation,
+                "bytes": last.bytes,
+            }
+        )
+    return found[:GROUPS_TOLD]
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """The newest collective of a group. Only collectives are counted, which all its ranks enter alike: a
+    group's own number also grows with what two of them send each other, on gloo."""
+
+    sequence: int
+    ended: int = -1
+    operation: str = ""
+    bytes: int = 0
+    number: int = 0  # the group's own, when it entered this one
+
+
+def _of_now(last: _Last | None, number: int) -> _Last:
+    """A group of this generation may bear the name of one that is gone: what is recorded beyond its own
+    number is of that one, and it has entered none itself."""
+    if last is None:
+        return _Last(number)
+    return last if last.number <= number else _Last(0)
+
+
+def _label(name: str, ranks: list[int]) -> str:
+    """Which ranks are in it: a group's name alone may be that of another group elsewhere."""
+    if not ranks:
+        return name
+    span = f"{ranks[0]}-{ranks[-1]}" if ranks[-1] - ranks[0] == len(ranks) - 1 else f"{ranks[0]}.. "
+    return f"{name} (ranks {span.strip()}, {len(ranks)} of them)"
+
+
+def _recorded() -> dict[str, _Last]:
+    """By group what torch's flight recorder knows of its newest collective."""
+    dump = getattr(c10d, "_dump_nccl_trace_json", None) or getattr(c10d, "_dump_fr_trace_json", None)
+    if dump is None:
+        return {}
+    document = json.loads(dump())
+    by_group: dict[str, list[dict[str, Any]]] = {}
+    for entry in document.get("entries") or ():
+        if not entry.get("is_p2p"):
+            by_group.setdefault(str(entry["process_group"][0]), []).append(entry)
+    statuses = document.get("pg_status") or {}
+    return {name: _last(entries, statuses) for name, entries in by_group.items()}
+
+
+def _last(entries: list[dict[str, Any]], statuses: dict[str, dict[str, Any]]) -> _Last:
+    newest = entries[-1]
+    completed = int(statuses.get(str(newest.get("pg_id")), {}).get("last_completed_collective", -1))
+    entered, number = newest["collective_seq_id"], newest["op_id"]
+    over = [e["collective_seq_id"] for e in entries if e["op_id"] <= completed <= number]
+    ended = max((each for each in over if each <= entered), default=-1)
+    return _Last(entered, ended, str(newest.get("profiling_name", "")), _bytes(newest), number)
+
+
+_WIDTHS = {"Double": 8, "Long": 8, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2}
+
+
+def _bytes(entry: dict[str, Any]) -> int:
+    total = 0
+    for sizes, kind in zip(entry.get("input_sizes", ()), entry.get("input_dtypes", ()), strict=False):
+        count = 1
+        for size in sizes:
+            count *= size
+        total += count * _WIDTHS.get(kind, 1)
+    return total
