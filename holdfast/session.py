@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import os
-import time
 import weakref
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
@@ -16,13 +15,12 @@ from holdfast import coordinates, ddp
 from holdfast.data import sampling
 from holdfast.data.weighting import Weighting
 from holdfast.environment import Environment
-from holdfast.errors import Interrupted, SessionError
-from holdfast.ipc.board import PHASES
+from holdfast.errors import SessionError
 from holdfast.launch import traces
-from holdfast.reentry import elastic, groups
-from holdfast.reentry.gate import VERSION, Gate
+from holdfast.reentry import elastic, groups, stepping, words
+from holdfast.reentry.gate import Gate
 from holdfast.reentry.guard import Guard
-from holdfast.state import keeping, randomness
+from holdfast.state import randomness
 from holdfast.state.asking import Asking, CheckpointHandle
 from holdfast.state.snapshot import Snapshots
 from holdfast.state.tracked import Tracked
@@ -33,12 +31,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from holdfast.coordinates import Coordinates
-    from holdfast.ipc.frames import Message
     from holdfast.state.snapshot import Kept
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_CODE = {name: code for code, name in enumerate(PHASES)}
 
 
 class Session:
@@ -55,13 +51,12 @@ class Session:
         self._seed = seed
         self._tracked = Tracked()
         self._guard = Guard(self._tracked)
-        self._guard.on_optimizer = lambda _: self._show("optimizer")
-        self._guard.on_tail = lambda _: self._show("tail")
         self._snapshots = Snapshots(self._tracked)
+        self._backend: str = groups.choose_backend(backend)
+        self._rank: int = max(environment.rank, 0)
+        self._world_size: int = environment.world_size
         if seed is None:
-            self._snapshots.random = self._random_state
-        self._backend = groups.choose_backend(backend)
-        self._rank, self._world_size = max(environment.rank, 0), environment.world_size
+            self._snapshots.random = lambda: randomness.capture(self._rank)
         self._generation, self._completed, self._phase = 0, 0, "starting"
         self._held = -1
         self._held_in = 0  # the newest generation in which the state was put in place
@@ -72,7 +67,8 @@ class Session:
         self._pending: Callable[[], None] | None = None  # puts the state in place
         self._kept: Kept | None = None
         self._old: list[weakref.ref[torch.nn.Module]] = []
-        self._shard = self._said_shard = ""
+        self._shard: str = ""
+        self._said_shard: str = ""  # what the agent was told of it
         self._first_of_generation: tuple[float, float, float] | None = None
         self._fresh = False
         self._wrapped: list[weakref.ref[torch.nn.Module]] = []
@@ -83,6 +79,8 @@ class Session:
         self._ledger, self._board = environment.open_ledger(), environment.open_board()
         traces.register(environment.board)
         self._progress = progress.Progress(self._board)
+        self._guard.on_optimizer = lambda _: self._progress.show("optimizer")
+        self._guard.on_tail = lambda _: self._progress.show("tail")
         self._numbers = numbers.Numbers(self)
         self._skips: tuple[tuple[int, int], ...] = ()  # batches that are left out
         self._gate: Gate | None = None
@@ -93,7 +91,12 @@ class Session:
 
     def _connect(self, environment: Environment) -> None:
         self._address = self._groups.serve()
-        self._gate = Gate(environment.gate, self._hello, self._beat, self._groups.sever)
+        self._gate = Gate(
+            environment.gate,
+            functools.partial(words.hello, self),
+            functools.partial(words.beat, self),
+            self._groups.sever,
+        )
         self._gate.describe = progress.collectives
         self._groups.heed(self._gate.interrupted)
         self._gate.start()
@@ -165,7 +168,7 @@ class Session:
         state is needed before the first step."""
         pending = self._pending
         if pending is not None:
-            self._check_interrupted()
+            stepping.check_interrupted(self)
             pending()
             self._pending = None
         return self._completed
@@ -182,18 +185,18 @@ class Session:
             raise SessionError(f"steps: total must be an integer of 0 or more, not {total!r:.80}")
         chosen = self._seed if isinstance(seed, str) else seed
         self.restore()
-        self._after_break()
+        stepping.after_break(self)
         try:
             while self._completed < total:
-                self._begin(chosen)
+                stepping.begin(self, chosen)
                 yield self._completed
-                self._complete()
+                stepping.complete(self)
         except GeneratorExit:  # left within a step, by a break of the loop or of a collective
             self._progress.mark("none")
             raise
         finally:
             self._progress.mark("after")
-        self._check_interrupted()
+        stepping.check_interrupted(self)
 
     def checkpoint(self) -> CheckpointHandle:
         """Have the state made durable, whatever the intervals say: as it is when the current step is
@@ -284,95 +287,7 @@ class Session:
         self._ledger = self._board = None
         self._progress.close()
 
-    # ------------------------------------------------------------------ a step
-
-    def _take_place(self, local_rank: int) -> None:
-        """Its place on the node, as the coordinator has it: a spare process learns it only now."""
-        if self._device is None:
-            self._environment = dataclasses.replace(self._environment, local_rank=local_rank)
-
-    def _check_interrupted(self) -> None:
-        if self._gate is not None and self._gate.interrupted(self._generation):
-            raise Interrupted
-
-    def _begin(self, seed: int | None) -> None:
-        self._check_interrupted()
-        if self._gate is not None and self._gate.halted(self._generation):
-            raise Interrupted
-        step = self._completed
-        self._guard.begin(keep_random=seed is None, whole=self._fresh)
-        if seed is not None:
-            randomness.seed_step(seed, step, self._rank // self.layout.tp)
-        if self._board is not None:
-            self._board.step = step
-            self._board.step_started_ns = time.monotonic_ns()
-            self._board.phase = _CODE["forward"]
-            self._progress.again()
-
-    def _after_break(self) -> None:
-        if self._guard.left_half and self._guard.moved:
-            self._complete()
-        else:
-            self._guard.settle(self._completed)
-
-    def _complete(self) -> None:
-        self._guard.end()
-        self._completed += 1
-        self._fresh = False
-        self._show("between")
-        now = self._record(self._completed - 1)
-        if self._gate is not None:
-            keeping.after_step(self, self._gate, now)
-
-    def _record(self, step: int) -> int:
-        """Write down that a step is complete; when (CLOCK_MONOTONIC, ns)."""
-        now = time.monotonic_ns()
-        if self._board is not None:
-            self._board.completed_ns = now
-            self._board.completed = step + 1
-        if self._ledger is not None:
-            self._ledger.committed(step, self._generation, self._rank)
-        return now
-
-    def _show(self, phase: str) -> None:
-        if self._board is not None:
-            self._board.phase = _CODE[phase]
-            if phase in progress.IN_PHASE:
-                self._progress.mark(progress.IN_PHASE[phase])
-
     # ------------------------------------------------------------------ for the gate's thread
-
-    def _hello(self) -> Message:
-        held = self._held if self._phase in ("ready", "finished") else -1
-        return {
-            "op": "hello",
-            "version": VERSION,
-            "member": self._environment.member,
-            "pid": os.getpid(),
-            "store": self._address,
-            "phase": self._phase,
-            "generation": self._generation,
-            "step": self._completed,
-            "held_step": held,
-            "held_generation": self._held_in,
-        }
-
-    def _beat(self) -> Message:
-        self._send_report()
-        return {
-            "op": "beat",
-            "phase": self._phase,
-            "generation": self._generation,
-            "step": self._completed,
-        }
-
-    def _send_report(self) -> None:
-        shown = self._reports.read(self._numbers.reported)
-        if shown and self._gate is not None:
-            self._gate.say({"op": "report", "step": self._completed, "values": shown})
-
-    def _random_state(self) -> dict[str, Any]:
-        return randomness.capture(self._rank)
 
     def _own_sockets(self) -> set[int]:
         return self._gate.inodes() if self._gate is not None else set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import gc
 import logging
@@ -16,7 +17,7 @@ import torch.distributed as dist
 from holdfast.checkpoint.shm import ArenaError
 from holdfast.environment import announce
 from holdfast.errors import Interrupted, RestoreError, SessionError, StateError
-from holdfast.reentry import lines, restore
+from holdfast.reentry import lines, restore, stepping
 from holdfast.reentry.formation import Resume
 from holdfast.reentry.groups import carrier, gather_numbers, is_broken_collective
 from holdfast.state import keeping
@@ -120,7 +121,7 @@ class _Loop:
         if not self._finished:
             gate.say(self._ready(), keep=True)
             session._phase = "ready"
-            session._show("barrier")
+            session._progress.show("barrier")
             self._let_go()
         orders = self._await()
         gate.forget("ready")
@@ -186,11 +187,11 @@ class _Loop:
         if formation.world_size != session._world_size:
             session._said_shard = ""  # of state in shards, this rank holds another part from now on
         session._weighting.reset()
-        session._take_place(formation.local_rank)
+        _take_place(session, formation.local_rank)
         session._rank, session._world_size = formation.rank, formation.world_size
         gate.say({"op": "forming", "generation": formation.number})
         session._phase = "forming"
-        session._show("forming")
+        session._progress.show("forming")
         if session._board is not None:
             session._board.generation = formation.number
         announce(formation)
@@ -244,7 +245,7 @@ class _Loop:
         lines.tell(gate, logging.INFO, "in generation %d as rank %d: the state of step %d is in place", *told)
         gate.say({"op": "running", "generation": formation.number, "step": session._completed})
         session._phase = "running"
-        session._show("between")
+        session._progress.show("between")
         session._progress.mark("first")
         session._numbers.begin()
         keeping.skip(session, formation.resume.skip)
@@ -294,7 +295,7 @@ class _Loop:
         if session._phase == "running":
             before, session._held = session._completed, session._guard.settle(session._completed)
             if session._held > before:  # only its tail was missing: the step counts
-                session._record(before)
+                stepping.record(session, before)
         session._completed = session._held if session._held >= 0 else session._completed
         session._first_of_generation = None
         if session._held > 0 and self._gate.keeps(session._generation):
@@ -359,13 +360,13 @@ class _Loop:
         have finished."""
         session, gate = self._session, self._gate
         session.restore()
-        session._check_interrupted()
-        session._after_break()
+        stepping.check_interrupted(session)
+        stepping.after_break(session)
         reason = keeping.last(session, gate)
         session._held = session._completed
         gate.say({"op": "finished", "generation": session._generation, "step": session._completed}, keep=True)
         session._phase = "finished"
-        session._show("finished")
+        session._progress.show("finished")
         self._finished = True
         deadline = time.monotonic() + _LAST_SNAPSHOT_S
         while reason and not gate.orders.complete and time.monotonic() < deadline:
@@ -375,6 +376,12 @@ class _Loop:
             reason = keeping.snapshot(session, gate)
         if reason:
             keeping.skipped(session, gate, reason)
+
+
+def _take_place(session: Session, local_rank: int) -> None:
+    """Its place on the node, as the coordinator has it: a spare process learns it only now."""
+    if session._device is None:
+        session._environment = dataclasses.replace(session._environment, local_rank=local_rank)
 
 
 def _clear(error: BaseException) -> None:

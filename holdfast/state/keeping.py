@@ -26,15 +26,15 @@ def after_step(session: Session, gate: Gate, now_ns: int) -> None:
         _started(session, gate, first, now_ns)
     every = session._environment.snapshot_every
     if session._asking.due:
-        session._show("snapshot")
+        session._progress.show("snapshot")
         session._asking.step_ended()
-        session._show("between")
+        session._progress.show("between")
     elif every and session._completed % every == 0 and session._tracked.objects:
-        session._show("snapshot")
+        session._progress.show("snapshot")
         reason = snapshot(session, gate)
         if reason:
             skipped(session, gate, reason)
-        session._show("between")
+        session._progress.show("between")
 
 
 def _started(session: Session, gate: Gate, first: tuple[float, float, float], now_ns: int) -> None:

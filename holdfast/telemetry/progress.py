@@ -13,7 +13,7 @@ from torch._C import _distributed_c10d as c10d
 from torch.distributed import distributed_c10d
 
 from holdfast.errors import SessionError
-from holdfast.ipc.board import ACTIVITIES, DECLARED
+from holdfast.ipc.board import ACTIVITIES, DECLARED, PHASES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +34,7 @@ IN_PHASE = {
 """What the agent judges the progress in a phase as; phases within a step are no marks."""
 
 _CODE = {name: code for code, name in enumerate(ACTIVITIES)}
+_PHASE = {name: code for code, name in enumerate(PHASES)}
 _NONE, _STEP, _AFTER = _CODE["none"], _CODE["step"], _CODE["after"]
 
 
@@ -50,10 +51,18 @@ class Progress:
         """What was done until now is over; `activity` begins, or goes on with its next part."""
         self._set(_CODE[activity], 0)
 
-    def again(self) -> None:
+    def show(self, phase: str) -> None:
+        """The rank does this now. Phases within a step are no marks."""
+        if self._board is not None:
+            self._board.phase = _PHASE[phase]
+            if phase in IN_PHASE:
+                self.mark(IN_PHASE[phase])
+
+    def begin_step(self) -> None:
         """A step begins: the same activity goes on. After a loop over steps, in another one, it is a step."""
         if self._activity == _AFTER:
             self._activity, self._limit_ns = _STEP, 0
+        self.show("forward")
         self._set(self._activity, self._limit_ns)
 
     def close(self) -> None:
