@@ -284,7 +284,7 @@ def test_ranks_load_the_standard_library_only() -> None:
         "print(sorted(new - set(sys.stdlib_module_names)))"
     )
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == "['agent']"
+    assert done.stdout.strip() == "['holdfast']"
 
 
 def test_two_shards_of_one_step_are_told_apart(arena: Arena) -> None:
