@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import weakref
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -18,6 +18,7 @@ from holdfast.environment import Environment
 from holdfast.errors import SessionError
 from holdfast.launch import traces
 from holdfast.reentry import elastic, groups, stepping, words
+from holdfast.reentry.after_step import AfterStep
 from holdfast.reentry.gate import Gate
 from holdfast.reentry.guard import Guard
 from holdfast.state import randomness
@@ -60,7 +61,11 @@ class Session:
         self._generation, self._completed, self._phase = 0, 0, "starting"
         self._held = -1
         self._held_in = 0  # the newest generation in which the state was put in place
+        self._ended = 0  # so many steps' bodies had ended when the newest generation was left
+        self._uncommitted: list[int] = []  # complete steps whose samples are not committed yet
+        self._after = AfterStep(self)
         self._asking = Asking(self)
+        self._owed = 0  # snapshots that were due where gradients were carried
         self._made = (-1, 0)  # step and generation of the newest snapshot
         self._inside = False  # in the elastic function
         self._late = False  # what is tracked is made in the elastic function, anew in each generation
@@ -178,11 +183,31 @@ class Session:
         the whole job is complete. Exceptions of the function itself are raised as they are."""
         return elastic.wrap(self, function)
 
-    def steps(self, total: int, *, seed: int | str | None = "session") -> Iterator[int]:
-        """Yield the steps that are left of `total`. A step is complete when the next one is asked for; one
-        left by `break` is, too, if its optimizer has stepped, and else comes again."""
+    def after_step(self, callback: Callable[[int], object]) -> None:
+        """Call `callback(step)` whenever a step is complete, on every rank that has completed it: an
+        evaluation, "save the best", early stopping. It also runs when the ranks have to form anew behind the
+        step, and once more when a process died meanwhile, or the step is run again: so it must not change
+        what is tracked. Raises SessionError in the elastic function, or on what cannot be called."""
+        self._after.add(callback)
+
+    def steps(
+        self,
+        total: int,
+        *,
+        seed: int | str | None = "session",
+        tail: Literal["required", "skippable"] = "required",
+    ) -> Iterator[int]:
+        """Yield the steps that are left of `total`. A step is complete when its body has ended: when the next
+        one is asked for; one left by `break` is, too, if its optimizer has stepped, and else comes again.
+
+        `tail`: what the body does behind its last optimizer's step. "required": a step that breaks there is
+        run again, which may cost up to --snapshot-every steps. "skippable": it may be cut where everything
+        that is tracked has moved as in every whole step; then a death costs no step. Raises SessionError."""
         if type(total) is not int or total < 0:
             raise SessionError(f"steps: total must be an integer of 0 or more, not {total!r:.80}")
+        if tail not in ("required", "skippable"):
+            raise SessionError(f'steps: tail must be "required" or "skippable", not {tail!r:.80}')
+        self._guard.skippable = tail == "skippable"
         chosen = self._seed if isinstance(seed, str) else seed
         self.restore()
         stepping.after_break(self)

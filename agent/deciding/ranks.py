@@ -76,6 +76,7 @@ class Ranks:
             "step": integer(message, "step"),
             "held_step": integer(message, "held_step"),
             "held_generation": _held_in(message),
+            "ended_step": _ended(message),
         }
         if member.status.phase != MemberPhase.RAISED:
             changes["phase"] = phase
@@ -118,6 +119,7 @@ class Ranks:
             phase=MemberPhase.READY,
             held_step=integer(message, "held_step"),
             held_generation=_held_in(message),
+            ended_step=_ended(message),
             step=integer(message, "step"),
             generation=max(member.status.generation, integer(message, "generation")),
         )
@@ -258,6 +260,11 @@ class Ranks:
 def _held_in(message: Message) -> int:
     """The generation of its state; 0 when an older SDK does not tell. Raises BadMessage."""
     return integer(message, "held_generation") if "held_generation" in message else 0
+
+
+def _ended(message: Message) -> int | None:
+    """The newest step that a generation may begin at; None when the rank sets no limit. Raises BadMessage."""
+    return integer(message, "ended_step") if message.get("ended_step") is not None else None
 
 
 def _store(message: Message, known: str) -> str:

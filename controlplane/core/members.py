@@ -216,6 +216,7 @@ def _same(old: MemberStatus, new: MemberStatus) -> bool:
         old.generation == new.generation
         and old.held_step == new.held_step
         and old.held_generation == new.held_generation
+        and old.ended_step == new.ended_step
         and old.elastic == new.elastic
         and old.snapshot_step == new.snapshot_step
         and old.snapshot_generation == new.snapshot_generation

@@ -117,6 +117,7 @@ class MemberStatus:
     stalled_s: float = 0.0  # RUNNING: so long without progress, past its deadline; 0: it gets on
     activity: str = ""  # what it is in meanwhile: forward, optimizer, or a phase that the script declared
     held_generation: int = 0  # the newest generation in which its state was put in place; 0: none, not told
+    ended_step: int | None = None  # READY: it has ended the bodies of so many steps, and none may be left out
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,7 +213,24 @@ def copies(m: Machine, job: Job, need: Shards, hoped: bool = False) -> list[Copy
     ]
     if job.spoiled:
         found = [copy for copy in found if not (copy.node and not copy.arena and _barred(job, copy, hoped))]
+    found = list(_not_beyond(_ended_by_all(job), found))
     return numbers.trusted(job, found) if job.faults else found
+
+
+_OF_ALL = (Tier.CHECKPOINT, Tier.FRESH)
+"""Copies that were made when every rank had ended the step, or before any had begun one."""
+
+
+def _ended_by_all(job: Job) -> int | None:
+    """So many steps have ended on every rank that lives; None: nobody sets a limit. A rank that is broken in
+    a step says that it has not ended it: what the script does behind the optimizer would never run there."""
+    ended = (member.status.ended_step for member in job.seated() if member.status is not None)
+    return min((step for step in ended if step is not None), default=None)
+
+
+def _not_beyond(limit: int | None, found: Sequence[Copy]) -> Iterator[Copy]:
+    """The copies from which a generation may begin: none is newer than what all living ranks have ended."""
+    return (copy for copy in found if limit is None or copy.step <= limit or copy.tier in _OF_ALL)
 
 
 def birth(job: Job, step: int, generation: int) -> int:

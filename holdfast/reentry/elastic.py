@@ -12,13 +12,10 @@ import traceback
 import weakref
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-import torch.distributed as dist
-
 from holdfast.checkpoint.shm import ArenaError
 from holdfast.environment import announce
 from holdfast.errors import Interrupted, RestoreError, SessionError, StateError
-from holdfast.reentry import lines, restore, stepping
-from holdfast.reentry.formation import Resume
+from holdfast.reentry import alone, lines, restore, stepping, words
 from holdfast.reentry.groups import carrier, gather_numbers, is_broken_collective
 from holdfast.state import keeping
 
@@ -49,36 +46,9 @@ def wrap(session: Session, function: Callable[P, R]) -> Callable[P, R]:
             raise SessionError("an elastic function cannot be entered from within one")
         gate = session._gate
         run = functools.partial(function, *args, **kwargs)
-        return _alone(session, run) if gate is None else _Loop(session, gate, run).run()
+        return alone.run(session, run) if gate is None else _Loop(session, gate, run).run()
 
     return entered
-
-
-def _alone(session: Session, run: Callable[[], R]) -> R:
-    """No agent: one pass, in torchrun's process group if there is one."""
-    session._inside = True
-    session._late = not session._tracked.objects
-    own = session._world_size > 1 and not dist.is_initialized()
-    try:
-        if own:
-            dist.init_process_group(session._backend)
-        if dist.is_initialized():
-            session._rank, session._world_size = dist.get_rank(), dist.get_world_size()
-        session._pending = functools.partial(_begin_alone, session)
-        if not session._late:
-            session.restore()
-        return run()
-    finally:
-        session._inside, session._pending = False, None
-        if session._late:
-            session._tracked.objects.clear()
-        if own and dist.is_initialized():
-            dist.destroy_process_group()
-
-
-def _begin_alone(session: Session) -> None:
-    restore.restore(session, Resume("fresh", 0, 0), 0)
-    session._guard.arm()
 
 
 class _Loop:
@@ -139,6 +109,7 @@ class _Loop:
             "generation": session._generation,
             "held_step": session._held,
             "held_generation": session._held_in,
+            "ended_step": words.ended(session),
             "step": session._completed,
         }
 
@@ -213,6 +184,7 @@ class _Loop:
             self._settle()
         self._restore(formation, port)
         self._go(formation, begun, formed)
+        self._session._after.resume(formation.resume.step, self._gather)
 
     def _gather(self, numbers: list[int]) -> list[list[int]]:
         session = self._session
@@ -296,6 +268,8 @@ class _Loop:
             before, session._held = session._completed, session._guard.settle(session._completed)
             if session._held > before:  # only its tail was missing: the step counts
                 stepping.record(session, before)
+            session._uncommitted.clear()
+            session._ended = session._held if session._held >= 0 else before
         session._completed = session._held if session._held >= 0 else session._completed
         session._first_of_generation = None
         if session._held > 0 and self._gate.keeps(session._generation):
@@ -305,6 +279,8 @@ class _Loop:
             self._stow()
         told = (session._generation, session._completed, error)
         lines.tell(self._gate, logging.INFO, "left generation %d at step %d: %s", *told)
+        if session._held < 0 and session._guard.reason:
+            lines.tell(self._gate, logging.INFO, "its state is not clean: %s", session._guard.reason)
 
     def _preserve(self) -> None:
         """The places are to change: a snapshot of just this state, before anything goes."""
@@ -362,8 +338,9 @@ class _Loop:
         session.restore()
         stepping.check_interrupted(session)
         stepping.after_break(session)
+        stepping.commit(session)
         reason = keeping.last(session, gate)
-        session._held = session._completed
+        session._held = session._ended = session._completed
         gate.say({"op": "finished", "generation": session._generation, "step": session._completed}, keep=True)
         session._phase = "finished"
         session._progress.show("finished")

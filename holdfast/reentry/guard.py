@@ -1,8 +1,16 @@
-"""The step's guard: knows with which number of completed steps the state is clean, and undoes half a step.
+"""Know with how many completed steps the state is clean, and undo half a step.
 
-Before the optimizer begins, the state is that of the step's start but for buffers, small objects and random
-numbers, which are put back. While it runs, nothing is known. After it, the state is the next step's if all
-that usually moves has moved. A run's very first step keeps a whole copy: there is no one to ask for it."""
+A step is complete when its body has ended. Broken before, it is undone where that can be proven: no optimizer
+has begun, no parameter has moved by itself, and what no optimizer owns is still or was copied at the step's
+start. Buffers, small objects, options and random numbers are put back. Everything else is dirty: the state
+comes from somewhere else.
+
+Gradients that a step leaves for the next one (an optimizer that steps every k-th time) belong to no state
+that is kept. So nothing is kept anew while they are carried: a break goes back to the last boundary without
+them.
+
+Where the script lets the tail of a step be cut, a step counts in which all that moves in whole steps has
+moved. A run's very first step keeps a whole copy: there is no one to ask for it."""
 
 from __future__ import annotations
 
@@ -11,11 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from holdfast.state import randomness
+from holdfast.state import gradients, habits, randomness
 from holdfast.state import tracked as state
-from holdfast.state.buffers import Buffers
+from holdfast.state.habits import Habits
+from holdfast.state.owned import Owned
+from holdfast.state.unowned import Unowned, owned_parameters
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from holdfast.state.tracked import Tracked
 
 DIRTY = -1
@@ -28,7 +40,9 @@ class Guard:
     def __init__(self, tracked: Tracked) -> None:
         self._tracked = tracked
         self._hooks: list[Any] = []
-        self._buffers = Buffers()
+        self._unowned = Unowned(tracked)
+        self._owned = Owned()
+        self._habits = Habits()
         self._small: dict[str, Any] | None = {}  # None: an object did not give its state
         self._complained = False
         self._groups: list[list[dict[str, Any]]] = []
@@ -36,8 +50,12 @@ class Guard:
         self._whole: tuple[list[torch.Tensor], list[torch.Tensor], list[dict[Any, Any]]] | None = None
         self._begun: list[int] = []
         self._ended: list[int] = []
-        self._usual: list[int] | None = None
+        self._anchor = 0  # the step at whose start everything was kept
+        self._advanced = False  # an optimizer has stepped since, in a step that is complete
         self._inside = False
+        self.carries = False  # the newest boundary leaves gradients for the next step
+        self.skippable = False  # the tail of a step may be cut
+        self.reason = ""  # why the newest broken step could not be undone
         self.on_optimizer: Any = lambda code: None
         self.on_tail: Any = lambda code: None
 
@@ -51,25 +69,25 @@ class Guard:
         for index, optimizer in enumerate(optimizers):
             self._hooks.append(optimizer.register_step_pre_hook(self._before(index)))
             self._hooks.append(optimizer.register_step_post_hook(self._after(index)))
-        self._buffers = Buffers(self._tracked.modules)
+        self._unowned.arm()
+        self._owned.arm(list(owned_parameters(self._tracked)))
+        self._habits.forget()
+        self._inside = self.carries = self._advanced = False
 
     def disarm(self) -> None:
         """Let go of the objects and of what was kept of them."""
         self.arm()
         self._small, self._groups, self._whole, self._random = {}, [], None, None
-        self._inside = False
 
-    def begin(self, *, keep_random: bool, whole: bool = False) -> None:
+    def begin(self, step: int, *, keep_random: bool, whole: bool = False) -> None:
         """A step begins. `whole`: keep a copy of everything, until it is complete."""
-        self._buffers.keep()
-        self._small = self._copy_small()
-        optimizers = self._tracked.optimizers
-        self._groups = [_options(optimizer) for optimizer in optimizers]
-        self._random = randomness.Kept() if keep_random else None
-        for index in range(len(optimizers)):
+        if not self.carries:
+            self._keep(step, keep_random=keep_random)
+            if whole and self._small is not None:
+                self._keep_whole()
+        self._owned.begin()
+        for index in range(len(self._begun)):
             self._begun[index] = self._ended[index] = 0
-        if whole and self._small is not None:
-            self._keep_whole()
         self._inside = True
 
     @property
@@ -84,30 +102,71 @@ class Guard:
 
     def end(self) -> None:
         """The step is complete."""
+        if self.skippable:
+            behaviour = self._behaviour()
+            if behaviour is not None:
+                self._habits.observe(behaviour)
+        strays = self._owned.end(optimized=self.moved)
+        for stray in strays:
+            self._unowned.add_stray(stray)
         self._inside = False
-        self._usual = self._ended.copy()
-        self._whole = None
+        self.carries = gradients.carried(self._tracked.optimizers, self._ended)
+        if self.carries:
+            self._advanced = self._advanced or self.moved or bool(strays)
+        else:
+            self._whole, self._advanced = None, False
+
+    def look(self) -> tuple[dict[str, Any] | None, list[int]]:
+        """What the state is like now, to be compared by `changed`."""
+        return self._copy_small(), self._owned.versions()
+
+    def changed(self, before: tuple[dict[str, Any] | None, list[int]]) -> str:
+        """The name of a tracked object that has changed since, "" when none has, as far as that is cheap to
+        see."""
+        small, versions = before
+        after = self._copy_small()
+        for name, kept in (small or {}).items():
+            if after is None or any(habits.moved(kept, after.get(name), name).values()):
+                return name
+        return "a tracked parameter" if versions != self._owned.versions() else ""
 
     def settle(self, step: int) -> int:
         """The loop was left in `step` (or between steps, before it): put back what can be; the number of
         completed steps that the state is clean with, or DIRTY."""
-        if not self._inside:
+        if not (self._inside or self.carries):
             return step
-        self._inside = False
-        if self._small is None:
-            return DIRTY
-        if not any(self._begun):
-            self._rewind()
-            return step
-        if self._whole is not None:
-            self._rewind_whole()
-            return step
-        return step + 1 if self._tail_is_clean() else DIRTY
+        inside, self._inside, self.reason = self._inside, False, ""
+        found = self._settle(step, inside)
+        self.carries = False
+        return found
 
     # ------------------------------------------------------------------ within
 
+    def _settle(self, step: int, inside: bool) -> int:
+        if self._small is None:
+            self.reason = "a tracked object does not give its state"
+        elif self._whole is not None:
+            self._rewind_whole()
+            return self._anchor
+        elif not (self.moved or self._advanced):
+            self.reason = self._strays() or self._unowned.put_back()
+            if not self.reason:
+                self._rewind()
+                return self._anchor
+            self.reason = f"{self.reason} has moved, and is not kept at each step"
+        elif inside and self.skippable:
+            self.reason = self._unfinished()
+            if not self.reason:
+                gradients.drop(self._tracked.modules)
+                return step + 1
+        else:
+            self.reason = "an optimizer had begun, and the body of the step had not ended"
+        return DIRTY
+
     def _before(self, index: int) -> Any:
         def hook(*_: Any) -> None:
+            if not self.moved:
+                self._strays()
             self._begun[index] += 1
             self.on_optimizer(index)
 
@@ -116,9 +175,27 @@ class Guard:
     def _after(self, index: int) -> Any:
         def hook(*_: Any) -> None:
             self._ended[index] += 1
+            self._owned.end_of_optimizers()
             self.on_tail(index)
 
         return hook
+
+    def _strays(self) -> str:
+        """The name of a parameter that has moved before its optimizer began, "" when there is none. It is
+        kept at each step from now on."""
+        strays = self._owned.moved() if self._inside else []
+        for stray in strays:
+            self._unowned.add_stray(stray)
+        return self._unowned.name(strays[0]) if strays else ""
+
+    # ------------------------------------------------------------------ what is kept
+
+    def _keep(self, step: int, *, keep_random: bool) -> None:
+        self._anchor = step
+        self._unowned.begin(counted=self.skippable)
+        self._small = self._copy_small()
+        self._groups = [_options(optimizer) for optimizer in self._tracked.optimizers]
+        self._random = randomness.Kept() if keep_random else None
 
     def _copy_small(self) -> dict[str, Any] | None:
         """Copies of the small objects' state. One that raises costs a step's retry, not the training."""
@@ -138,16 +215,16 @@ class Guard:
 
     @torch.no_grad()
     def _rewind(self) -> None:
-        self._buffers.rewind()
         assert self._small is not None
         for name, thing in self._tracked.small.items():
             state.apply(thing, state.copy_plain(self._small[name]))
         for optimizer, options in zip(self._tracked.optimizers, self._groups, strict=True):
+            del optimizer.param_groups[len(options) :]  # added in the step: it will add them again
             for group, kept in zip(optimizer.param_groups, options, strict=True):
                 group.update(state.copy_plain(kept))
         if self._random is not None:
             self._random.restore()
-        self._drop_gradients()
+        gradients.drop(self._tracked.modules)
 
     @torch.no_grad()
     def _rewind_whole(self) -> None:
@@ -156,35 +233,35 @@ class Guard:
         for optimizer, kept in zip(self._tracked.optimizers, states, strict=True):
             optimizer.state.clear()
             optimizer.state.update(kept)
+        self._unowned.put_back()
         for tensor, copy in zip(tensors, copies, strict=True):
             tensor.copy_(copy)
         self._rewind()
 
-    def _drop_gradients(self) -> None:
-        for module in self._tracked.modules:
-            for parameter in module.parameters():
-                parameter.grad = None
+    # ------------------------------------------------------------------ a tail that was cut
 
-    def _tail_is_clean(self) -> bool:
-        """All that moves in a step has moved: as many optimizer steps as usual, exactly one in all."""
-        if self._begun != self._ended or self._ended != self._usual or sum(self._ended) != 1:
-            return False
-        covered = {
-            id(parameter)
-            for optimizer in self._tracked.optimizers
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-        }
-        for module in self._tracked.modules:
-            mine = {id(parameter) for parameter in module.parameters() if parameter.requires_grad}
-            if mine and not mine & covered:
-                return False
-        self._drop_gradients()
-        assert self._small is not None
+    def _behaviour(self) -> dict[str, Hashable] | None:
+        """How each part of the state has behaved in this step so far; None: an object does not tell."""
         after = self._copy_small()
-        if after is None:
-            return False
-        return not any(state.same(after[name], kept) for name, kept in self._small.items())
+        if after is None or self._small is None:
+            return None
+        found: dict[str, Hashable] = {f"optimizer {i}": count for i, count in enumerate(self._ended)}
+        for name, kept in self._small.items():
+            found |= habits.moved(kept, after.get(name), name)
+        return found | self._unowned.behaviour()
+
+    def _unfinished(self) -> str:
+        """Why a step that an optimizer has stepped in may not be whole; "" when it is."""
+        if self._begun != self._ended:
+            return "an optimizer was broken in its step"
+        if self.carries or self._advanced:
+            return "gradients of earlier steps were carried into this one"
+        if self._owned.tail_moves:
+            return "parameters move behind their optimizer's step"
+        behaviour = self._behaviour()
+        if behaviour is None:
+            return "an object does not give its state"
+        return self._habits.unusual(behaviour, self._tracked.small)
 
 
 def _options(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:

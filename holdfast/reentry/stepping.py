@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from holdfast.errors import Interrupted
+from holdfast.reentry.guard import DIRTY
 from holdfast.state import keeping
 from holdfast.state.randomness import seed_step
 
@@ -22,10 +23,11 @@ def check_interrupted(session: Session) -> None:
 def begin(session: Session, seed: int | None) -> None:
     """A step begins. Raises Interrupted when the generation is broken, or ends at this boundary."""
     check_interrupted(session)
-    if session._gate is not None and session._gate.halted(session._generation):
+    halted = session._gate is not None and session._gate.halted(session._generation)
+    if halted and not session._guard.carries:  # else at the next boundary without gradients of its own
         raise Interrupted
     step = session._completed
-    session._guard.begin(keep_random=seed is None, whole=session._fresh)
+    session._guard.begin(step, keep_random=seed is None, whole=session._fresh)
     if seed is not None:
         seed_step(seed, step, session._rank // session.layout.tp)
     if session._board is not None:
@@ -35,30 +37,49 @@ def begin(session: Session, seed: int | None) -> None:
 
 
 def after_break(session: Session) -> None:
-    """A loop over steps was left within one, by the script's own `break`: it counts if an optimizer moved."""
-    if session._guard.left_half and session._guard.moved:
+    """A loop over steps was left within one, by the script's own `break`, which is the end of the step's body
+    if an optimizer has moved, or if what it did cannot be undone. Else the step comes again."""
+    guard = session._guard
+    if not guard.left_half:
+        return
+    found = DIRTY if guard.moved else guard.settle(session._completed)
+    if found == DIRTY:
         complete(session)
     else:
-        session._guard.settle(session._completed)
+        session._completed = found
+        session._uncommitted.clear()
 
 
 def complete(session: Session) -> None:
-    """The step is complete: write it down, and take the snapshot that is due."""
+    """The step is complete: write it down, tell the script, and take the snapshot that is due."""
     session._guard.end()
     session._completed += 1
     session._fresh = False
     session._progress.show("between")
     now = record(session, session._completed - 1)
+    session._after.run(session._completed - 1)
     if session._gate is not None:
         keeping.after_step(session, session._gate, now)
 
 
 def record(session: Session, step: int) -> int:
-    """Write down that a step is complete; when (CLOCK_MONOTONIC, ns)."""
+    """Write down that a step is complete; when (CLOCK_MONOTONIC, ns).
+
+    Its samples are committed with the next boundary that carries no gradients: a break before goes back
+    behind it."""
     now = time.monotonic_ns()
     if session._board is not None:
         session._board.completed_ns = now
         session._board.completed = step + 1
-    if session._ledger is not None:
-        session._ledger.committed(step, session._generation, session._rank)
+    session._uncommitted.append(step)
+    if not session._guard.carries:
+        commit(session)
     return now
+
+
+def commit(session: Session) -> None:
+    """Write the steps that are complete into the ledger."""
+    if session._ledger is not None:
+        for step in session._uncommitted:
+            session._ledger.committed(step, session._generation, session._rank)
+    session._uncommitted.clear()

@@ -26,7 +26,15 @@ def hello(session: Session) -> Message:
         "step": session._completed,
         "held_step": held,
         "held_generation": session._held_in,
+        "ended_step": ended(session),
     }
+
+
+def ended(session: Session) -> int | None:
+    """The newest step that a generation may begin at without leaving out what this rank has not run yet;
+    None: no such limit, for the script lets the tails of steps be cut, or this process has trained
+    nothing."""
+    return None if session._guard.skippable or not session._held_in else session._ended
 
 
 def beat(session: Session) -> Message:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from holdfast.session import Session
 
 _POLL_S = 0.05
+_OWED_TOLD = 3
+"""After so many snapshots that were due and postponed, it is told why there are none."""
 log = logging.getLogger("holdfast.sdk")
 
 
@@ -24,17 +26,34 @@ def after_step(session: Session, gate: Gate, now_ns: int) -> None:
     if first is not None:
         session._first_of_generation = None
         _started(session, gate, first, now_ns)
+    if session._guard.carries:
+        _postpone(session)
+        return
     every = session._environment.snapshot_every
     if session._asking.due:
         session._progress.show("snapshot")
         session._asking.step_ended()
         session._progress.show("between")
-    elif every and session._completed % every == 0 and session._tracked.objects:
+    elif every and session._tracked.objects and (session._owed or session._completed % every == 0):
         session._progress.show("snapshot")
         reason = snapshot(session, gate)
         if reason:
             skipped(session, gate, reason)
         session._progress.show("between")
+    session._owed = 0
+
+
+def _postpone(session: Session) -> None:
+    """Gradients are carried over this boundary: what is due waits for one that carries none. Told once."""
+    every = session._environment.snapshot_every
+    if every and session._completed % every == 0:
+        session._owed += 1
+        if session._owed == _OWED_TOLD:
+            log.warning(
+                "no snapshot for %d steps: gradients are left for the next step at each boundary. If they "
+                "are not meant to count there, clear them with zero_grad() when the optimizer has stepped",
+                every * (_OWED_TOLD - 1),
+            )
 
 
 def _started(session: Session, gate: Gate, first: tuple[float, float, float], now_ns: int) -> None:

@@ -14,15 +14,16 @@ if TYPE_CHECKING:
 def nearest(node: Node, seats: list[str]) -> Message:
     """The nearest state: a donor, else the newest snapshot of anyone, else as the script built it."""
     held: list[int] = []
+    limit = _limit(node, seats)
     for name in seats:
         ready = node.members[name].ready
-        held.append(ready["held_step"] if ready else -1)
+        held.append(ready["held_step"] if ready and ready["held_step"] <= limit else -1)
     best = max(held)
     if any(shard not in ("", "all") for shard in node.shards.values()):
         return _sharded(node, seats, held)
     if best >= 0:
         return {"tier": "donor", "step": best, "rank": held.index(best), "member": "", "checkpoint": ""}
-    saved = [m for m in node.members.values() if m.snapshot[1] >= 0]
+    saved = [m for m in node.members.values() if 0 <= m.snapshot[1] <= limit]
     if saved:
         newest = max(saved, key=lambda member: member.snapshot)
         assert newest.arena is not None
@@ -35,6 +36,13 @@ def nearest(node: Node, seats: list[str]) -> Message:
             "arena": str(newest.arena.path),
         }
     return {"tier": "fresh", "step": 0, "rank": -1, "member": "", "checkpoint": ""}
+
+
+def _limit(node: Node, seats: list[str]) -> int:
+    """The newest step whose body has ended on every rank that lives."""
+    said = [node.members[name].ready for name in seats]
+    ended = [ready["ended_step"] for ready in said if ready and ready["ended_step"] is not None]
+    return min(ended, default=1 << 60)
 
 
 def _sharded(node: Node, seats: list[str], held: list[int]) -> Message:

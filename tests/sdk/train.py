@@ -95,7 +95,7 @@ def train() -> tuple[str, str]:
         if os.environ.get("PLAIN") and dist.is_initialized()
         else session.ddp(model)
     )
-    for step in session.steps(STEPS):
+    for step in session.steps(STEPS, tail="skippable"):
         maybe_die("start", session.rank, step)
         indices = session.sample_indices(N, 48, seed=3)
         optimizer.zero_grad()

@@ -46,6 +46,8 @@ def replay_command(options: Options) -> str:
         return command
     if options.elastic:
         command += " --elastic"
+    if options.tails:
+        command += " --tails"
     command += " --faults " + ",".join(options.faults)
     for name in ("fault_s", "gap_s", "steps"):
         if getattr(options, name) != getattr(Options, name):
@@ -71,6 +73,7 @@ def schedule(seed: int, args: argparse.Namespace) -> Options:
         fault_s=args.fault_s or Options.fault_s,
         gap_s=args.gap_s or Options.gap_s,
         steps=args.steps or Options.steps,
+        tails=args.tails,
         plant=args.plant,
         faults=tuple(args.faults.split(",")) if args.faults else tuple(FAULTS),
         elastic=args.elastic,
@@ -99,6 +102,7 @@ def parser() -> argparse.ArgumentParser:
         "--plant", default="", choices=("", *PLANTS, "all"), help="put this bug in: is it found?"
     )
     made.add_argument("--elastic", action="store_true", help="the job may shrink and grow")
+    made.add_argument("--tails", action="store_true", help="what steps do behind their optimizer counts")
     made.add_argument("--workers", type=int, default=2, help="processes for --schedules")
     made.add_argument("--json", action="store_true", help="of --schedules or --plant: one JSON object")
     return made

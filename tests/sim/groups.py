@@ -86,6 +86,7 @@ class Group:
             return
         world = self.world
         rank.held, rank.board, rank.line = rank.held + 1, rank.held + 1, self.line
+        rank.done = rank.held
         rank.gaps.append(world.clock.now - rank.marked_at)
         rank.marked_at = world.clock.now
         world.safety.completed(rank)

@@ -6,7 +6,8 @@ quorum: an off-by-one in the least number of nodes.
 timer: a deadline that is set gets lost now and then.
 fault: an off-by-one in the roll back behind wrong numbers.
 release: one rank's snapshot is taken for everybody's.
-brake: however many nodes fall silent at once, each is given up."""
+brake: however many nodes fall silent at once, each is given up.
+tail: a rank that was broken in a step is taken for one that has ended it."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from controlplane.core.effects import Effect
     from controlplane.core.timing import CoreSettings
 
-PLANTS = ("fence", "persist", "quorum", "timer", "fault", "release", "brake")
+PLANTS = ("fence", "persist", "quorum", "timer", "fault", "release", "brake", "tail")
 LOSES_EVERY = 7
 
 
@@ -72,7 +73,20 @@ class Hasty(Cluster):
         return effects
 
 
-CORES: dict[str, type[Cluster]] = {"quorum": OffByOne, "fault": Forgiving, "release": Hasty}
+class Careless(Cluster):
+    """Does not hear which steps the ranks have ended."""
+
+    def step(self, now: float, event: ev.Event) -> list[Effect]:
+        if isinstance(event, ev.NodeBeat | ev.NodeJoined):
+            heard = tuple(dataclasses.replace(status, ended_step=None) for status in event.members)
+            event = dataclasses.replace(event, members=heard)
+        elif isinstance(event, ev.MemberReport):
+            status = dataclasses.replace(event.status, ended_step=None)
+            event = dataclasses.replace(event, status=status)
+        return super().step(now, event)
+
+
+CORES: dict[str, type[Cluster]] = {"quorum": OffByOne, "fault": Forgiving, "release": Hasty, "tail": Careless}
 
 
 def cluster(plant: str, settings: CoreSettings) -> Cluster:

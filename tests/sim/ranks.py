@@ -42,6 +42,7 @@ class Rank:
     board: int = NO_STEP  # the step it is in, or was in last
     marked_at: float = 0.0  # when it last got on
     gaps: list[float] = field(default_factory=list)  # between its marks, since its agent looked last
+    done: int = 0  # steps whose bodies have ended here
     line: str = ""
     slots: dict[Slot, str] = field(default_factory=dict)  # READY ones -> lineage; outlive the process
     built: bool = False  # it has been in a group, and so knows what it holds
@@ -78,6 +79,11 @@ class Rank:
         """Which shard of the state it holds."""
         return self.agent.world.word(self.rank, self.world_size)
 
+    @property
+    def ended(self) -> int | None:
+        """No generation may begin beyond this step; None: its script lets the tails of steps be cut."""
+        return self.done if self.agent.world.options.tails and self.held_in else None
+
     # -------------------------------------------------------------- what it says
 
     def say(self, op: str, *, keep: bool = False, **fields: Any) -> None:
@@ -100,6 +106,7 @@ class Rank:
             "op": "hello", "store": f"{self.agent.name}:{self.name}", "phase": self.phase.value,
             "generation": self.generation, "step": self.held,
             "held_step": self.held if self.phase in WAITS else NO_STEP, "held_generation": self.held_in,
+            "ended_step": self.ended,
         }  # fmt: skip
         self.agent.hear(Greeted(self.name, hello))
         waiting = [f for f in self.waiting if self.kept.get(_key(f), f) is f]
@@ -137,13 +144,14 @@ class Rank:
         self.kept.pop("finished", None)
         self.say(
             "ready", keep=True, generation=self.generation, held_step=self.held,
-            held_generation=self.held_in, step=self.held,
+            held_generation=self.held_in, step=self.held, ended_step=self.ended,
         )  # fmt: skip
         self._move()
 
     def placed(self, step: int, line: str, number: int) -> None:
         """Its group has met, and its state is in place."""
         self.held, self.board, self.line, self.phase = step, step, line, MemberPhase.RUNNING
+        self.done = step
         self.built, self.holds, self.held_in = True, self.word, number
         self.ready = {s for s in self.ready if s <= step}
         self.marked_at = self.agent.world.clock.now

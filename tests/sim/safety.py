@@ -219,6 +219,9 @@ class Safety:
         self.tiers[resume.tier] = self.tiers.get(resume.tier, 0) + 1
         self.memory_lost = self.memory_lost or resume.reshard
         self._trusted(generation, line)
+        ended = min((r.ended for r in group.members.values() if r.ended is not None), default=resume.step)
+        later = resume.step <= ended or resume.tier is Tier.CHECKPOINT
+        assert later, f"resumes at {resume.step}, a living rank has ended {ended} only"
         best = self._living(group)
         assert resume.step >= best, f"resumes at {resume.step}, a living replica holds {best}"
         if not self.memory_lost:
@@ -247,8 +250,9 @@ class Safety:
             return NO_STEP
         whole: dict[tuple[int, str], set[str]] = {}
         faults = (*self.faults, *self.world.etcd.states[group.generation.job].faults)
+        ended = min((r.ended for r in group.members.values() if r.ended is not None), default=1 << 60)
         for rank in group.members.values():
-            if rank.held > NO_STEP and not any(numbers.hit(f, rank.held, rank.line) for f in faults):
+            if NO_STEP < rank.held <= ended and not any(numbers.hit(f, rank.held, rank.line) for f in faults):
                 whole.setdefault((rank.held, rank.line), set()).add(rank.holds)
         return max((step for (step, _), words in whole.items() if words >= needed), default=NO_STEP)
 

@@ -33,5 +33,6 @@ def swarm(seed: int, nodes: int | None = None, plant: str = "") -> Options:
         weights=tuple(rng.choice(HEAVY) for _ in faults),
         elastic=nodes > 1 and rng.random() < ELASTIC_CHANCE,
         moods=True,
+        tails=bool(seed // 2 % 2),
         plant=plant,
     )

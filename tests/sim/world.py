@@ -70,6 +70,7 @@ class Options:
     moods: bool = False  # settings differ, too
     elastic: bool = False  # the job may shrink and grow
     verbose: bool = False
+    tails: bool = False  # what a step does behind its optimizer counts: no rank may leave it out
     plant: str = ""  # a bug put in on purpose, see plants.py
 
 

@@ -1,0 +1,169 @@
+"""Copy tensors at a step's start and put them back, at the price of one concatenation per type and device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from holdfast.state import shards
+from holdfast.state.fingerprint import same_bits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+SMALL_BYTES = 1 << 20
+"""Plain tensors up to this size are copied together."""
+
+
+class Place(NamedTuple):
+    """Where a module keeps a tensor: the dict of its buffers or parameters, and the key in it."""
+
+    container: dict[str, torch.Tensor | None]
+    key: str
+    name: str  # for people
+
+    @property
+    def tensor(self) -> torch.Tensor | None:
+        """What is there now."""
+        return self.container.get(self.key)
+
+
+@dataclass(slots=True)
+class _Pack:
+    """Small plain tensors of one type on one device, copied together."""
+
+    places: list[Place]
+    tensors: list[torch.Tensor]
+    addresses: list[int]
+    flat: list[torch.Tensor]  # the same memory, each in one dimension
+    copy: torch.Tensor
+    versions: list[int] = field(default_factory=list)
+
+    def holds(self) -> bool:
+        """Whether every tensor is still the same memory."""
+        same = [place.container.get(place.key) for place in self.places]
+        return all(map(_is, same, self.tensors)) and self.addresses == [t.data_ptr() for t in self.tensors]
+
+
+@dataclass(slots=True)
+class _Single:
+    """Any other tensor."""
+
+    place: Place
+    tensor: torch.Tensor
+    live: torch.Tensor  # the memory of this rank
+    address: int
+    copy: torch.Tensor
+    version: int = 0
+
+    def holds(self) -> bool:
+        """Whether it is still the same memory."""
+        same = self.place.tensor is self.tensor
+        return same and shards.local(self.tensor).data_ptr() == self.address
+
+
+class Copies:
+    """The tensors at these places, copied anew at every step and put back on demand."""
+
+    def __init__(self, places: Iterable[Place] = ()) -> None:
+        self._places = list(places)
+        self._packs: list[_Pack] = []
+        self._singles: list[_Single] = []
+        self._absent: list[Place] = []
+        self._planned = False
+
+    def keep(self) -> None:
+        """Copy what is there now."""
+        if not self._planned or not self._hold():
+            self._plan()
+            return
+        for pack in self._packs:
+            torch.cat(pack.flat, out=pack.copy)
+        for single in self._singles:
+            single.copy.copy_(single.live.detach())
+
+    @torch.no_grad()
+    def rewind(self) -> None:
+        """Put back what was kept."""
+        for pack in self._packs:
+            parts = torch.split(pack.copy, [tensor.numel() for tensor in pack.tensors])
+            for place, flat, tensor, part in zip(pack.places, pack.flat, pack.tensors, parts, strict=True):
+                _put(place, tensor, flat)
+                tensor.copy_(part.view(tensor.shape))
+        for single in self._singles:
+            _put(single.place, single.tensor, single.live)
+            shards.local(single.tensor).copy_(single.copy)
+        for place in self._absent:
+            place.container[place.key] = None
+
+    def changes(self) -> dict[str, tuple[bool, int]]:
+        """By name, whether a tensor's bits are others than those kept, and how often writes were noted
+        since."""
+        found = {}
+        for pack in self._packs:
+            parts = torch.split(pack.copy, [tensor.numel() for tensor in pack.tensors])
+            rows = zip(pack.places, pack.tensors, pack.flat, parts, pack.versions, strict=True)
+            for place, tensor, flat, part, version in rows:
+                found[place.name] = (not same_bits(flat, part), tensor._version - version)
+        for single in self._singles:
+            moved = not same_bits(shards.local(single.tensor), single.copy)
+            found[single.place.name] = (moved, single.tensor._version - single.version)
+        return found
+
+    def note_versions(self) -> None:
+        """Count from now on how often writes to each tensor are noted."""
+        for pack in self._packs:
+            pack.versions = [tensor._version for tensor in pack.tensors]
+        for single in self._singles:
+            single.version = single.tensor._version
+
+    def _hold(self) -> bool:
+        return (
+            all(pack.holds() for pack in self._packs)
+            and all(single.holds() for single in self._singles)
+            and all(place.tensor is None for place in self._absent)
+        )
+
+    def _plan(self) -> None:
+        """Look at what is at the places now, and copy it."""
+        self._planned, self._packs, self._singles, self._absent = True, [], [], []
+        packs: dict[tuple[torch.dtype, torch.device], list[tuple[Place, torch.Tensor]]] = {}
+        for place in self._places:
+            tensor = place.tensor
+            if tensor is None:
+                self._absent.append(place)
+            elif _plain(tensor):
+                packs.setdefault((tensor.dtype, tensor.device), []).append((place, tensor))
+            else:
+                live = shards.local(tensor)
+                copy = live.detach().clone()
+                self._singles.append(_Single(place, tensor, live, live.data_ptr(), copy))
+        self._packs = [_pack(members) for members in packs.values()]
+
+
+def _pack(members: Sequence[tuple[Place, torch.Tensor]]) -> _Pack:
+    tensors = [tensor for _, tensor in members]
+    flat = [tensor.detach().view(-1) for tensor in tensors]
+    addresses = [tensor.data_ptr() for tensor in tensors]
+    return _Pack([place for place, _ in members], tensors, addresses, flat, torch.cat(flat))
+
+
+def _plain(tensor: torch.Tensor) -> bool:
+    """Whether it can be seen in one dimension, and so copied with others."""
+    kinds = (torch.Tensor, torch.nn.Parameter)
+    simple = type(tensor) in kinds and tensor.layout is torch.strided
+    return simple and tensor.is_contiguous() and tensor.nbytes <= SMALL_BYTES
+
+
+def _is(left: object, right: object) -> bool:
+    return left is right
+
+
+def _put(place: Place, tensor: torch.Tensor, memory: torch.Tensor) -> None:
+    """Have the same tensor at its place again, with the memory that it had."""
+    if place.tensor is not tensor:
+        place.container[place.key] = tensor
+    if not shards.is_dtensor(tensor) and tensor.data_ptr() != memory.data_ptr():
+        tensor.data = memory.detach().view(tensor.shape)

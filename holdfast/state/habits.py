@@ -1,0 +1,90 @@
+"""Learn from whole steps what moves in a step, to know of a broken one whether all of it has moved.
+
+What behaves otherwise from one whole step to the next (an average taken every ten steps) proves nothing by
+standing still, nor by having moved: of it nothing is known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from holdfast.state import shards
+from holdfast.state.fingerprint import same_bits
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Hashable, Mapping
+
+
+class Habits:
+    """How each part of the state has behaved in every whole step since `forget`.
+
+    Parts are named `object.path`. Those of a small object move together: where one of them moves in every
+    whole step (the counter of a scheduler), others of it may move in some only (its rate)."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Hashable] | None = None
+        self._unsteady: set[str] = set()
+
+    def forget(self) -> None:
+        """What is watched is another now."""
+        self._known, self._unsteady = None, set()
+
+    def observe(self, behaviour: Mapping[str, Hashable]) -> None:
+        """A step was whole, and this is how each part behaved in it."""
+        if self._known is not None:
+            self._unsteady |= _different(behaviour, self._known)
+        self._known = dict(behaviour)
+
+    def unusual(self, behaviour: Mapping[str, Hashable], small: Collection[str]) -> str:
+        """Why a step that behaves like this may not be whole; "" when it behaves as every whole one. `small`:
+        the names of the small objects."""
+        if self._known is None:
+            return "no whole step has been seen yet"
+        steady = {
+            name.partition(".")[0]
+            for name, behaves in self._known.items()
+            if behaves is True and name not in self._unsteady
+        }
+        unknown = {
+            n for n in self._unsteady if (root := n.partition(".")[0]) not in small or root not in steady
+        }
+        if unknown:
+            return f"{min(unknown)} moves in some whole steps only"
+        odd = _different(behaviour, self._known) - self._unsteady
+        return f"{min(odd)} has not moved as in a whole step" if odd else ""
+
+
+def _different(left: Mapping[str, Hashable], right: Mapping[str, Hashable]) -> set[str]:
+    return {name for name in left.keys() | right.keys() if left.get(name) != right.get(name)}
+
+
+def moved(before: Any, after: Any, path: str) -> dict[str, bool]:
+    """Of each leaf of a small tree whether it is another now. A list is one leaf, however long it is."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        found: dict[str, bool] = {}
+        for key in [*before, *(key for key in after if key not in before)]:
+            found |= moved(before.get(key), after.get(key), f"{path}.{key}")
+        return found
+    return {path: not _same(before, after)}
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Whether two trees are equal, numbers by their bits: NaN equals NaN."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, torch.Tensor):
+        return _same_tensors(shards.local(left), shards.local(right))
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
+    if isinstance(left, list | tuple):
+        return len(left) == len(right) and all(map(_same, left, right))
+    if isinstance(left, float):
+        return float.hex(left) == float.hex(right)
+    return bool(left == right)
+
+
+def _same_tensors(left: torch.Tensor, right: torch.Tensor) -> bool:
+    if (left.shape, left.dtype, left.device) != (right.shape, right.dtype, right.device):
+        return False
+    return same_bits(left, right)

@@ -1,0 +1,119 @@
+"""Notice parameters that an optimizer owns and that move outside of its step: clipped, noised, or stepped by
+hand.
+
+Before an optimizer begins, a step's state is that of the step's start only if its parameters have not moved
+yet. A version counter proves a move, but not that there was none. So some values of every parameter are
+looked at as often as that costs next to nothing, and all bits of all of them in the first steps and every
+hundredth."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+import torch
+
+from holdfast.state.fingerprint import Fingerprint, fingerprint, same_bits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SAMPLES = 32
+"""Values of a parameter that are looked at."""
+
+_SHARE = 0.004
+"""Of a step's time that the samples may take; where they take more, not every step is looked at."""
+
+_LEARNED_FIRST, _LEARNED_EVERY = 3, 100
+
+
+class Owned:
+    """The parameters of the tracked optimizers, watched from a step's start to its first optimizer's, and
+    from its last optimizer's to the step's end."""
+
+    def __init__(self) -> None:
+        self._parameters: list[torch.Tensor] = []
+        self._live: list[torch.Tensor] = []  # those themselves, of DTensors the local part
+        self._samples: dict[tuple[torch.dtype, torch.device], list[tuple[int, torch.Tensor]]] = {}
+        self._versions: list[int] = []
+        self._addresses: list[int] = []
+        self._seen: list[torch.Tensor] | None = None
+        self._bits: list[Fingerprint] | None = None
+        self._count = 0
+        self._every = 1
+        self._begun_at = 0.0
+        self.tail_moves = False  # something moved between the last optimizer's step and the end
+
+    def arm(self, parameters: Sequence[torch.Tensor]) -> None:
+        """Watch these from the next step on."""
+        self._parameters = list(parameters)
+        self._live = [getattr(parameter, "_local_tensor", parameter) for parameter in self._parameters]
+        self._choose_samples()
+        self._versions, self._seen, self._bits = [], None, None
+
+    def _choose_samples(self) -> None:
+        """Look at some values of each, in the memory that it has now."""
+        self._samples, self._addresses = {}, [live.data_ptr() for live in self._live]
+        for index, live in enumerate(self._live):
+            if live.numel() and live.is_contiguous():
+                stride = max(live.numel() // _SAMPLES, 1)
+                some = live.detach().view(-1)[::stride][:_SAMPLES]
+                self._samples.setdefault((live.dtype, live.device), []).append((index, some))
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._count += 1
+        begun_at = time.perf_counter()
+        self._look(sampled=self._count % self._every == 0)
+        now = time.perf_counter()
+        if self._seen is not None and self._bits is None and self._count > _LEARNED_FIRST:
+            self._pace(now - begun_at, now - self._begun_at)
+        self._begun_at = now
+
+    def moved(self) -> list[torch.Tensor]:
+        """The parameters that have moved since `begin` or `end_of_optimizers`, as far as it was looked at."""
+        found = {i for i, live in enumerate(self._live) if live._version != self._versions[i]}
+        found |= {i for i, live in enumerate(self._live) if live.data_ptr() != self._addresses[i]}
+        if self._bits is not None:
+            found |= {i for i, live in enumerate(self._live) if fingerprint(live) != self._bits[i]}
+        elif self._seen is not None:
+            for some, seen in zip(self._samples.values(), self._seen, strict=True):
+                found |= _changed(some, seen)
+        return [self._parameters[index] for index in sorted(found)]
+
+    def versions(self) -> list[int]:
+        """How often writes to each parameter were noted."""
+        return [live._version for live in self._live]
+
+    def end_of_optimizers(self) -> None:
+        """The last optimizer of the step is done, as far as is known."""
+        self._look(sampled=False)
+
+    def end(self, *, optimized: bool) -> list[torch.Tensor]:
+        """The step is complete: what has moved in it outside of an optimizer's step, as far as it was looked
+        at. `optimized`: an optimizer has stepped in it."""
+        found = self.moved() if self._versions else []
+        self.tail_moves = self.tail_moves or (optimized and bool(found))
+        return found
+
+    def _look(self, *, sampled: bool) -> None:
+        self._versions = self.versions()
+        if [live.data_ptr() for live in self._live] != self._addresses:
+            self._choose_samples()
+        learns = self._count <= _LEARNED_FIRST or self._count % _LEARNED_EVERY == 0
+        self._bits = list(map(fingerprint, self._live)) if learns else None
+        self._seen = self._take() if sampled and not learns else None
+
+    def _take(self) -> list[torch.Tensor]:
+        return [torch.cat([values for _, values in some]) for some in self._samples.values()]
+
+    def _pace(self, spent_s: float, step_s: float) -> None:
+        """Look so often that it takes its share of the time, and no more."""
+        self._every = max(1, math.ceil(spent_s / max(step_s * _SHARE, 1e-9)))
+
+
+def _changed(some: Sequence[tuple[int, torch.Tensor]], seen: torch.Tensor) -> set[int]:
+    """Of which parameters a sample has other bits now."""
+    parts = torch.split(seen, [len(values) for _, values in some])
+    return {index for (index, now), then in zip(some, parts, strict=True) if not same_bits(now, then)}

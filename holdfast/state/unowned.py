@@ -1,0 +1,205 @@
+"""Keep what no optimizer owns as it was at a step's start: buffers, teachers, momentum encoders, frozen
+weights.
+
+Small buffers are copied at every step. Everything else counts as still until it is seen to move: then its
+fingerprint, taken once, proves at a break that it has not moved, whatever wrote to it (`.data`, numpy,
+another library: a version counter tells of none of them). What was seen to move is copied from then on, as
+far as there is room; of what is too large a broken step cannot be undone, which is told once, by name."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from holdfast.state import shards
+from holdfast.state.copies import SMALL_BYTES, Copies, Place
+from holdfast.state.fingerprint import Fingerprint, fingerprint
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    from holdfast.state.tracked import Tracked
+
+ROOM_BYTES = 64 << 20
+"""What was seen to move is copied up to this size, or up to that of all weights that optimizers own."""
+
+_LEARNED_FIRST, _LEARNED_EVERY = 3, 100
+"""Everything is compared at the start of each of the first steps, and of every hundredth after them."""
+log = logging.getLogger("holdfast.sdk")
+
+
+@dataclass(slots=True)
+class _Still:
+    """A tensor that has not been seen to move."""
+
+    place: Place
+    tensor: torch.Tensor
+    version: int
+    bits: Fingerprint
+
+    def stands(self) -> bool:
+        """Whether it is still what its module holds, and nothing has been noted to write to it."""
+        return self.place.tensor is self.tensor and self.tensor._version == self.version
+
+    def same(self) -> bool:
+        """Whether its bits are what they were."""
+        return self.stands() and fingerprint(shards.local(self.tensor)) == self.bits
+
+
+class Unowned:
+    """The tensors of tracked modules that no tracked optimizer owns."""
+
+    def __init__(self, tracked: Tracked) -> None:
+        self._tracked = tracked
+        self._movers: set[str] = set()  # names of what was seen to move
+        self._strays: set[int] = set()  # ids of owned parameters that move outside of their optimizer
+        self._known: dict[int, tuple[weakref.ref[torch.Tensor], int, Fingerprint]] = {}
+        self._stills: list[_Still] = []
+        self._too_large: dict[str, int] = {}  # bytes by name
+        self._told: set[str] = set()  # names of what was said to be too large
+        self._containers: list[dict[str, torch.Tensor | None]] = []
+        self._entries = -1
+        self._copies = Copies()
+        self._begun = 0
+
+    def arm(self) -> None:
+        """Look anew at what is tracked: before the first step of a generation."""
+        self._plan()
+
+    def begin(self, *, counted: bool = False) -> None:
+        """A step begins: see what has moved since, and copy what may move. `counted`: writes to it, too."""
+        self._begun += 1
+        if sum(map(len, self._containers)) != self._entries:
+            self._plan()
+        self._learn(all_of_them=self._begun <= _LEARNED_FIRST or self._begun % _LEARNED_EVERY == 0)
+        self._copies.keep()
+        if counted:
+            self._copies.note_versions()
+
+    def add_stray(self, parameter: torch.Tensor) -> None:
+        """Keep this parameter as if no optimizer owned it, from the next step on."""
+        self._strays.add(id(parameter))
+        self._entries = -1
+
+    def name(self, parameter: torch.Tensor) -> str:
+        """What a tracked module calls this parameter."""
+        for root, module in _named_modules(self._tracked):
+            for key, found in module._parameters.items():
+                if found is parameter:
+                    return f"{root}.{key}"
+        return f"a parameter of shape {tuple(parameter.shape)}"
+
+    def put_back(self) -> str:
+        """Undo what a broken step did to them: "" or the name of one of which that cannot be done."""
+        if self._too_large:
+            return next(iter(self._too_large))
+        for still in self._stills:
+            if not still.same():
+                self._movers.add(still.place.name)
+                self._entries = -1
+                return still.place.name
+        self._copies.rewind()
+        return ""
+
+    def behaviour(self) -> dict[str, Hashable]:
+        """How each of them has moved since the step's start: `Habits` compares it with whole steps. What is
+        too large to be kept behaves like nothing else."""
+        still = {still.place.name: not still.stands() for still in self._stills}
+        return {**still, **self._copies.changes(), **{name: object() for name in self._too_large}}
+
+    # ------------------------------------------------------------------ the plan
+
+    def _plan(self) -> None:
+        self._stills, self._too_large = [], {}
+        small: list[Place] = []
+        moving: list[Place] = []
+        for place in self._places():
+            tensor = place.tensor
+            if tensor is None or (_is_buffer(tensor) and tensor.nbytes <= SMALL_BYTES):
+                small.append(place)
+            elif place.name in self._movers or id(tensor) in self._strays:
+                moving.append(place)
+            else:
+                self._stills.append(self._still(place, tensor))
+        self._copies = Copies([*small, *self._within_room(moving)])
+
+    def _places(self) -> Iterator[Place]:
+        """The place of each of them, each tensor once."""
+        owned = {id(parameter) for parameter in owned_parameters(self._tracked)} - self._strays
+        self._containers, seen = [], set()
+        for root, module in _named_modules(self._tracked):
+            self._containers += [module._buffers, module._modules]  # type: ignore[list-item]
+            for container in (module._buffers, module._parameters):
+                for key, tensor in container.items():
+                    if tensor is None and container is module._parameters:
+                        continue
+                    if tensor is not None and (id(tensor) in owned or id(tensor) in seen):
+                        continue
+                    seen.add(id(tensor))
+                    yield Place(container, key, f"{root}.{key}")  # type: ignore[arg-type]
+        self._entries = sum(map(len, self._containers))
+
+    def _still(self, place: Place, tensor: torch.Tensor) -> _Still:
+        known = self._known.get(id(tensor))
+        version = tensor._version
+        if known is None or known[0]() is not tensor or known[1] != version:
+            known = (weakref.ref(tensor), version, fingerprint(shards.local(tensor)))
+            self._known[id(tensor)] = known
+        return _Still(place, tensor, version, known[2])
+
+    def _within_room(self, moving: list[Place]) -> list[Place]:
+        owned_bytes = sum(shards.local(p).nbytes for p in owned_parameters(self._tracked))
+        room, taken = max(ROOM_BYTES, owned_bytes), []
+        for place in moving:
+            nbytes = shards.local(place.tensor).nbytes if place.tensor is not None else 0
+            if nbytes <= room:
+                room -= nbytes
+                taken.append(place)
+            else:
+                self._too_large[place.name] = nbytes
+                self._tell(place.name, nbytes)
+        return taken
+
+    def _tell(self, name: str, nbytes: int) -> None:
+        if name in self._told:
+            return
+        self._told.add(name)
+        log.warning(
+            "%s moves in a step, no optimizer owns it, and with %d bytes it is too large to be copied at "
+            "every step: when a step breaks, training goes back to the newest snapshot",
+            name,
+            nbytes,
+        )
+
+    def _learn(self, *, all_of_them: bool) -> None:
+        """Whoever has moved since is copied from now on. A version that went up proves a move, cheaply; one
+        that did not proves nothing, so that now and then all are compared."""
+        if all_of_them:
+            moved = [still.place.name for still in self._stills if not still.same()]
+        else:
+            moved = [still.place.name for still in self._stills if not still.stands()]
+        if moved:
+            self._movers.update(moved)
+            self._plan()
+
+
+def owned_parameters(tracked: Tracked) -> Iterator[torch.Tensor]:
+    """The parameters that tracked optimizers step."""
+    return (
+        p for optimizer in tracked.optimizers for group in optimizer.param_groups for p in group["params"]
+    )
+
+
+def _named_modules(tracked: Tracked) -> Iterator[tuple[str, torch.nn.Module]]:
+    for name, thing in tracked.objects.items():
+        if isinstance(thing, torch.nn.Module):
+            for path, module in thing.named_modules():
+                yield f"{name}.{path}" if path else name, module
+
+
+def _is_buffer(tensor: torch.Tensor) -> bool:
+    return not isinstance(tensor, torch.nn.Parameter)

@@ -1,0 +1,220 @@
+"""A half-run step leaves no trace in what no optimizer owns, whatever it is and whatever was done to it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from holdfast.state.fingerprint import fingerprint
+from holdfast.state.owned import Owned
+from holdfast.state.tracked import Tracked
+from holdfast.state.unowned import Unowned
+
+
+class Odd(torch.nn.Module):
+    """Buffers of every kind that is kept in its own way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(3)
+        self.other = torch.nn.BatchNorm1d(3)
+        self.register_buffer("turned", torch.arange(6.0).view(2, 3).t())
+        self.register_buffer("empty", torch.empty(0))
+        self.register_buffer("none", None)
+        self.register_buffer("table", torch.zeros(1 << 19))
+        self.register_buffer("shared", self.norm.running_mean)
+        self.register_buffer("grown", torch.ones(2, requires_grad=True))
+        self.register_buffer("brief", torch.ones(5, dtype=torch.bfloat16))
+
+    brief: torch.Tensor
+    turned: torch.Tensor
+
+    def values(self) -> list[list[Any]]:
+        return [[name, buffer.tolist()] for name, buffer in self.named_buffers()]
+
+
+def watched(*modules: torch.nn.Module) -> Unowned:
+    tracked = Tracked()
+    for index, module in enumerate(modules):
+        tracked.add(f"m{index}", module)
+    found = Unowned(tracked)
+    found.arm()
+    return found
+
+
+def run_half_a_step(model: Odd) -> None:
+    model.norm(torch.randn(8, 3))
+    model.other(torch.randn(8, 3))
+    with torch.no_grad():
+        for name in ("turned", "table", "grown", "brief"):
+            getattr(model, name).add_(1)
+
+
+def test_what_a_step_did_is_undone() -> None:
+    model = Odd()
+    buffers = watched(model)
+    buffers.begin()
+    run_half_a_step(model)
+    assert buffers.put_back() == "m0.table", "so large a buffer counts as still until it has moved"
+    for _ in range(3):
+        buffers.begin()
+        before = model.values()
+        run_half_a_step(model)
+        assert model.values() != before
+        assert buffers.put_back() == ""
+        assert model.values() == before
+        run_half_a_step(model)
+
+
+def test_a_buffer_that_is_replaced_within_the_step_comes_back() -> None:
+    model = Odd()
+    buffers = watched(model)
+    buffers.begin()
+    before, was = model.values(), model.brief
+    model.brief = torch.zeros(7)
+    model.norm.running_var = None
+    assert buffers.put_back() == ""
+    assert model.values() == before and model.brief is was
+
+
+def test_buffers_that_moved_between_steps_are_followed() -> None:
+    model = Odd()
+    buffers = watched(model)
+    buffers.begin()
+    model.norm.running_var = torch.full((3,), 7.0)
+    model.other.running_mean.data = torch.full((3,), 9.0)  # type: ignore[union-attr]
+    model.brief = model.brief.to(torch.float64)
+    run_half_a_step(model)
+    buffers.begin()
+    before = model.values()
+    run_half_a_step(model)
+    assert buffers.put_back() == ""
+    assert model.values() == before
+
+
+class Student(torch.nn.Module):
+    """A frozen or slowly moving copy of a model, as teachers and momentum encoders are."""
+
+    def __init__(self, size: int = 4) -> None:
+        super().__init__()
+        self.teacher = torch.nn.Linear(size, size).requires_grad_(False)
+
+    def move(self, how: str) -> None:
+        weight = self.teacher.weight
+        if how == "noted":
+            with torch.no_grad():
+                weight.mul_(0.5)
+        elif how == "unseen":
+            weight.data.mul_(0.5)
+        elif how == "numpy":
+            weight.detach().numpy()[0, 0] -= 7.0
+        elif how == "swapped":
+            weight.data.copy_(weight.data.flip(0))
+        else:
+            self.teacher.weight = torch.nn.Parameter(weight.detach() * 2, requires_grad=False)
+
+
+HOWS = ["noted", "unseen", "numpy", "swapped", "replaced"]
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_teacher_that_moves_for_the_first_time_is_named_and_kept_from_then_on(how: str) -> None:
+    model = Student()
+    unowned = watched(model)
+    for _ in range(7):
+        unowned.begin()
+    model.move(how)
+    assert unowned.put_back() == "m0.teacher.weight"
+    unowned.begin()
+    before = model.teacher.weight.detach().clone()
+    model.move(how)
+    assert not torch.equal(model.teacher.weight, before)
+    assert unowned.put_back() == "" and torch.equal(model.teacher.weight, before)
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_teacher_that_moves_in_the_first_steps_is_kept_before_any_break(how: str) -> None:
+    model = Student()
+    unowned = watched(model)
+    unowned.begin()
+    model.move(how)
+    unowned.begin()
+    before = model.teacher.weight.detach().clone()
+    model.move(how)
+    assert unowned.put_back() == "" and torch.equal(model.teacher.weight, before)
+
+
+def test_what_holds_still_is_proven_to_and_nan_equals_nan() -> None:
+    model = Student()
+    model.teacher.weight.data[0, 0] = math.nan
+    unowned = watched(model)
+    unowned.begin()
+    assert unowned.put_back() == ""
+
+
+def test_what_is_too_large_to_be_kept_is_told_once_and_refused(caplog: pytest.LogCaptureFixture) -> None:
+    model = Student(size=4100)  # 64.1 MiB, and no optimizer owns as much
+    unowned = watched(model)
+    for _ in range(3):
+        unowned.begin()
+        model.move("noted")
+    unowned.begin()
+    assert unowned.put_back() == "m0.teacher.weight"
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1 and told[0].startswith("m0.teacher.weight moves in a step, no optimizer owns it")
+
+
+def test_buffers_that_are_registered_later_are_seen() -> None:
+    model = Odd()
+    unowned = watched(model)
+    unowned.begin()
+    model.register_buffer("late", torch.zeros(3))
+    model.none = torch.ones(2)
+    unowned.begin()
+    before = model.values()
+    model.late.add_(1)  # type: ignore[operator]
+    model.none.mul_(3)
+    assert unowned.put_back() == "" and model.values() == before
+
+
+def test_fingerprints_see_a_swap_and_a_single_bit() -> None:
+    generator = torch.Generator().manual_seed(5)
+    for count in (1, 7, 9, 5000, 40_000, 100_001):
+        values = torch.randn(count, generator=generator)
+        first = fingerprint(values)
+        assert fingerprint(values.clone()) == first
+        changed = values.clone()
+        changed.view(torch.uint8)[-1] ^= 1
+        assert fingerprint(changed) != first
+        if count > 1:
+            swapped = values.clone()
+            swapped[[0, count - 1]] = swapped[[count - 1, 0]]
+            assert fingerprint(swapped) != first
+        if count >= 40_000:
+            assert fingerprint(values.roll(8192)) != first
+    assert fingerprint(torch.tensor([0.0, 1.0])) != fingerprint(torch.tensor([-0.0, 1.0]))
+
+
+def test_parameters_that_move_before_their_optimizer_are_noticed() -> None:
+    parameters = [torch.randn(50, 20, requires_grad=True) for _ in range(3)]
+    owned = Owned()
+    owned.arm(parameters)
+    for _ in range(4):
+        owned.begin()
+        assert owned.moved() == []
+        with torch.no_grad():
+            parameters[0].mul_(0.9)
+        assert owned.moved() == parameters[:1]
+        owned.end_of_optimizers()
+        assert owned.moved() == []
+    noticed = set()
+    for _ in range(
+        100
+    ):  # beyond the first steps some values are looked at now and then, all bits at the hundredth
+        owned.begin()
+        parameters[2].data.mul_(0.99)
+        noticed |= {id(found) for found in owned.moved()}
+    assert noticed == {id(parameters[2])}
