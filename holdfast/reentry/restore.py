@@ -60,11 +60,21 @@ def restore(session: Session, resume: Resume, port: int) -> set[int]:
 
 
 def _restore(session: Session, resume: Resume, port: int) -> set[int]:
+    _check_fresh(session, resume)
     has = _reshard(session, resume) if resume.reshard else _own(session, resume)
     if session._world_size == 1:
         _check_alone(session, resume, has)
         return set()
     return _Exchange(session, resume, port, has).run()
+
+
+def _check_fresh(session: Session, resume: Resume) -> None:
+    """The state as a script builds it can only be given by one that has not trained. Raises RestoreError."""
+    giver = resume.tier == "fresh" and session._rank == resume.rank
+    if giver and session._held_in and session._held != 0:
+        raise RestoreError(
+            "the state is to begin as the script builds it, but this process has trained since"
+        )
 
 
 def _restore_random(session: Session) -> None:

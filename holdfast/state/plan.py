@@ -19,6 +19,9 @@ from holdfast.state import tracked as state
 if TYPE_CHECKING:
     from holdfast.state.tracked import Tracked
 
+_NOWHERE = -1
+"""The address of what is None: a buffer that is registered, and not there."""
+
 _Place = tuple[dict[Any, Any], Any, int]  # a container, the key in it, the address of the tensor there
 
 
@@ -35,16 +38,23 @@ class _Part:
     places: list[_Place] = field(default_factory=list)
     text: str = ""
     kept: bool = False  # `text` holds while the places do (for an optimizer: of its tensors' state)
-    entries: int = 0  # of an optimizer's state
+    containers: list[Any] = field(default_factory=list)  # where a module keeps tensors and modules
+    entries: int = 0  # in all of them
+    owners: list[Any] = field(default_factory=list)  # what an optimizer's state keeps for each parameter
 
     def holds(self) -> bool:
         """Whether every tensor is still where it was."""
-        if isinstance(self.thing, torch.optim.Optimizer) and len(self.thing.state) != self.entries:
+        if isinstance(self.thing, torch.optim.Optimizer) and not self._same_owners():
             return False
-        return all(
-            (tensor := container.get(key)) is not None and _address(tensor) == address
-            for container, key, address in self.places
-        )
+        if sum(map(len, self.containers)) != self.entries:
+            return False
+        return all(_is_at(container.get(key), address) for container, key, address in self.places)
+
+    def _same_owners(self) -> bool:
+        """Whether the optimizer's state is made of the same dicts: `places` are in those."""
+        now = self.thing.state.values()
+        alike = len(now) == len(self.owners) and sum(map(len, now)) == len(self.places)
+        return alike and all(a is b for a, b in zip(now, self.owners, strict=True))
 
 
 class Plan:
@@ -116,13 +126,12 @@ def _part(name: str, thing: Any, base: int) -> _Part:
     part.text, only_tensors = _dump(tree, name, indices)
     if isinstance(thing, torch.nn.Module):
         part.kept = only_tensors and all(type(tree[key]) is dict for key in tree)
+        kept = [c for module in thing.modules() for c in (module._parameters, module._buffers)]
         part.places = [
-            (container, key, _address(tensor))
-            for module in thing.modules()
-            for container in (module._parameters, module._buffers)
-            for key, tensor in container.items()
-            if tensor is not None
+            (c, key, _address(t) if t is not None else _NOWHERE) for c in kept for key, t in c.items()
         ]
+        part.containers = [*kept, *(module._modules for module in thing.modules())]
+        part.entries = sum(map(len, part.containers))
     elif type(thing).state_dict is torch.optim.Optimizer.state_dict:
         _keep_optimizer(part, tree["state"], indices)
     return part
@@ -172,7 +181,7 @@ def _keep_optimizer(part: _Part, tree: Any, indices: list[int]) -> None:
     optimizer: torch.optim.Optimizer = part.thing
     if _hooked(optimizer):
         return
-    part.kept, part.text, part.entries = True, inner, len(optimizer.state)
+    part.kept, part.text, part.owners = True, inner, list(optimizer.state.values())
     part.places = [
         (values, key, _address(tensor))
         for values in optimizer.state.values()
@@ -219,6 +228,10 @@ def _only_tensors(tree: Any) -> bool:
     if isinstance(tree, dict):
         return all(_only_tensors(value) for value in tree.values())
     return isinstance(tree, torch.Tensor)
+
+
+def _is_at(tensor: torch.Tensor | None, address: int) -> bool:
+    return address == _NOWHERE if tensor is None else _address(tensor) == address
 
 
 def _address(tensor: torch.Tensor) -> int:

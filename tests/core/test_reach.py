@@ -139,3 +139,42 @@ def test_a_node_that_people_give_back_keeps_copies_again() -> None:
     assert not stage.last[fx.Replicate].partners
     stage.do("uncordon b")
     assert [partner.node for partner in stage.last[fx.Replicate].partners] == ["b"]
+
+
+def in_a_step(slots: int) -> Play:
+    """Ranks of one node that train; the first one is killed, with snapshots of step 20 in memory."""
+    setup = (
+        "elect",
+        f"hello a slots={slots} peer=a:7",
+        f"submit nodes=1 nproc={slots}",
+        "stored",
+        "all starting",
+    )
+    stage = play(*setup)
+    stage.do("all ready held=-1", "stored", "all forming gen=1", "all running gen=1 step=0", "started")
+    for rank in range(slots):
+        stage.do(f"report j.{1_000_000 + rank} running gen=1 step=22 snap=20 snapgen=1")
+    stage.do("report j.1000000 exited cause=signaled signal=9")
+    stage.do(f"report j.{1_000_000 + slots} starting", f"report j.{1_000_000 + slots} ready held=-1")
+    return stage
+
+
+def test_no_generation_begins_beyond_what_a_living_rank_has_ended() -> None:
+    stage = in_a_step(3)
+    stage.do("report j.1000001 ready held=23 ended=23 gen=1 heldgen=1 step=23")
+    stage.do("report j.1000002 ready held=22 ended=22 gen=1 heldgen=1 step=22")
+    assert (resume(stage).tier, resume(stage).step, resume(stage).rank) == (Tier.DONOR, 22, 2)
+
+
+def test_where_nobody_is_clean_with_what_all_have_ended_it_is_the_snapshot() -> None:
+    stage = in_a_step(3)
+    stage.do("report j.1000001 ready held=23 ended=23 gen=1 heldgen=1 step=23")
+    stage.do("report j.1000002 ready held=-1 ended=22 gen=1 heldgen=1 step=22")
+    assert (resume(stage).tier, resume(stage).step) == (Tier.MEMORY, 20)
+
+
+def test_where_tails_may_be_cut_the_newest_clean_step_wins() -> None:
+    stage = in_a_step(3)
+    stage.do("report j.1000001 ready held=23 gen=1 heldgen=1 step=23")
+    stage.do("report j.1000002 ready held=22 gen=1 heldgen=1 step=22")
+    assert (resume(stage).tier, resume(stage).step, resume(stage).rank) == (Tier.DONOR, 23, 1)

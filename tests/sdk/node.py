@@ -253,7 +253,20 @@ class Node:
         """Where the next generation's state comes from."""
         return resuming.nearest(self, seats)
 
+    def _begin_again(self, seats: list[str]) -> bool:
+        """No state is left but what a script builds: whoever has trained cannot give that, nor begin with
+        it."""
+        ready = [(self.members[name], self.members[name].ready) for name in seats]
+        worn = [member for member, said in ready if said and said["held_generation"] > 0]
+        if worn and self.resume(seats)["tier"] == "fresh":
+            for member in worn:
+                self.discard(member)
+            return True
+        return False
+
     def form(self, seats: list[str]) -> None:
+        if self._begin_again(seats):
+            return
         self.generation = max(self.generation, self.interrupted) + 1
         self.seats = seats
         places = [

@@ -156,3 +156,58 @@ def test_random_generators_go_on_where_they_were() -> None:
     drawn = [float(torch.rand(())), random.random(), float(np.random.rand())]
     randomness.apply(found)
     assert [float(torch.rand(())), random.random(), float(np.random.rand())] == drawn
+
+
+def stepped(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    for parameter in model.parameters():
+        parameter.grad = torch.rand_like(parameter)
+    optimizer.step()
+
+
+def test_an_optimizer_that_begins_anew_is_not_snapshotted_as_it_was(tmp_path: Path) -> None:
+    model, other = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+    optimizer, target = torch.optim.AdamW(model.parameters()), torch.optim.AdamW(other.parameters())
+    stepped(model, optimizer)
+    snapshots = snapshot.Snapshots(tracked(model=model, optimizer=optimizer))
+    with Arena.create(tmp_path / "a.arena", snapshots.needs()) as arena:
+        snapshots.attach(str(arena.path))
+        assert snapshots.write(1, 1, released_step=-1) == 0
+        optimizer.state.clear()
+        stepped(model, optimizer)
+        assert snapshots.write(2, 1, released_step=1) == 1
+        snapshot.load(str(arena.path), 2, tracked(model=other, optimizer=target))
+        snapshots.detach()
+    for ours, theirs in zip(optimizer.state.values(), target.state.values(), strict=True):
+        assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+class Growing(torch.nn.Module):
+    """Gets a buffer, a parameter and a module when it has trained for a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(2, 2)
+        self.register_buffer("later", None)
+
+    def grow(self) -> None:
+        self.later = torch.full((3,), 7.0)
+        self.register_buffer("other", torch.full((2,), 8.0))
+        self.register_parameter("scale", torch.nn.Parameter(torch.full((1,), 9.0)))
+        self.first.add_module("inner", torch.nn.Linear(1, 1))
+
+
+def test_what_a_module_gets_later_is_in_the_next_snapshot(tmp_path: Path) -> None:
+    model, other = Growing(), Growing()
+    snapshots = snapshot.Snapshots(tracked(model=model))
+    with Arena.create(tmp_path / "a.arena", 1 << 16) as arena:
+        snapshots.attach(str(arena.path))
+        assert snapshots.write(1, 1, released_step=-1) == 0
+        model.grow()
+        assert snapshots.write(2, 1, released_step=1) == 1
+        other.grow()
+        for tensor in other.state_dict().values():
+            tensor.zero_()
+        snapshot.load(str(arena.path), 2, tracked(model=other))
+        snapshots.detach()
+    pairs = zip(model.state_dict().values(), other.state_dict().values(), strict=True)
+    assert all(torch.equal(ours, theirs) for ours, theirs in pairs)

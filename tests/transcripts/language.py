@@ -73,6 +73,7 @@ STATUS_FIELDS = {
     "bytes": "state_bytes",
     "stalled": "stalled_s",
     "heldgen": "held_generation",
+    "ended": "ended_step",
 }
 
 
