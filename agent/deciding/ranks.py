@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.deciding import effects as fx
 from agent.deciding.fields import BadMessage, integer, number, text
-from agent.deciding.member import interrupt_message, seat_of
+from agent.deciding.member import interrupt_message, return_message, seat_of
 from controlplane.core import events
 from controlplane.core.model import WHOLE_STATE, Cause, Failure, MemberPhase
 
@@ -93,6 +93,8 @@ class Ranks:
             return
         if member.form is not None and member.form.number > max(member.formed, member.interrupt):
             book.do(fx.Form(member.name, member.form, member.incident))
+        elif member.behind:
+            book.push(member, return_message(member))
         elif member.interrupt > 0 and member.interrupt >= member.formed:
             book.push(member, interrupt_message(member))
         if member.release is not None:

@@ -1,14 +1,17 @@
-"""How a job ends: its last checkpoint, etcd told first, then every node of it."""
+"""How a job ends: its last checkpoint, what its scripts do behind their training, etcd, then every node of it.
+
+A job is over when its processes are. Once every rank's function has returned and the final state is safe, etcd
+is told; then the ranks return from the function, and the job stays LEAVING until each of them has exited."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core import asking, commit, incidents, releasing, saving
+from controlplane.core import asking, commit, incidents, members, releasing, saving
 from controlplane.core import effects as fx
 from controlplane.core.commit import Stage
 from controlplane.core.job import Ending, Job
-from controlplane.core.model import JobPhase
+from controlplane.core.model import Cause, Failure, JobPhase
 
 if TYPE_CHECKING:
     from controlplane.core import events as ev
@@ -21,7 +24,8 @@ def stop_requested(m: Machine, event: ev.JobStopRequested) -> None:
     if job is None or job.ended or job.ending is not None:
         m.drop("stale_stop", event.job, "no such job, or it is at its end")
         return
-    incidents.interrupt(m, job, event.reason)
+    if job.phase is not JobPhase.LEAVING:
+        incidents.interrupt(m, job, event.reason)
     end(m, job, JobPhase.FAILED, f"stopped: {event.reason}")
 
 
@@ -64,7 +68,7 @@ def order_complete(m: Machine, job: Job, node: str, ok: bool, reason: str) -> No
 
 
 def finishing(m: Machine, job: Job) -> None:
-    """Every rank has finished: see the final state onto storage, then end the job."""
+    """Every rank has finished: see the final state onto storage, then let their scripts go on, if they do."""
     final = max((mb.status.held_step for mb in job.seated() if mb.status), default=0)
     if not _final_saved(m, job, final):
         return
@@ -73,7 +77,58 @@ def finishing(m: Machine, job: Job) -> None:
     if job.spec.storage and final > 0 and (good is None or good.step < final):
         lacking = releasing.no_room(job)
         reason += "; its final state could not be saved" + (f": {lacking}" if lacking else "")
-    end(m, job, JobPhase.FINISHED, reason)
+    if len(job.seating.rolls.over) == len(job.seats):
+        end(m, job, JobPhase.FINISHED, reason)
+    else:
+        _let_go(m, job, reason)
+
+
+def _let_go(m: Machine, job: Job, reason: str) -> None:
+    """Scripts that use the SDK may go on behind their function. The next leader has to know that they do: it
+    is not to call them back."""
+    if job.letting_go[0]:
+        return
+    number = releasing.number_of(job)
+    job.letting_go = (number, reason)
+    effect = fx.Store(0, 0, job=job.name, state=job.state(JobPhase.LEAVING, reason))
+    m.store(f"job/{job.name}", effect, lambda: _left(m, job, number, reason))
+
+
+def _left(m: Machine, job: Job, number: int, reason: str) -> None:
+    if job.letting_go[0] != number or job.fresh or job.ending is not None or not all_done(job):
+        m.note("superseded", job.name, "a rank was lost before the ranks could return from their function")
+        return
+    job.letting_go = (0, "")
+    asking.close(m, job, "the training is over")
+    m.set_phase(job, JobPhase.LEAVING, reason)
+    m.touch(job)
+
+
+def leaving(m: Machine, job: Job) -> None:
+    """The scripts run on behind their function, for as long as they like: until every process has ended, or
+    all of them have come to the barrier of another function."""
+    rolls, number = job.seating.rolls, releasing.number_of(job)
+    if rolls.unheard or rolls.dead:
+        return
+    if len(rolls.over) == len(job.seats):
+        end(m, job, JobPhase.FINISHED, job.reason)
+    elif len(rolls.ready) == len(job.seats):
+        m.set_phase(job, JobPhase.LOADING, "every rank has come to its next elastic function")
+    elif rolls.ready and rolls.over:
+        _parted(m, job)
+    else:
+        m.order_each(
+            job, ("return", str(number)), job.seat_nodes(), lambda node: fx.Return(node, job.name, number)
+        )
+
+
+def _parted(m: Machine, job: Job) -> None:
+    """Some wait at another function, and others will never come to it."""
+    over = job.seating.at(job.seating.rolls.over)[0]
+    message = f"it waits at another elastic function, and the script of rank {over.rank} has ended"
+    for member in job.seating.at(job.seating.rolls.ready):
+        members.bury(m, job, member, Failure(Cause.STUCK, message))
+        members.kill(m, job, member, message)
 
 
 def _final_saved(m: Machine, job: Job, final: int) -> bool:

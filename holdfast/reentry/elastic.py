@@ -116,7 +116,7 @@ class _Loop:
     # ------------------------------------------------------------------ barrier
 
     def _barrier(self) -> Formation | None:
-        """Wait for the next generation; None when the job is complete."""
+        """Wait for the next generation; None when the function is over on all ranks."""
         session, gate = self._session, self._gate
         if not self._finished:
             gate.say(self._ready(), keep=True)
@@ -129,6 +129,8 @@ class _Loop:
             raise SessionError(f"the agent refused this process: {orders.refused}")
         if orders.complete is not None:
             self._end(orders.complete)
+        if self._finished:
+            self._return()
             return None
         return orders.form
 
@@ -145,7 +147,7 @@ class _Loop:
     def _await(self) -> Orders:
         session, gate = self._session, self._gate
         gate.wait(self._moved)
-        if self._finished and gate.orders.complete is None and not gate.orders.refused:
+        if self._finished and not self._over(gate.orders):
             self._finished = False  # a peer was lost before the job's end: it may need this state
             gate.forget("finished")
             session._asking.end()
@@ -161,12 +163,23 @@ class _Loop:
 
     def _moved(self, orders: Orders) -> bool:
         session = self._session
-        if orders.complete is not None or orders.refused:
+        if self._over(orders):
             return True
         if self._finished:
             return orders.interrupted >= session._generation
         form = orders.form
         return form is not None and form.number > max(session._generation, orders.interrupted)
+
+    def _over(self, orders: Orders) -> bool:
+        """Whether there is nothing more to wait for."""
+        if orders.complete is not None or orders.refused:
+            return True
+        return self._finished and orders.returned >= self._session._generation
+
+    def _return(self) -> None:
+        """All ranks have finished, and the final state is safe: the script goes on, without its groups."""
+        self._session._asking.end("the training is over, and nothing was said of the checkpoint")
+        self._session._groups.dissolve()
 
     def _end(self, message: Message) -> None:
         """The job is over. Who has no result to give (a spare, or a job that failed) ends here."""
