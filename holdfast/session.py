@@ -17,7 +17,7 @@ from holdfast.data.weighting import Weighting
 from holdfast.environment import Environment
 from holdfast.errors import SessionError
 from holdfast.launch import traces
-from holdfast.reentry import elastic, groups, stepping, words
+from holdfast.reentry import elastic, functions, groups, joining, stepping, words
 from holdfast.reentry.gate import Gate
 from holdfast.reentry.guard import Guard
 from holdfast.state import randomness
@@ -57,9 +57,13 @@ class Session:
         self._world_size: int = environment.world_size
         if seed is None:
             self._snapshots.random = lambda: randomness.capture(self._rank)
-        self._generation, self._completed, self._phase = 0, 0, "starting"
+        self._functions = functions.of(environment.member if environment.gate else "")
+        self._snapshots.functions = self._functions.text
+        self._generation, self._completed = self._functions.generation, self._functions.completed
+        self._phase = "finished" if self._functions.finished else "starting"
         self._held = -1
-        self._held_in = 0  # the newest generation in which the state was put in place
+        self._held_in = self._functions.held_in  # the newest generation in which the state was put in place
+        self._closed = ""  # why it cannot be used any more
         self._asking = Asking(self)
         self._made = (-1, 0)  # step and generation of the newest snapshot
         self._inside = False  # in the elastic function
@@ -90,6 +94,9 @@ class Session:
         _sessions.add(self)
 
     def _connect(self, environment: Environment) -> None:
+        for other in list(_sessions):
+            if other._gate is not None and not other._closed:
+                other._give_way()
         self._address = self._groups.serve()
         self._gate = Gate(
             environment.gate,
@@ -126,14 +133,15 @@ class Session:
 
     @property
     def step(self) -> int:
-        """The number of completed steps, which is the number of the step that runs or comes next."""
-        return self._completed
+        """The number of completed steps, which is the number of the step that runs or comes next. Each
+        elastic function counts its own, from 0."""
+        return self._functions.local(self._completed)
 
     @property
     def data_step(self) -> int:
         """Which batch of the data this step is to consume: its own number, unless batches before it are left
         out by policy. `sample_indices` goes by it."""
-        return numbers.batch(self._completed, self._skips)
+        return self._functions.batch(self._completed, self._skips)
 
     @property
     def generation(self) -> int:
@@ -159,8 +167,15 @@ class Session:
                 "track: call it before the function under @session.elastic is entered; or, when nothing is "
                 "tracked by then, in it before the first step and before restore()"
             )
-        for name, thing in objects.items():
-            self._tracked.add(name, thing)
+        with joining.looking():
+            for name, thing in objects.items():
+                self._tracked.add(name, thing)
+
+    @property
+    def catching_up(self) -> bool:
+        """Whether this process joined the job later, and runs what the script has between elastic functions
+        that were over by then: what it does here, other ranks have done before."""
+        return self._functions.behind
 
     def restore(self) -> int:
         """Put the state of this generation's first step into what is tracked, if that has not been done yet;
@@ -187,9 +202,9 @@ class Session:
         self.restore()
         stepping.after_break(self)
         try:
-            while self._completed < total:
+            while self.step < total:
                 stepping.begin(self, chosen)
-                yield self._completed
+                yield self.step
                 stepping.complete(self)
         except GeneratorExit:  # left within a step, by a break of the loop or of a collective
             self._progress.mark("none")
@@ -275,7 +290,10 @@ class Session:
         return self._progress.phase(name, timeout_s)
 
     def close(self) -> None:
-        """Let go of everything. A session that is not closed ends with its process."""
+        """Let go of everything. A session that is not closed ends with its process, or when the script makes
+        the next one; only one at a time has an agent."""
+        self._closed = self._closed or "it was closed"
+        self._functions.joined = None
         self._asking.end("the session was closed")
         self._groups.dissolve()
         if self._gate is not None:
@@ -288,6 +306,16 @@ class Session:
         self._progress.close()
 
     # ------------------------------------------------------------------ for the gate's thread
+
+    def _give_way(self) -> None:
+        """The script makes another session: this one is over."""
+        if self._inside:
+            raise SessionError(
+                "Session: another one is in its elastic function: one session at a time; use that one, or "
+                "make this one when its function has returned"
+            )
+        self._closed = "the script has made another Session since: one at a time"
+        self.close()
 
     def _own_sockets(self) -> set[int]:
         return self._gate.inodes() if self._gate is not None else set()

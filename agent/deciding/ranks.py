@@ -23,6 +23,7 @@ _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _ASKS_MAX = 64
 _REQUEST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,119}")
 _STORE_MAX = 300
+_ACTIVITY_MAX = 40
 _TEXT_MAX = 64_000
 """Characters of a traceback that travel on to the coordinator."""
 _ALIVE_PHASES = (
@@ -128,7 +129,12 @@ class Ranks:
         generation = integer(message, "generation")
         member.formed = max(member.formed, generation)
         form = member.form
-        changes: dict[str, Any] = {"phase": MemberPhase.FORMING, "generation": generation}
+        activity = text(message, "activity", "")[:_ACTIVITY_MAX]
+        changes: dict[str, Any] = {
+            "phase": MemberPhase.FORMING,
+            "generation": generation,
+            "activity": activity,
+        }
         if form is not None and form.number == generation:
             changes["rank"] = seat_of(member.name, form).rank
             if form.world_size != member.world_size > 0:
@@ -140,6 +146,7 @@ class Ranks:
         self._book.update(
             member,
             phase=MemberPhase.RUNNING,
+            activity="",
             generation=integer(message, "generation"),
             step=integer(message, "step"),
         )

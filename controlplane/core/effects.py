@@ -132,7 +132,7 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """Every rank's function is over and its final state is safe: members that have finished in this generation
+    """Every rank's function is over, its final state safe: members that have finished in this generation
     return from it. What their scripts do behind it is theirs; the job is over when their processes are."""
 
     node: str

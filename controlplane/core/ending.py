@@ -1,7 +1,7 @@
-"""How a job ends: its last checkpoint, what its scripts do behind their training, etcd, then every node of it.
+"""How a job ends: its last checkpoint, what its scripts do behind their training, etcd, then every node.
 
-A job is over when its processes are. Once every rank's function has returned and the final state is safe, etcd
-is told; then the ranks return from the function, and the job stays LEAVING until each of them has exited."""
+A job is over when its processes are. Once every rank's function has returned and the final state is safe,
+etcd is told; then the ranks return from it, and the job is LEAVING until each of them has exited."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from controlplane.core import asking, commit, incidents, members, releasing, sav
 from controlplane.core import effects as fx
 from controlplane.core.commit import Stage
 from controlplane.core.job import Ending, Job
-from controlplane.core.model import Cause, Failure, JobPhase
+from controlplane.core.model import Cause, Failure, JobPhase, MemberPhase
 
 if TYPE_CHECKING:
     from controlplane.core import events as ev
+    from controlplane.core.job import Member
     from controlplane.core.machine import Machine
+    from controlplane.core.model import MemberStatus
 
 
 def stop_requested(m: Machine, event: ev.JobStopRequested) -> None:
@@ -135,24 +137,36 @@ def _final_saved(m: Machine, job: Job, final: int) -> bool:
     """True when there is nothing (more) to wait for."""
     in_flight = any(each.stage is not Stage.COPY for each in job.savings.values())
     copying = any(each.stage is Stage.COPY for each in job.savings.values())
-    needed = _final_needed(job, final)
-    if not (in_flight or copying or needed):
+    begins = _final_needed(job, final) and not (in_flight or job.final_tried)
+    late = _late(job, final, all_of_them=begins)
+    if not (in_flight or copying or begins or late):
         return True
     if job.final_by is None:
         job.final_by = m.now + m.settings.final_checkpoint_timeout_s
     m.wake(job, job.final_by)
     if m.now >= job.final_by:
         return True
-    if in_flight or job.final_tried or not needed:
-        return not (in_flight or copying)
-    late = [mb for mb in job.seated() if not mb.status or mb.status.snapshot_step < final]
     for node in dict.fromkeys(mb.node for mb in late):
         # All ranks live with this state: a slot of an older one may make room for it.
         m.order(job, ("release", node, str(final)), fx.Release(node, job.name, final))
-    if not late:
+    if begins and not late:
         job.final_tried = True
         saving.begin(m, job, final)
     return False
+
+
+def _late(job: Job, final: int, *, all_of_them: bool) -> list[Member]:
+    """Who keeps no snapshot of the final state yet: a checkpoint waits for all of them. Without one, who will
+    keep one is waited for: behind its function a rank has nothing else."""
+    if all_of_them:
+        return [mb for mb in job.seated() if not mb.status or mb.status.snapshot_step < final]
+    if not (job.elastic and job.spec.snapshot_every and final > 0) or releasing.no_room(job):
+        return []
+    return [mb for mb in job.seated() if mb.status and _is_late(mb.status, final)]
+
+
+def _is_late(status: MemberStatus, final: int) -> bool:
+    return status.phase is MemberPhase.FINISHED and status.state_bytes > 0 and status.snapshot_step < final
 
 
 def _final_needed(job: Job, final: int) -> bool:

@@ -8,18 +8,15 @@ import gc
 import logging
 import sys
 import time
-import traceback
 import weakref
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
-
-import torch.distributed as dist
 
 from holdfast.checkpoint.shm import ArenaError
 from holdfast.environment import announce
 from holdfast.errors import Interrupted, RestoreError, SessionError, StateError
-from holdfast.reentry import lines, restore, stepping
-from holdfast.reentry.formation import Resume
-from holdfast.reentry.groups import carrier, gather_numbers, is_broken_collective
+from holdfast.reentry import alone, ending, joining, lines, meeting, restore, stepping
+from holdfast.reentry.functions import Joined
+from holdfast.reentry.groups import is_broken_collective
 from holdfast.state import keeping
 
 if TYPE_CHECKING:
@@ -34,9 +31,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 _SAME_BREAK_MAX = 3  # breaks at the same step that nobody else knows of: then it is the script's own
-_LAST_SNAPSHOT_S = 60.0  # how long the end of training waits for room for its snapshot
 _ROOM_WAIT_S = 2.0  # how long the end of a generation waits for room for its snapshot
-_POLL_S = 0.05
 log = logging.getLogger("holdfast.sdk")
 
 
@@ -47,71 +42,97 @@ def wrap(session: Session, function: Callable[P, R]) -> Callable[P, R]:
     def entered(*args: P.args, **kwargs: P.kwargs) -> R:
         if session._inside:
             raise SessionError("an elastic function cannot be entered from within one")
-        gate = session._gate
+        if session._closed:
+            raise SessionError(f"{function.__name__}: this Session is over: {session._closed}")
+        gate, name = session._gate, function.__qualname__
         run = functools.partial(function, *args, **kwargs)
-        return _alone(session, run) if gate is None else _Loop(session, gate, run).run()
+        return alone.run(session, name, run) if gate is None else _Loop(session, gate, name, run).run()
 
     return entered
-
-
-def _alone(session: Session, run: Callable[[], R]) -> R:
-    """No agent: one pass, in torchrun's process group if there is one."""
-    session._inside = True
-    session._late = not session._tracked.objects
-    own = session._world_size > 1 and not dist.is_initialized()
-    try:
-        if own:
-            dist.init_process_group(session._backend)
-        if dist.is_initialized():
-            session._rank, session._world_size = dist.get_rank(), dist.get_world_size()
-        session._pending = functools.partial(_begin_alone, session)
-        if not session._late:
-            session.restore()
-        return run()
-    finally:
-        session._inside, session._pending = False, None
-        if session._late:
-            session._tracked.objects.clear()
-        if own and dist.is_initialized():
-            dist.destroy_process_group()
-
-
-def _begin_alone(session: Session) -> None:
-    restore.restore(session, Resume("fresh", 0, 0), 0)
-    session._guard.arm()
 
 
 class _Loop:
     """One call of an elastic function."""
 
-    def __init__(self, session: Session, gate: Gate, run: Callable[[], Any]) -> None:
-        self._session, self._gate, self._run = session, gate, run
+    def __init__(self, session: Session, gate: Gate, name: str, run: Callable[[], Any]) -> None:
+        self._session, self._gate, self._name, self._run = session, gate, name, run
+        self._number = 0  # of all functions that the script calls
         self._finished, self._result = False, None
+        self._returned = False  # its result is this process's own
+        self._apart = False  # some rank of the generation has yet to come to this function
         self._breaks = (0, 0)  # (step, breaks there that no interrupt explained)
 
     def run(self) -> Any:
-        session = self._session
-        session._held = -1
-        session._late = not session._tracked.objects
+        session, known = self._session, self._session._functions
+        self._number = known.call(self._name)
+        joined = known.joined
+        at_end = joined is not None and known.marks(self._number, joined.formation.resume.step)
+        if known.over(self._number) and not at_end:
+            return self._passed()
+        joined = self._begin()
         while True:
-            formation = self._barrier()
+            formation = joined.formation if joined is not None else self._barrier()
             if formation is None:
                 if session._late:
                     session._tracked.objects.clear()
                 return self._result
             try:
                 session._inside = True
-                self._enter(formation)
-                self._result = self._run()
+                joined = joined or self._enter(formation)
+                if known.over(self._number) and not known.marks(self._number, formation.resume.step):
+                    return self._join(joined)
+                self._begin_state(joined)
+                self._go_through(formation)
                 self._finish()
             except BaseException as error:
                 if not self._recoverable(error):
+                    known.thrown = f"{type(error).__name__} has left {self._name}"
                     raise
-                _clear(error)
+                meeting.clear(error)
                 self._leave(error)
             finally:
-                session._inside = False
+                session._inside, joined = False, None
             self._collect()
+
+    def _begin(self) -> Joined | None:
+        """This process comes to the function that runs, or comes next, with what the script has built. The
+        generation that waits for it there, if one does."""
+        session, known = self._session, self._session._functions
+        session._held = -1
+        session._late = not session._tracked.objects
+        joined, known.joined = known.joined, None
+        if joined is None and self._number and not known.behind:
+            session._completed = session._held = known.base
+        if joined is None:
+            return None
+        if self._gate.interrupted(joined.formation.number):
+            self._collect()
+            return None
+        self._gate.say({"op": "forming", "generation": joined.formation.number})
+        return joined
+
+    def _go_through(self, formation: Formation) -> None:
+        known = self._session._functions
+        if not known.over(self._number):
+            self._result = self._run()
+            return
+        self._session.restore()
+        if not self._returned:
+            self._result = known.value(self._number)
+
+    def _join(self, joined: Joined) -> Any:
+        """The others have this function behind them: the generation waits for this process in theirs."""
+        known = self._session._functions
+        known.joined, known.behind = joined, True
+        told = {"op": "forming", "generation": joined.formation.number, "activity": "script"}
+        self._gate.say(told)
+        return self._passed()
+
+    def _passed(self) -> Any:
+        """What a function returned that this process was not in."""
+        joining.mark_absent(self._session, self._name)
+        stepping.between(self._session)
+        return self._session._functions.value(self._number)
 
     # ------------------------------------------------------------------ barrier
 
@@ -178,8 +199,7 @@ class _Loop:
 
     def _return(self) -> None:
         """All ranks have finished, and the final state is safe: the script goes on, without its groups."""
-        self._session._asking.end("the training is over, and nothing was said of the checkpoint")
-        self._session._groups.dissolve()
+        ending.leave(self._session, self._gate, self._name)
 
     def _end(self, message: Message) -> None:
         """The job is over. Who has no result to give (a spare, or a job that failed) ends here."""
@@ -194,13 +214,14 @@ class _Loop:
 
     # ------------------------------------------------------------------ into a generation
 
-    def _enter(self, formation: Formation) -> None:
+    def _enter(self, formation: Formation) -> Joined:
+        """Meet the others, and agree with them on the functions that are over."""
         session, gate = self._session, self._gate
         session._generation = formation.number
         if formation.world_size != session._world_size:
             session._said_shard = ""  # of state in shards, this rank holds another part from now on
         session._weighting.reset()
-        _take_place(session, formation.local_rank)
+        meeting.take_place(session, formation.local_rank)
         session._rank, session._world_size = formation.rank, formation.world_size
         gate.say({"op": "forming", "generation": formation.number})
         session._phase = "forming"
@@ -211,45 +232,34 @@ class _Loop:
         begun = time.monotonic()
         session._groups.form(formation)
         port = session._groups.formed()
-        formed = time.monotonic()
+        meeting.check_past(session, gate, self._name, self._number, formation)
+        self._apart = joining.agree(session, formation.resume)
+        return Joined(formation, port, begun, time.monotonic())
+
+    def _begin_state(self, joined: Joined) -> None:
+        """Put the state in place, or have it put there when what is tracked is made."""
+        session, formation, port = self._session, joined.formation, joined.port
+        session._functions.behind = False
+        joining.lift(session)
         if session._late:
-            rows = self._gather([port])
+            rows = meeting.gather(session, [port])
             session._groups.narrow(port, {row[0] for row in rows})
             session._groups.grow()
             session._completed = formation.resume.step
-        session._pending = functools.partial(self._place, formation, port, begun, formed)
+        session._pending = functools.partial(self._place, formation, port, joined.begun, joined.formed)
         if not session._late:
             session.restore()
 
     def _place(self, formation: Formation, port: int, begun: float, formed: float) -> None:
         if self._session._late:
-            self._settle()
+            meeting.settle(self._session)
         self._restore(formation, port)
         self._go(formation, begun, formed)
-
-    def _gather(self, numbers: list[int]) -> list[list[int]]:
-        session = self._session
-        device = carrier(session._backend, session.device)
-        return gather_numbers(numbers, device, session._world_size)
-
-    def _settle(self) -> None:
-        """Meshes have been made in the function: learn which connections are their groups'."""
-        session = self._session
-        if session._backend != "gloo":
-            return
-        own = session._groups.listeners()
-        counts = self._gather([len(own)])
-        most = max(row[0] for row in counts)
-        if most > 1:
-            rows = self._gather([*own, *[0] * (most - len(own))])
-            session._groups.settle(set(own), {port for row in rows for port in row if port})
-        else:
-            session._groups.settle(set(), set())
 
     def _go(self, formation: Formation, begun: float, formed: float) -> None:
         session, gate = self._session, self._gate
         session._completed = formation.resume.step
-        session._fresh = formation.resume.step == 0
+        session._fresh = formation.resume.step == session._functions.base
         session._kept = None
         session._guard.arm()
         now = time.monotonic()
@@ -266,9 +276,16 @@ class _Loop:
             session._board.completed = session._completed
         if session._completed:
             keeping.ask_for_room(session, gate)
+        if self._number and session._fresh:
+            keeping.first(session, gate)
 
     def _restore(self, formation: Formation, port: int) -> None:
         session, resume = self._session, formation.resume
+        if self._number and resume.step == session._functions.base and not (resume.sources or self._apart):
+            resume, session._held = (
+                dataclasses.replace(resume, tier="fresh"),
+                -1,
+            )  # as the script has built it
         try:
             ports = restore.restore(session, resume, port)
         except (RestoreError, StateError, ArenaError) as error:
@@ -369,43 +386,12 @@ class _Loop:
     # ------------------------------------------------------------------ the end
 
     def _finish(self) -> None:
-        """Say so, and keep the final state: what holds its slot goes once the coordinator knows that all
-        have finished."""
-        session, gate = self._session, self._gate
-        session.restore()
-        stepping.check_interrupted(session)
-        stepping.after_break(session)
-        reason = keeping.last(session, gate)
-        session._held = session._completed
-        gate.say({"op": "finished", "generation": session._generation, "step": session._completed}, keep=True)
-        session._phase = "finished"
-        session._progress.show("finished")
+        """Say so, and keep the final state with what the function has returned."""
+        self._session.restore()
+        stepping.check_interrupted(self._session)
+        stepping.after_break(self._session)
+        ending.keep_value(self._session, self._name, self._result)
+        self._returned = True
+        reason = ending.say(self._session, self._gate)
         self._finished = True
-        deadline = time.monotonic() + _LAST_SNAPSHOT_S
-        while reason and not gate.orders.complete and time.monotonic() < deadline:
-            if gate.interrupted(session._generation):
-                return
-            gate.wait(lambda orders: orders.interrupted >= session._generation, _POLL_S)
-            reason = keeping.snapshot(session, gate)
-        if reason:
-            keeping.skipped(session, gate, reason)
-
-
-def _take_place(session: Session, local_rank: int) -> None:
-    """Its place on the node, as the coordinator has it: a spare process learns it only now."""
-    if session._device is None:
-        session._environment = dataclasses.replace(session._environment, local_rank=local_rank)
-
-
-def _clear(error: BaseException) -> None:
-    """Free what the frames of a caught exception hold: the wrapped model above all."""
-    seen: set[int] = set()
-    pending: list[BaseException | None] = [error]
-    while pending:
-        found = pending.pop()
-        if found is None or id(found) in seen:
-            continue
-        seen.add(id(found))
-        traceback.clear_frames(found.__traceback__)
-        pending += [found.__cause__, found.__context__]
-        found.__traceback__ = None
+        ending.wait_for_room(self._session, self._gate, reason)

@@ -59,6 +59,18 @@ def restore(session: Session, resume: Resume, port: int) -> set[int]:
     return ports
 
 
+def header(session: Session, resume: Resume) -> bytes:
+    """The header of the state that this rank is to read from an arena; b"" when it reads none. Raises
+    ArenaError."""
+    for source in _named(session, resume):
+        if source.rank == session._rank and source.arena:
+            with Arena.open(source.arena, touched=False) as arena:
+                slot = arena.find_partial(resume.step, shard=source.shard) if source.shares > 1 else None
+                slot = slot or snapshot.find(arena, resume.step, resume.born, source.shard)
+                return slot.header if slot is not None else b""
+    return b""
+
+
 def _restore(session: Session, resume: Resume, port: int) -> set[int]:
     has = _reshard(session, resume) if resume.reshard else _own(session, resume)
     if session._world_size == 1:

@@ -27,7 +27,7 @@ def begin(session: Session, seed: int | None) -> None:
     step = session._completed
     session._guard.begin(keep_random=seed is None, whole=session._fresh)
     if seed is not None:
-        seed_step(seed, step, session._rank // session.layout.tp)
+        seed_step(seed, session.step, session._rank // session.layout.tp)
     if session._board is not None:
         session._board.step = step
         session._board.step_started_ns = time.monotonic_ns()
@@ -40,6 +40,13 @@ def after_break(session: Session) -> None:
         complete(session)
     else:
         session._guard.settle(session._completed)
+
+
+def between(session: Session) -> None:
+    """An elastic function is over: what the script draws behind it depends on that alone, in a process that
+    was started again, too."""
+    if session._seed is not None:
+        seed_step(session._seed, session.step, session._rank // session.layout.tp)
 
 
 def complete(session: Session) -> None:

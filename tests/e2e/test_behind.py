@@ -1,4 +1,4 @@
-"""What a script does behind `train()`: it runs to its end, its exit code counts, and it is run again when it dies."""
+"""What a script does behind `train()`: it runs to its end, its exit code counts, and it is run again."""
 
 from __future__ import annotations
 
