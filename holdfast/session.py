@@ -88,7 +88,12 @@ class Session:
         self._numbers = numbers.Numbers(self)
         self._skips: tuple[tuple[int, int], ...] = ()  # batches that are left out
         self._gate: Gate | None = None
-        self._groups = groups.Groups(environment.address, self._backend, self._own_sockets)
+        kept = self._functions.groups  # of the session before, whose generation may wait for this process
+        again = kept is not None and kept.backend == self._backend
+        self._groups = kept if kept and again else groups.Groups(environment.address, self._backend)
+        if not again:
+            self._functions.joined = None
+        self._functions.groups = self._groups
         if environment.gate:
             self._connect(environment)
         _sessions.add(self)
@@ -97,7 +102,7 @@ class Session:
         for other in list(_sessions):
             if other._gate is not None and not other._closed:
                 other._give_way()
-        self._address = self._groups.serve()
+        self._address = self._groups.serve(self._own_sockets)
         self._gate = Gate(
             environment.gate,
             functools.partial(words.hello, self),
@@ -293,9 +298,9 @@ class Session:
         """Let go of everything. A session that is not closed ends with its process, or when the script makes
         the next one; only one at a time has an agent."""
         self._closed = self._closed or "it was closed"
-        self._functions.joined = None
         self._asking.end("the session was closed")
-        self._groups.dissolve()
+        if self._functions.joined is None:  # else a generation waits for the next session of this process
+            self._groups.dissolve()
         if self._gate is not None:
             self._gate.close()
         self._snapshots.detach()

@@ -39,7 +39,7 @@ def store(m: Machine, job: Job, choice: Resume) -> None:
     failed = job.incident is not None and job.incident.verdict.cause is not Cause.RESIZED
     restarts = old.restarts + (1 if failed else 0)
     first = job.seated()[0]
-    reason = "the job goes on where it was paused" if old.store else "the first group of the job"
+    reason = "every rank goes on from the barrier" if old.store else "the first group of the job"
     reason = job.incident.plan.reason if job.incident else reason
     generation = Generation(
         job=job.name,

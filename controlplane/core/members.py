@@ -320,7 +320,8 @@ def _left_rightly(job: Job, member: Member, status: MemberStatus) -> bool:
 def is_over(job: Job, member: Member) -> bool:
     """Whether its process has ended as it should, behind its function: it makes no difference what becomes of
     its node."""
-    return job.phase is JobPhase.LEAVING and member.done and member.phase is MemberPhase.EXITED
+    ended = member.done and not member.dead and member.phase is MemberPhase.EXITED
+    return ended and job.phase is JobPhase.LEAVING and job.seating.holds(member)
 
 
 def bury_again(m: Machine, job: Job) -> None:

@@ -255,7 +255,10 @@ def _missing(m: Machine, job: Job, member: Member, seq: int, failure: Failure) -
     """A member that its agent does not list: an order under way, a ghost, or a loss."""
     if member.launch is not None and member.status is None:
         return
-    if member.seen_seq > seq or members.is_over(job, member):
+    if member.seen_seq > seq:
+        return
+    if members.is_over(job, member):
+        member.kept = ()  # what its node remembered of it is gone
         return
     if member.status is None and member.rank == NO_RANK:  # of a former life, and over
         members.forget(m, job, member)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.reentry.formation import Formation
+    from holdfast.reentry.groups import Groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class Functions:
         self.generation = 0  # the newest that this process was in
         self.completed = 0  # the job's steps, as this process knows them
         self.held_in = 0
+        self.groups: Groups | None = None  # of its newest session
 
     @property
     def base(self) -> int:

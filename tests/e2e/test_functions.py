@@ -154,6 +154,108 @@ def lived(script: str, moment: str = "", *flags: str, storage: bool = False) -> 
         return found[0]
 
 
+REFUSED = {
+    "tensor": (
+        "second",
+        """
+session = Session(backend="gloo")
+model, optimizer = made(1, 3)
+session.track(model=model, optimizer=optimizer)
+@session.elastic
+def pretrain():
+    trained(session, model, optimizer, 6, "first")
+    return model.weight
+pretrain()
+@session.elastic
+def finetune():
+    trained(session, model, optimizer, 6, "second")
+finetune()
+""",
+        "pretrain is over, and this process, which joined the job later, needs what it returned",
+        "Parameter cannot be kept",
+    ),
+    "saved": (
+        "second",
+        """
+session = Session(backend="gloo")
+model, optimizer = made(1, 3)
+session.track(model=model, optimizer=optimizer)
+@session.elastic
+def pretrain():
+    trained(session, model, optimizer, 6, "first")
+pretrain()
+torch.save(model.state_dict(), folder / f"model-{session.rank}.pt")
+@session.elastic
+def finetune():
+    trained(session, model, optimizer, 6, "second")
+finetune()
+""",
+        "model has not the state that pretrain left: this process joined the job later",
+        "if not session.catching_up",
+    ),
+    "caught": (
+        "",
+        """
+session = Session(backend="gloo")
+model, optimizer = made(1, 3)
+session.track(model=model, optimizer=optimizer)
+@session.elastic
+def trial():
+    trained(session, model, optimizer, 6, "first")
+    raise ValueError("pruned")
+for _ in range(2):
+    try:
+        trial()
+    except ValueError:
+        pass
+""",
+        "trial: ValueError has left trial, and the script went on",
+        "Catch it within the elastic function",
+    ),
+    "two": (
+        "",
+        """
+first, second = Session(backend="gloo"), Session(backend="gloo")
+@first.elastic
+def train():
+    pass
+train()
+""",
+        "train: this Session is over: the script has made another Session since",
+        "one at a time",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_kept_is_refused_by_name(case: str) -> None:
+    moment, script, *words = REFUSED[case]
+    text = (HEAD + script).replace("MOMENT", repr(moment))
+    with running(*FLAGS, "--max-restarts", "1", script=text) as run:
+        if moment:
+            pid = until(lambda: notes(run, "kill"), lambda: run.output)[0]["pid"]
+            os.kill(pid, signal.SIGKILL)
+        assert run.end() == 1, run.output
+        assert all(word in run.output for word in words), run.output
+
+
+def test_a_job_goes_on_in_its_second_function_from_storage() -> None:
+    """All processes are new: none enters the first function, and each has its value."""
+    text = (HEAD + PRETRAIN).replace("MOMENT", repr("second"))
+    flags = (*FLAGS, "--checkpoint-every", "5")
+    with running(*flags, script=text, storage=True) as run:
+        until(lambda: notes(run, "kill"), lambda: run.output)
+        assert run.process is not None
+        os.kill(run.process.pid, signal.SIGINT)
+        assert run.end() == 130, run.output
+        before = len(notes(run, "first"))
+        run.start()
+        assert run.end() == 0, run.output
+        assert len(notes(run, "first")) == before == 2, "nobody has trained the first function again"
+        found = results(run)
+        assert len(found) == 2 and found[0] == found[1] and found[0]["told"]["steps"] == 12
+
+
 @pytest.fixture(scope="module")
 def undisturbed() -> dict[str, Any]:
     return {}
