@@ -166,7 +166,8 @@ class Session:
 
         Call it before the elastic function is entered; or, for what is tied to a process group (FSDP2, tensor
         parallel), track everything in it, before its first step: then what is tracked is made anew in each
-        generation, and the state comes with the first call of `steps`, or of `restore`."""
+        generation, and the state comes with the first call of `steps`, or of `restore`. Between two elastic
+        functions it adds to what is tracked, or takes the place of what had the same name."""
         if self._inside and not (self._late and self._pending):
             raise SessionError(
                 "track: call it before the function under @session.elastic is entered; or, when nothing is "
@@ -194,8 +195,13 @@ class Session:
         return self._completed
 
     def elastic(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Decorator: the function is entered anew for every generation; its last result is returned when
-        the whole job is complete. Exceptions of the function itself are raised as they are."""
+        """Decorator: the function is entered anew for every generation; its last result is returned when all
+        ranks have finished it and its final state is safe. Exceptions of the function itself are raised as
+        they are.
+
+        A script may have several, and call one several times, each counting its own steps. A process that
+        joins the job later returns from those that are over with what they returned: plain data, equal on
+        all ranks, or it is refused there. What stands behind a function runs at least once."""
         return elastic.wrap(self, function)
 
     def steps(self, total: int, *, seed: int | str | None = "session") -> Iterator[int]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from agent.deciding import effects as fx
 from agent.deciding import events as ev
-from agent.deciding.effects import Effect
 from controlplane.core import effects as orders
 from controlplane.core import events
 from controlplane.core.model import NO_STEP, Cause, MemberPhase, Standing
 from tests.agent.test_deciding import Stage, frames, running, told
+
+if TYPE_CHECKING:
+    from agent.deciding.effects import Effect
 
 RETURN = orders.Return("n0", "j", 1)
 

@@ -6,15 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from controlplane.daemon.etcd.server import PrivateEtcd
 from tests.e2e.cli_running import Run, running, until
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.e2e.test_cli_by_hand import PROGRAM, daemon
 
 TRAINS = """
 import os, pathlib, sys, time
@@ -156,3 +157,31 @@ def test_a_job_that_is_stopped_behind_train_ends() -> None:
         assert run.end() == 1, run.output
         assert "stopped" in run.output and not (run.folder / "model-0.pt").exists()
         assert run.traces() == []
+
+
+def submitted(folder: Path, where: tuple[str, str], script: str) -> subprocess.CompletedProcess[str]:
+    words = ("submit", *where, "--wait", "--max-restarts", "0", "--rdzv-id", script)
+    command = [*PROGRAM, *words, str(folder / f"{script}.py"), str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+
+
+async def test_submit_waits_for_what_is_behind_train_and_tells_how_it_ended() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="hf-") as name:
+        folder = Path(name)
+        (folder / "raises.py").write_text(TRAINS + RAISES.replace("session.rank == 1", "True"))
+        (folder / "saves.py").write_text(TRAINS + SAVES)
+        (folder / "go").touch()
+        async with PrivateEtcd(folder / "etcd") as etcd:
+            with ExitStack() as stack:
+                flags = ("--etcd", etcd.endpoint, "--etcd-private", "--lease-ttl-s", "2")
+                address = stack.enter_context(
+                    daemon(folder, "c", "coordinator", *flags, "--listen", "127.0.0.1:0")
+                )
+                where = ("--coordinator", address)
+                places = ("--run-dir", str(folder / "run"), "--shm-dir", str(folder), "--slots", "1")
+                stack.enter_context(daemon(folder, "a", "agent", *where, "--node", "n7", *places))
+                saved = submitted(folder, where, "saves")
+                assert saved.returncode == 0 and "job saves finished" in saved.stdout, saved.stderr
+                assert (folder / "model-0.pt").exists()
+                raised = submitted(folder, where, "raises")
+                assert raised.returncode == 1 and "the evaluation is wrong" in raised.stdout + raised.stderr
