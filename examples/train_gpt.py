@@ -148,8 +148,8 @@ def main() -> None:
         # (3) Build what is tied to the process group inside of it.
         ddp = session.ddp(model)
         ddp.train()
-        # (4) Let the session count the steps and deal the samples: then none is skipped or repeated. What follows
-        # the optimizer here only reports: it may be cut in a step that breaks, so that a death costs no step.
+        # (4) Let the session count the steps and deal the samples: then none is skipped or repeated. What
+        # follows the optimizer only reports: it may be cut where a step breaks, and a death costs no step.
         for _step in session.steps(args.steps, tail="skippable"):
             numbers = session.sample_indices(len(windows), global_batch=args.global_batch, seed=args.seed)
             text, following = (part.to(session.device) for part in windows.batch(numbers))

@@ -17,7 +17,7 @@ from holdfast.data.weighting import Weighting
 from holdfast.environment import Environment
 from holdfast.errors import SessionError
 from holdfast.launch import traces
-from holdfast.reentry import elastic, groups, stepping, words
+from holdfast.reentry import elastic, functions, groups, joining, stepping, words
 from holdfast.reentry.after_step import AfterStep
 from holdfast.reentry.gate import Gate
 from holdfast.reentry.guard import Guard
@@ -58,10 +58,36 @@ class Session:
         self._world_size: int = environment.world_size
         if seed is None:
             self._snapshots.random = lambda: randomness.capture(self._rank)
-        self._generation, self._completed, self._phase = 0, 0, "starting"
+        self._functions = functions.of(environment.member if environment.gate else "")
+        self._snapshots.functions = self._functions.text
+        self._generation, self._completed = self._functions.generation, self._functions.completed
+        self._phase = "finished" if self._functions.finished else "starting"
+        self._begin_anew()
+        self._device: torch.device | None = None
+        self._ledger, self._board = environment.open_ledger(), environment.open_board()
+        traces.register(environment.board)
+        self._progress = progress.Progress(self._board)
+        self._guard.on_optimizer = lambda _: self._progress.show("optimizer")
+        self._guard.on_tail = lambda _: self._progress.show("tail")
+        self._numbers = numbers.Numbers(self)
+        self._skips: tuple[tuple[int, int], ...] = ()  # batches that are left out
+        self._gate: Gate | None = None
+        kept = self._functions.groups  # of the session before, whose generation may wait for this process
+        again = kept is not None and kept.backend == self._backend
+        self._groups = kept if kept and again else groups.Groups(environment.address, self._backend)
+        if not again:
+            self._functions.joined = None
+        self._functions.groups = self._groups
+        if environment.gate:
+            self._connect(environment)
+        _sessions.add(self)
+
+    def _begin_anew(self) -> None:
+        """What this rank knows of its own training, before there is any."""
         self._held = -1
-        self._held_in = 0  # the newest generation in which the state was put in place
-        self._ended = 0  # so many steps' bodies had ended when the newest generation was left
+        self._held_in = self._functions.held_in  # the newest generation in which the state was put in place
+        self._closed = ""  # why it cannot be used any more
+        self._ended = self._completed  # so many steps' bodies had ended when the newest generation was left
         self._uncommitted: list[int] = []  # complete steps whose samples are not committed yet
         self._after = AfterStep(self)
         self._asking = Asking(self)
@@ -80,22 +106,12 @@ class Session:
         self._weighting = Weighting()
         self._ahead = sampling.Ahead()
         self._reports = reporting.Reports()
-        self._device: torch.device | None = None
-        self._ledger, self._board = environment.open_ledger(), environment.open_board()
-        traces.register(environment.board)
-        self._progress = progress.Progress(self._board)
-        self._guard.on_optimizer = lambda _: self._progress.show("optimizer")
-        self._guard.on_tail = lambda _: self._progress.show("tail")
-        self._numbers = numbers.Numbers(self)
-        self._skips: tuple[tuple[int, int], ...] = ()  # batches that are left out
-        self._gate: Gate | None = None
-        self._groups = groups.Groups(environment.address, self._backend, self._own_sockets)
-        if environment.gate:
-            self._connect(environment)
-        _sessions.add(self)
 
     def _connect(self, environment: Environment) -> None:
-        self._address = self._groups.serve()
+        for other in list(_sessions):
+            if other._gate is not None and not other._closed:
+                other._give_way()
+        self._address = self._groups.serve(self._own_sockets)
         self._gate = Gate(
             environment.gate,
             functools.partial(words.hello, self),
@@ -131,14 +147,15 @@ class Session:
 
     @property
     def step(self) -> int:
-        """The number of completed steps, which is the number of the step that runs or comes next."""
-        return self._completed
+        """The number of completed steps, which is the number of the step that runs or comes next. Each
+        elastic function counts its own, from 0."""
+        return self._functions.local(self._completed)
 
     @property
     def data_step(self) -> int:
         """Which batch of the data this step is to consume: its own number, unless batches before it are left
         out by policy. `sample_indices` goes by it."""
-        return numbers.batch(self._completed, self._skips)
+        return self._functions.batch(self._completed, self._skips)
 
     @property
     def generation(self) -> int:
@@ -158,14 +175,22 @@ class Session:
 
         Call it before the elastic function is entered; or, for what is tied to a process group (FSDP2, tensor
         parallel), track everything in it, before its first step: then what is tracked is made anew in each
-        generation, and the state comes with the first call of `steps`, or of `restore`."""
+        generation, and the state comes with the first call of `steps`, or of `restore`. Between two elastic
+        functions it adds to what is tracked, or takes the place of what had the same name."""
         if self._inside and not (self._late and self._pending):
             raise SessionError(
                 "track: call it before the function under @session.elastic is entered; or, when nothing is "
                 "tracked by then, in it before the first step and before restore()"
             )
-        for name, thing in objects.items():
-            self._tracked.add(name, thing)
+        with joining.looking():
+            for name, thing in objects.items():
+                self._tracked.add(name, thing)
+
+    @property
+    def catching_up(self) -> bool:
+        """Whether this process joined the job later, and runs what the script has between elastic functions
+        that were over by then: what it does here, other ranks have done before."""
+        return self._functions.behind
 
     def restore(self) -> int:
         """Put the state of this generation's first step into what is tracked, if that has not been done yet;
@@ -179,8 +204,13 @@ class Session:
         return self._completed
 
     def elastic(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Decorator: the function is entered anew for every generation; its last result is returned when
-        the whole job is complete. Exceptions of the function itself are raised as they are."""
+        """Decorator: the function is entered anew for every generation; its last result is returned when all
+        ranks have finished it and its final state is safe. Exceptions of the function itself are raised as
+        they are.
+
+        A script may have several, and call one several times, each counting its own steps. A process that
+        joins the job later returns from those that are over with what they returned: plain data, equal on
+        all ranks, or it is refused there. What stands behind a function runs at least once."""
         return elastic.wrap(self, function)
 
     def after_step(self, callback: Callable[[int], object]) -> None:
@@ -212,9 +242,9 @@ class Session:
         self.restore()
         stepping.after_break(self)
         try:
-            while self._completed < total:
+            while self.step < total:
                 stepping.begin(self, chosen)
-                yield self._completed
+                yield self.step
                 stepping.complete(self)
         except GeneratorExit:  # left within a step, by a break of the loop or of a collective
             self._progress.mark("none")
@@ -300,9 +330,12 @@ class Session:
         return self._progress.phase(name, timeout_s)
 
     def close(self) -> None:
-        """Let go of everything. A session that is not closed ends with its process."""
+        """Let go of everything. A session that is not closed ends with its process, or when the script makes
+        the next one; only one at a time has an agent."""
+        self._closed = self._closed or "it was closed"
         self._asking.end("the session was closed")
-        self._groups.dissolve()
+        if self._functions.joined is None:  # else a generation waits for the next session of this process
+            self._groups.dissolve()
         if self._gate is not None:
             self._gate.close()
         self._snapshots.detach()
@@ -313,6 +346,16 @@ class Session:
         self._progress.close()
 
     # ------------------------------------------------------------------ for the gate's thread
+
+    def _give_way(self) -> None:
+        """The script makes another session: this one is over."""
+        if self._inside:
+            raise SessionError(
+                "Session: another one is in its elastic function: one session at a time; use that one, or "
+                "make this one when its function has returned"
+            )
+        self._closed = "the script has made another Session since: one at a time"
+        self.close()
 
     def _own_sockets(self) -> set[int]:
         return self._gate.inodes() if self._gate is not None else set()

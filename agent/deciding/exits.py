@@ -129,7 +129,7 @@ def failure_at_exit(
         return Failure(Cause.SIGNALED, message, signal=number, step=step)
     if code is None:
         return Failure(Cause.EXITED, why, step=step)
-    if code == 0 and (not member.status.elastic or member.complete is not None):
+    if code == 0 and (not member.status.elastic or member.complete is not None or member.behind):
         return None
     early = "ended too early, with code 0" if code == 0 else f"ended with code {code}"
     return Failure(Cause.EXITED, early, exit_code=code, step=step)

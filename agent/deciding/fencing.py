@@ -76,18 +76,23 @@ class Fencing:
         self._fenced = bool(late)
 
     def _stop(self, reason: str) -> None:
-        """Ranks that use the SDK leave their generation and wait with their state; others can only be
-        ended."""
+        """Ranks that use the SDK leave their generation and wait with their state; others, and those behind
+        their function, can only be ended."""
         for member in self._book:
             if not member.alive or member.complete is not None:
                 continue
-            if member.status.elastic:
+            if member.behind:
+                self._kill(member, reason)
+            elif member.status.elastic:
                 self._park(member, reason)
             elif member.status.phase is MemberPhase.STARTING:
-                self._book.say(f"{member.name} is ended: {reason}", warning=True)
-                member.kill_reason = reason
-                self._book.kill(member, signal.SIGKILL)
+                self._kill(member, reason)
         self._book.count("fenced")
+
+    def _kill(self, member: Member, reason: str) -> None:
+        self._book.say(f"{member.name} is ended: {reason}", warning=True)
+        member.kill_reason = reason
+        self._book.kill(member, signal.SIGKILL)
 
     def _park(self, member: Member, reason: str) -> None:
         if member.status.phase in _IN_GROUP and member.interrupt < member.formed:

@@ -38,6 +38,7 @@ class Member:
     interrupt_reason: str = ""  # ... and why
     incident: str = ""  # that the newest interrupt or form is part of
     complete: Message | None = None  # the frame that ends it
+    returned: int = 0  # the generation whose function it may return from
     release: Message | None = None  # the newest of this generation
     kill_reason: str = ""
     world_size: int = 0  # of the generation that it formed last; 0: not known
@@ -51,6 +52,13 @@ class Member:
     def name(self) -> str:
         """Its name, of all members that ever were."""
         return self.status.member
+
+    @property
+    def behind(self) -> bool:
+        """Whether it was told to return from its function: what it does there is its own matter, and to exit
+        with code 0 is right."""
+        status = self.status
+        return status.phase is MemberPhase.FINISHED and 0 < self.returned == status.generation
 
     @property
     def alive(self) -> bool:
@@ -79,6 +87,11 @@ def survey(status: MemberStatus, held: Sequence[tuple[int, int]]) -> MemberStatu
         former_step=former[1],
         former_generation=former[0],
     )
+
+
+def return_message(member: Member) -> Message:
+    """The frame that has a member return from its elastic function."""
+    return {"op": "return", "generation": member.returned}
 
 
 def seat_of(member: str, generation: Generation) -> Placement:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent.deciding import effects as fx
-from agent.deciding.member import Member, interrupt_message
+from agent.deciding.member import Member, interrupt_message, return_message
 from controlplane.core import effects
 from controlplane.core.model import Cause, Failure, MemberPhase, MemberStatus
 
@@ -152,10 +152,20 @@ class Orders:
             elif member.complete is None:
                 member.complete = frame
                 book.push(member, frame)
-                if member.status.phase is not MemberPhase.FINISHED:
+                if member.status.phase is not MemberPhase.FINISHED or (member.behind and not order.ok):
                     member.kill_reason = f"the job is over: {order.reason}"
                     grace_s = COMPLETE_GRACE_S if book.senses.connected(member.name) else 0.0
                     book.later(grace_s, partial(self._end, member.name))
+
+    def _return(self, order: effects.Return) -> None:
+        for member in self._book.of(order.job):
+            status = member.status
+            if (
+                member.returned < order.generation == status.generation
+                and status.phase is MemberPhase.FINISHED
+            ):
+                member.returned = order.generation
+                self._book.push(member, return_message(member))
 
     def _end(self, name: str) -> None:
         member = self._book.get(name)
@@ -205,6 +215,7 @@ TABLE: dict[type[Any], Callable[[Orders, Any], None]] = {
     effects.Form: Orders._form,
     effects.Kill: Orders._kill,
     effects.Complete: Orders._complete,
+    effects.Return: Orders._return,
     effects.Release: Orders._release,
     effects.CheckpointTold: Orders._told,
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.deciding import effects as fx
 from agent.deciding.fields import BadMessage, integer, number, text
-from agent.deciding.member import interrupt_message, seat_of
+from agent.deciding.member import interrupt_message, return_message, seat_of
 from controlplane.core import events
 from controlplane.core.model import WHOLE_STATE, Cause, Failure, MemberPhase
 
@@ -23,6 +23,7 @@ _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _ASKS_MAX = 64
 _REQUEST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,119}")
 _STORE_MAX = 300
+_ACTIVITY_MAX = 40
 _TEXT_MAX = 64_000
 """Characters of a traceback that travel on to the coordinator."""
 _ALIVE_PHASES = (
@@ -94,6 +95,8 @@ class Ranks:
             return
         if member.form is not None and member.form.number > max(member.formed, member.interrupt):
             book.do(fx.Form(member.name, member.form, member.incident))
+        elif member.behind:
+            book.push(member, return_message(member))
         elif member.interrupt > 0 and member.interrupt >= member.formed:
             book.push(member, interrupt_message(member))
         if member.release is not None:
@@ -128,7 +131,12 @@ class Ranks:
         generation = integer(message, "generation")
         member.formed = max(member.formed, generation)
         form = member.form
-        changes: dict[str, Any] = {"phase": MemberPhase.FORMING, "generation": generation}
+        activity = text(message, "activity", "")[:_ACTIVITY_MAX]
+        changes: dict[str, Any] = {
+            "phase": MemberPhase.FORMING,
+            "generation": generation,
+            "activity": activity,
+        }
         if form is not None and form.number == generation:
             changes["rank"] = seat_of(member.name, form).rank
             if form.world_size != member.world_size > 0:
@@ -140,6 +148,7 @@ class Ranks:
         self._book.update(
             member,
             phase=MemberPhase.RUNNING,
+            activity="",
             generation=integer(message, "generation"),
             step=integer(message, "step"),
         )

@@ -60,6 +60,8 @@ class Silences:
         member, standing = self._book.get(event.member), event.standing
         if member is None or member.heard_at != event.heard_at:
             return  # it has spoken meanwhile
+        if _is_free(member):
+            return
         if not standing.frames or member.status.phase is not MemberPhase.RUNNING:
             self._end(event.age_s, member, standing)
         elif member.alive:
@@ -100,5 +102,5 @@ def unheard_s(member: Member, now: float, beat_interval_s: float) -> float:
 
 
 def _is_free(member: Member) -> bool:
-    """It has finished, and was told that the job is complete: what it does afterwards is its own matter."""
-    return member.complete is not None and member.status.phase is MemberPhase.FINISHED
+    """It has finished, and was told that it may go on: what it does afterwards is its own matter."""
+    return member.behind or (member.complete is not None and member.status.phase is MemberPhase.FINISHED)

@@ -139,12 +139,12 @@ def settle(job: Job, name: str, outcome: str, reason: str) -> None:
             ask.outcome, ask.reason = outcome, reason
 
 
-def close(m: Machine, job: Job) -> None:
-    """The job is over: nobody waits any longer."""
+def close(m: Machine, job: Job, why: str = "the job has ended") -> None:
+    """The job, or its training, is over: nobody waits any longer."""
     for ask in job.asks.values():
         if ask.outcome:
             continue
         begun = ask.checkpoint in job.savings
         ask.outcome = "failed" if begun else "skipped"
-        ask.reason = "the job has ended" + (" before it was committed" if begun else "")
+        ask.reason = why + (" before it was committed" if begun else "")
     tend(m, job)

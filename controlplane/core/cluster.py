@@ -140,6 +140,7 @@ PHASES: dict[JobPhase, Callable[[Machine, Job], None]] = {
     JobPhase.LOADING: loading.loading,
     JobPhase.STORING: _wait,
     JobPhase.FORMING: forming.running,
+    JobPhase.LEAVING: ending.leaving,
     JobPhase.PARKED: incidents.stopping,
     JobPhase.PAUSED: incidents.stopping,
     JobPhase.FINISHED: ending.ended,

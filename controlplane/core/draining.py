@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from controlplane.core import events as ev
     from controlplane.core.job import Job
     from controlplane.core.machine import Machine, Node
+    from controlplane.core.model import Placement
 
 
 def requested(m: Machine, event: ev.DrainRequested) -> None:
@@ -93,8 +94,16 @@ def _lacking(m: Machine, node: Node) -> str:
 
 
 def jobs_on(m: Machine, name: str) -> list[Job]:
-    """Living jobs that have seats on a node."""
-    return [job for job in m.jobs.values() if job.phase not in ENDED and job.seating.uses(name)]
+    """Living jobs that have seats on a node, and processes in them that are not over."""
+    return [
+        job
+        for job in m.jobs.values()
+        if job.phase not in ENDED and not all(_is_over(job, seat) for seat in job.seating.on(name))
+    ]
+
+
+def _is_over(job: Job, seat: Placement) -> bool:
+    return members.is_over(job, job.members[seat.member])
 
 
 def deadline(m: Machine, name: str) -> None:
@@ -139,7 +148,7 @@ def _take(m: Machine, node: Node, drain: Drain) -> None:
     """Time is over: what still sits there counts as lost with the node."""
     for job in jobs_on(m, node.name):
         here = [job.members[seat.member] for seat in job.seating.on(node.name)]
-        seated = [mb for mb in here if not mb.dead]
+        seated = [mb for mb in here if not mb.dead and not members.is_over(job, mb)]
         if job.phase is JobPhase.STORING or not seated:
             continue
         waits = "" if drain.force else _waits(m, job, node)

@@ -120,14 +120,24 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The job is over on this node: FINISHED members may exit, others are ended after a moment. `left`: it
-    goes on elsewhere."""
+    """The job is over on this node: what still lives of it is ended after a moment, but for members that
+    finished well and are about to. `left`: it goes on elsewhere."""
 
     node: str
     job: str
     ok: bool
     reason: str
     left: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """Every rank's function is over, its final state safe: members that have finished in this generation
+    return from it. What their scripts do behind it is theirs; the job is over when their processes are."""
+
+    node: str
+    job: str
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +362,7 @@ Effect = (
     | Form
     | Kill
     | Complete
+    | Return
     | Release
     | Persist
     | Seal

@@ -1,18 +1,23 @@
-"""How a job ends: its last checkpoint, etcd told first, then every node of it."""
+"""How a job ends: its last checkpoint, what its scripts do behind their training, etcd, then every node.
+
+A job is over when its processes are. Once every rank's function has returned and the final state is safe,
+etcd is told; then the ranks return from it, and the job is LEAVING until each of them has exited."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core import asking, commit, incidents, releasing, saving
+from controlplane.core import asking, commit, incidents, members, releasing, saving
 from controlplane.core import effects as fx
 from controlplane.core.commit import Stage
 from controlplane.core.job import Ending, Job
-from controlplane.core.model import JobPhase
+from controlplane.core.model import Cause, Failure, JobPhase, MemberPhase
 
 if TYPE_CHECKING:
     from controlplane.core import events as ev
+    from controlplane.core.job import Member
     from controlplane.core.machine import Machine
+    from controlplane.core.model import MemberStatus
 
 
 def stop_requested(m: Machine, event: ev.JobStopRequested) -> None:
@@ -21,7 +26,8 @@ def stop_requested(m: Machine, event: ev.JobStopRequested) -> None:
     if job is None or job.ended or job.ending is not None:
         m.drop("stale_stop", event.job, "no such job, or it is at its end")
         return
-    incidents.interrupt(m, job, event.reason)
+    if job.phase is not JobPhase.LEAVING:
+        incidents.interrupt(m, job, event.reason)
     end(m, job, JobPhase.FAILED, f"stopped: {event.reason}")
 
 
@@ -64,7 +70,7 @@ def order_complete(m: Machine, job: Job, node: str, ok: bool, reason: str) -> No
 
 
 def finishing(m: Machine, job: Job) -> None:
-    """Every rank has finished: see the final state onto storage, then end the job."""
+    """Every rank has finished: see the final state onto storage, then let their scripts go on, if they do."""
     final = max((mb.status.held_step for mb in job.seated() if mb.status), default=0)
     if not _final_saved(m, job, final):
         return
@@ -73,31 +79,94 @@ def finishing(m: Machine, job: Job) -> None:
     if job.spec.storage and final > 0 and (good is None or good.step < final):
         lacking = releasing.no_room(job)
         reason += "; its final state could not be saved" + (f": {lacking}" if lacking else "")
-    end(m, job, JobPhase.FINISHED, reason)
+    if len(job.seating.rolls.over) == len(job.seats):
+        end(m, job, JobPhase.FINISHED, reason)
+    else:
+        _let_go(m, job, reason)
+
+
+def _let_go(m: Machine, job: Job, reason: str) -> None:
+    """Scripts that use the SDK may go on behind their function. The next leader has to know that they do: it
+    is not to call them back."""
+    if job.letting_go[0]:
+        return
+    number = releasing.number_of(job)
+    job.letting_go = (number, reason)
+    effect = fx.Store(0, 0, job=job.name, state=job.state(JobPhase.LEAVING, reason))
+    m.store(f"job/{job.name}", effect, lambda: _left(m, job, number, reason))
+
+
+def _left(m: Machine, job: Job, number: int, reason: str) -> None:
+    if job.letting_go[0] != number or job.fresh or job.ending is not None or not all_done(job):
+        m.note("superseded", job.name, "a rank was lost before the ranks could return from their function")
+        return
+    job.letting_go = (0, "")
+    asking.close(m, job, "the training is over")
+    m.set_phase(job, JobPhase.LEAVING, reason)
+    m.touch(job)
+
+
+def leaving(m: Machine, job: Job) -> None:
+    """The scripts run on behind their function, for as long as they like: until every process has ended, or
+    all of them have come to the barrier of another function."""
+    rolls, number = job.seating.rolls, releasing.number_of(job)
+    if rolls.unheard or rolls.dead:
+        return
+    if len(rolls.over) == len(job.seats):
+        end(m, job, JobPhase.FINISHED, job.reason)
+    elif len(rolls.ready) == len(job.seats):
+        m.set_phase(job, JobPhase.LOADING, "every rank has come to its next elastic function")
+    elif rolls.ready and rolls.over:
+        _parted(m, job)
+    else:
+        m.order_each(
+            job, ("return", str(number)), job.seat_nodes(), lambda node: fx.Return(node, job.name, number)
+        )
+
+
+def _parted(m: Machine, job: Job) -> None:
+    """Some wait at another function, and others will never come to it."""
+    over = job.seating.at(job.seating.rolls.over)[0]
+    message = f"it waits at another elastic function, and the script of rank {over.rank} has ended"
+    for member in job.seating.at(job.seating.rolls.ready):
+        members.bury(m, job, member, Failure(Cause.STUCK, message))
+        members.kill(m, job, member, message)
 
 
 def _final_saved(m: Machine, job: Job, final: int) -> bool:
     """True when there is nothing (more) to wait for."""
     in_flight = any(each.stage is not Stage.COPY for each in job.savings.values())
     copying = any(each.stage is Stage.COPY for each in job.savings.values())
-    needed = _final_needed(job, final)
-    if not (in_flight or copying or needed):
+    begins = _final_needed(job, final) and not (in_flight or job.final_tried)
+    late = _late(job, final, all_of_them=begins)
+    if not (in_flight or copying or begins or late):
         return True
     if job.final_by is None:
         job.final_by = m.now + m.settings.final_checkpoint_timeout_s
     m.wake(job, job.final_by)
     if m.now >= job.final_by:
         return True
-    if in_flight or job.final_tried or not needed:
-        return not (in_flight or copying)
-    late = [mb for mb in job.seated() if not mb.status or mb.status.snapshot_step < final]
     for node in dict.fromkeys(mb.node for mb in late):
         # All ranks live with this state: a slot of an older one may make room for it.
         m.order(job, ("release", node, str(final)), fx.Release(node, job.name, final))
-    if not late:
+    if begins and not late:
         job.final_tried = True
         saving.begin(m, job, final)
     return False
+
+
+def _late(job: Job, final: int, *, all_of_them: bool) -> list[Member]:
+    """Who keeps no snapshot of the final state yet: a checkpoint waits for all of them. Without one, who will
+    keep one is waited for: behind its function a rank has nothing else."""
+    if all_of_them:
+        return [mb for mb in job.seated() if not mb.status or mb.status.snapshot_step < final]
+    if not (job.elastic and job.spec.snapshot_every and final > 0) or releasing.no_room(job):
+        return []
+    return [mb for mb in job.seated() if mb.status and _is_late(mb.status, final)]
+
+
+def _is_late(status: MemberStatus, final: int) -> bool:
+    return status.phase is MemberPhase.FINISHED and status.state_bytes > 0 and status.snapshot_step < final
 
 
 def _final_needed(job: Job, final: int) -> bool:

@@ -59,9 +59,10 @@ def judge(job: str, evidence: Sequence[Evidence], seats: Sequence[Placement]) ->
     )
 
 
-def repeat_key(failure: Failure) -> str:
-    """What counts as the same failure again: the same exception (or cause) at the same step."""
-    return f"{failure.exception or failure.cause}@{failure.step}"
+def repeat_key(failure: Failure, *, behind: bool = False) -> str:
+    """What counts as the same failure again: the same exception (or cause) at the same step. `behind`: behind
+    the training, where nothing excuses it: a job that gets there again has not got on."""
+    return f"{'behind ' if behind else ''}{failure.exception or failure.cause}@{failure.step}"
 
 
 def is_exception(key: str) -> bool:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from controlplane.core.model import Resume
 
 
+CATCHING_UP = "script"
+"""A member's activity while it is FORMING and its script is still on its way."""
+
+
 def store(m: Machine, job: Job, choice: Resume) -> None:
     """Put the generation that starts from this state into etcd."""
     old = job.generation
@@ -35,7 +39,7 @@ def store(m: Machine, job: Job, choice: Resume) -> None:
     failed = job.incident is not None and job.incident.verdict.cause is not Cause.RESIZED
     restarts = old.restarts + (1 if failed else 0)
     first = job.seated()[0]
-    reason = "the job goes on where it was paused" if old.store else "the first group of the job"
+    reason = "every rank goes on from the barrier" if old.store else "the first group of the job"
     reason = job.incident.plan.reason if job.incident else reason
     generation = Generation(
         job=job.name,
@@ -205,6 +209,10 @@ def _watch_form(m: Machine, job: Job, generation: Generation) -> None:
     if m.now < job.form_by - m.settings.form_timeout_s / 2:
         m.wake(job, job.form_by - m.settings.form_timeout_s / 2)
         return
+    if any(mb.phase is MemberPhase.FORMING and _on_its_way(mb) for mb in job.seated()):
+        job.form_by = m.now + m.settings.form_timeout_s
+        m.wake(job, job.form_by - m.settings.form_timeout_s / 2)
+        return
     network.look(m, job)
     if network.cut_off(m, job):
         return
@@ -222,6 +230,12 @@ def _watch_form(m: Machine, job: Job, generation: Generation) -> None:
     for member in late:
         members.bury(m, job, member, Failure(Cause.STUCK, message))
         members.kill(m, job, member, message)
+
+
+def _on_its_way(member: Member) -> bool:
+    """It joined a job that has elastic functions behind it, and runs what its script has between them: the
+    others wait for it, and it has all the time it needs."""
+    return not member.dead and member.status is not None and member.status.activity == CATCHING_UP
 
 
 def _close(m: Machine, job: Job, generation: Generation) -> None:

@@ -61,11 +61,13 @@ def take(m: Machine, job: Job) -> None:
 
 def _strategy(m: Machine, job: Job, fresh: list[failures.Evidence]) -> tuple[Strategy, str]:
     failure = failures.root(fresh).failure
+    job.returned = job.returned or job.phase is JobPhase.LEAVING
     dead = job.dead()
     ready = [name for name in spares(job).values() if job.members[name].phase is MemberPhase.READY]
     shrinks = shrinking.possible(m, job) if dead else 0
     situation = recovery.Situation(
-        elastic=job.elastic and not job.relaunch,
+        elastic=job.elastic and (job.returned or not job.relaunch),
+        behind=job.returned,
         barrier=job.barrier or job.known_step > 0,
         exception=failure.exception,
         repeats=_count(job, failures.root(fresh)),
@@ -90,7 +92,7 @@ def _strategy(m: Machine, job: Job, fresh: list[failures.Evidence]) -> tuple[Str
 def _count(job: Job, first: failures.Evidence) -> int:
     """How often this failure was seen. Ranks that fail alike in one generation failed once; a rank that
     does so in a second life failed again."""
-    key = failures.repeat_key(first.failure)
+    key = failures.repeat_key(first.failure, behind=job.returned)
     if first.failure.cause is Cause.NODE_RESTARTED:
         recent = [at for at in job.node_restarts if at > first.heard_at - recovery.HOUR_S]
         job.node_restarts = [*recent, first.heard_at]
@@ -136,9 +138,10 @@ def _record(m: Machine, job: Job, verdict: Verdict, plan: Plan) -> None:
 def _begin(m: Machine, job: Job, verdict: Verdict, plan: Plan) -> None:
     job.broken_since = None
     job.storing = job.restoring = None
+    job.letting_go = (0, "")
     job.stop_by = m.now + m.settings.stop_timeout_s
     reason = verdict.evidence[0] if verdict.evidence else plan.reason
-    if plan.strategy is not Strategy.RELAUNCH:
+    if plan.strategy is not Strategy.RELAUNCH and not job.returned:
         interrupt(m, job, reason)
     if plan.strategy is Strategy.STOP:
         ending.end(m, job, JobPhase.FAILED, plan.reason)

@@ -68,15 +68,19 @@ def _numbers(job: Job) -> None:
 
 
 def _phase(m: Machine, job: Job) -> None:
-    stored = (JobPhase.RUNNING, JobPhase.FORMING, JobPhase.LAUNCHING)
+    stored = (JobPhase.RUNNING, JobPhase.FORMING, JobPhase.LAUNCHING, JobPhase.LEAVING)
     if job.phase in stored and job.ending is None:
         assert job.generation is not None, f"{job.name}: {job.phase} without a generation"
         assert job.seats == job.generation.seats, f"{job.name}: {job.phase} in a layout not in etcd"
-    if job.phase is JobPhase.FORMING:
+    if job.phase in (JobPhase.FORMING, JobPhase.LEAVING):
         assert job.generation is not None and job.generation.store, f"{job.name}: forms with nowhere to meet"
     if job.phase is JobPhase.STORING and job.ending is None:
         assert job.storing is not None, f"{job.name}: waits for etcd but nothing is on its way"
         assert m.in_flight(f"job/{job.name}"), f"{job.name}: waits for etcd but was not asked"
+    if job.phase is JobPhase.LEAVING and job.ending is None and not job.fresh:
+        assert job.incident is None, f"{job.name}: its ranks may go on behind their function in an incident"
+        trains = [mb.name for mb in job.seated() if mb.phase in (MemberPhase.FORMING, MemberPhase.RUNNING)]
+        assert not trains, f"{job.name}: {trains} train, and may go on behind their function"
     if job.phase is JobPhase.LOADING and job.ending is None and not job.fresh:
         for member in job.seated():
             known = member.phase is MemberPhase.READY or member.dead

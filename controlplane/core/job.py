@@ -231,6 +231,12 @@ class Job:
     scrubbed_at: float = -1.0
     final_by: float | None = None
     final_tried: bool = False
+    letting_go: tuple[int, str] = (
+        0,
+        "",
+    )  # (generation, why): its ranks are to return from their function, once
+    # etcd knows
+    returned: bool = False  # it is started again because of what befell it behind its function
     ending: Ending | None = None
     watched: dict[str, int] = field(default_factory=dict)  # the rank last found to be waited for, by what for
     roll: tuple[int, frozenset[str]] = (0, frozenset())  # (a generation, its members)
@@ -306,9 +312,12 @@ class Job:
             self.ghosts.pop(member.name, None)
 
     def state(self, phase: JobPhase | None = None, reason: str | None = None) -> JobState:
-        """What etcd keeps of it. One that is ending has ended, whatever else is told of it meanwhile."""
+        """What etcd keeps of it. One that is ending has ended, and one whose ranks are to return has
+        let them, whatever else is told of it meanwhile."""
         if phase is None and self.ending is not None:
             phase, reason = self.ending.phase, self.ending.reason
+        elif phase is None and self.letting_go[0]:
+            phase, reason = JobPhase.LEAVING, self.letting_go[1]
         return JobState(
             self.name,
             phase or self.phase,

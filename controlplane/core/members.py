@@ -287,6 +287,8 @@ def _judge_end(m: Machine, job: Job, member: Member, status: MemberStatus) -> No
     failure = status.failure or Failure(Cause.EXITED, "it is gone, and its agent does not say why")
     if failure.exit_code == 0:
         failure = dataclasses.replace(failure, message="left early, with exit code 0 before the job's end")
+    if job.phase is JobPhase.LEAVING and status.held_step > NO_STEP:  # its board shows a step that it was in
+        failure = dataclasses.replace(failure, step=status.held_step)
     if member.rank == NO_RANK and job.ended:
         member.failure = failure
         job.changed(member)
@@ -313,7 +315,14 @@ def _judge_ghost(m: Machine, job: Job, member: Member, status: MemberStatus) -> 
 
 def _left_rightly(job: Job, member: Member, status: MemberStatus) -> bool:
     clean = status.failure is None or status.failure.exit_code == 0
-    return clean and (member.done or job.ended or not job.elastic)
+    return clean and (member.done or job.ended or not job.elastic or job.phase is JobPhase.LEAVING)
+
+
+def is_over(job: Job, member: Member) -> bool:
+    """Whether its process has ended as it should, behind its function: it makes no difference what becomes of
+    its node."""
+    ended = member.done and not member.dead and member.phase is MemberPhase.EXITED
+    return ended and job.phase is JobPhase.LEAVING and job.seating.holds(member)
 
 
 def bury_again(m: Machine, job: Job) -> None:

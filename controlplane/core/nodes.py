@@ -187,7 +187,7 @@ def _lose(m: Machine, node: Node, answer: str) -> None:
         quarantine.charge(m, node, Cause.NODE_LOST, "")
     marks.record(m, node)
     for job, member in m.members_of(name):
-        if not member.dead:
+        if not member.dead and not members.is_over(job, member):
             message = f"node {name} is lost: {node.reason}"
             members.bury(m, job, member, Failure(Cause.NODE_LOST, message, age_s=silent_s))
     m.nodes_changed()
@@ -256,6 +256,9 @@ def _missing(m: Machine, job: Job, member: Member, seq: int, failure: Failure) -
     if member.launch is not None and member.status is None:
         return
     if member.seen_seq > seq:
+        return
+    if members.is_over(job, member):
+        member.kept = ()  # what its node remembered of it is gone
         return
     if member.status is None and member.rank == NO_RANK:  # of a former life, and over
         members.forget(m, job, member)

@@ -45,6 +45,8 @@ def _hopeless(m: Machine, job: Job | None, on: bool) -> str:
         return "there is no job of this name"
     if job.ended or job.ending is not None:
         return "the job is at its end"
+    if on and job.phase is JobPhase.LEAVING:
+        return "its training is over: what its scripts do behind it has no step boundary to stop at"
     plain = job.phase is JobPhase.RUNNING and m.now >= job.launched_at + m.settings.plain_after_s
     if on and not job.elastic and plain:
         return "its script does not use the SDK: it has no step boundary to stop at; `holdfast stop` ends it"
@@ -98,6 +100,8 @@ def _unsavable(job: Job | None) -> str:
         return "there is no job of this name"
     if job.ended or job.ending is not None:
         return "the job is at its end"
+    if job.phase is JobPhase.LEAVING:
+        return "its training is over, and its final state is saved"
     if not job.spec.storage:
         return "the job has no storage: give it one with --storage URL when it is submitted"
     if not job.spec.snapshot_every or (job.generation is not None and not job.elastic):

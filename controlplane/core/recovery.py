@@ -41,6 +41,7 @@ class Situation:
     layout: str = ""  # what it would go on with, and why
     planned: str = ""  # the planned change that this is about: its strategy ...
     why: str = ""  # ... and its reason
+    behind: bool = False  # the ranks had returned from their function, and their scripts ran on
     on_fault: str = "rollback"  # what is wanted when the numbers are wrong: rollback, stop
 
 
@@ -80,6 +81,11 @@ PLAIN = Rung(
     "the script does not use the SDK: every rank is started again",
 )
 REFORM = Rung(lambda s: s.dead == 0, Strategy.REFORM, "nobody died: the same members re-form")
+BEHIND = Rung(
+    lambda s: s.behind,
+    Strategy.RELAUNCH,
+    "the training is over: every rank's script is run again from the final state, and what follows it",
+)
 SHRINK = Rung(
     lambda s: not s.nodes_up and s.shrinks > 0,
     Strategy.SHRINK,
@@ -111,7 +117,7 @@ NODE_SPENT = Rung(
     "its nodes came back without its ranks {repeats} times within an hour",
 )
 
-_PLACES = (PLAIN, REFORM, SHRINK, AWAIT_NODE, SPARE, RESPAWN)
+_PLACES = (PLAIN, BEHIND, REFORM, SHRINK, AWAIT_NODE, SPARE, RESPAWN)
 _COUNTED = (PLAIN_SPENT, REPEATED, *_PLACES)
 
 FAULT_STOPS = Rung(

@@ -60,7 +60,7 @@ def _state(job: Job, state: JobState) -> None:
     numbers.recall(job, state)
     job.pause = state.pause
     job.cut_words = job.cut_words_told = state.cut_words
-    if state.phase in (*ENDED, JobPhase.PAUSED):
+    if state.phase in (*ENDED, JobPhase.PAUSED, JobPhase.LEAVING):
         job.phase, job.reason = state.phase, state.reason
 
 
@@ -85,9 +85,10 @@ def _adopt(m: Machine, job: Job, generation: Generation) -> None:
     job.elastic = job.barrier = bool(generation.store)
     if job.ended:
         return
-    paused = job.phase is JobPhase.PAUSED
-    job.phase = JobPhase.RUNNING if generation.store else JobPhase.LAUNCHING
-    job.reason = "adopted from etcd: " + generation.reason
+    paused, leaving = job.phase is JobPhase.PAUSED, job.phase is JobPhase.LEAVING and generation.store
+    if not leaving:
+        job.phase = JobPhase.RUNNING if generation.store else JobPhase.LAUNCHING
+        job.reason = "adopted from etcd: " + generation.reason
     if paused and generation.store:  # until its ranks have spoken, none is known to stand at the barrier
         job.phase, job.reason = JobPhase.STOPPING, f"paused: {job.pause}"
         job.stop_by = m.now + m.settings.stop_timeout_s

@@ -40,10 +40,11 @@ class Rolls:
         self.settled: Ranks = {}  # train in it, or have done their work
         self.suspects: Ranks = {}  # say that it is broken
         self.begun: Ranks = {}
+        self.over: Ranks = {}  # have done their work, and their processes have ended as they should
         self.number = number
         self._rolls = (
             self.dead, self.unheard, self.asked, self.inside, self.ready, self.uncalm, self.unfinished,
-            self.roomless, self.entered, self.settled, self.suspects, self.begun,
+            self.roomless, self.entered, self.settled, self.suspects, self.begun, self.over,
         )  # fmt: skip
         self._marks = [0] * ranks  # by rank: a bit for every roll that it is on
 
@@ -112,7 +113,7 @@ class Rolls:
                 self.note(rank, member)
 
 
-_ROOMLESS, _ENTERED, _SETTLED, _SUSPECT, _BEGUN = (1 << bit for bit in range(7, 12))
+_ROOMLESS, _ENTERED, _SETTLED, _SUSPECT, _BEGUN, _OVER = (1 << bit for bit in range(7, 13))
 _OF_GENERATION = _ENTERED | _SETTLED | _SUSPECT | _BEGUN
 _WORKING = (MemberPhase.RUNNING, MemberPhase.FORMING)
 
@@ -131,7 +132,8 @@ def _standing(phase: MemberPhase | None, dead: bool, done: bool) -> int:
         dead or done or seen is not MemberPhase.RUNNING,
         not worked,
     )
-    return sum(1 << bit for bit, holds in enumerate(there) if holds) | (_SETTLED if done else 0)
+    marks = sum(1 << bit for bit, holds in enumerate(there) if holds) | (_SETTLED if done else 0)
+    return marks | (_OVER if done and not dead and seen is MemberPhase.EXITED else 0)
 
 
 class Seating:

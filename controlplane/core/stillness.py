@@ -184,6 +184,12 @@ def _uncopied(job: Job, member: Member) -> bool:
     return status.snapshot_step > generation.resume.step or job.released >= status.snapshot_step
 
 
+def _leaving(_m: Machine, job: Job, member: Member, before: MemberPhase) -> bool:
+    if member.phase is not MemberPhase.EXITED or before is MemberPhase.READY:
+        return False
+    return _blocked(job, "leaving", lambda mb: mb.phase is MemberPhase.FINISHED)
+
+
 _LOOKS: dict[JobPhase, Callable[[Machine, Job, Member, MemberPhase], bool]] = {
     JobPhase.LAUNCHING: _launching,
     JobPhase.STOPPING: _stopping,
@@ -191,5 +197,6 @@ _LOOKS: dict[JobPhase, Callable[[Machine, Job, Member, MemberPhase], bool]] = {
     JobPhase.STORING: _storing,
     JobPhase.FORMING: _forming,
     JobPhase.RUNNING: _running,
+    JobPhase.LEAVING: _leaving,
 }
 """Phases that are not here are looked at whole, whatever comes."""

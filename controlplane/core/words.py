@@ -45,6 +45,7 @@ class JobPhase(StrEnum):
     LOADING = "loading"  # a checkpoint is being fetched and verified
     STORING = "storing"  # the next generation is on its way into etcd
     FORMING = "forming"  # members were told; groups and state are being built
+    LEAVING = "leaving"  # every rank's function has returned: their scripts run on behind it
     PARKED = "parked"  # cannot go on by itself now; `reason` says what is missing
     PAUSED = "paused"  # people want it so: every rank holds its state at the barrier
     FINISHED = "finished"

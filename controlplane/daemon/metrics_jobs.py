@@ -18,6 +18,7 @@ TIMES: dict[JobPhase, str] = {
     JobPhase.LOADING: FORMING,
     JobPhase.STORING: FORMING,
     JobPhase.FORMING: FORMING,
+    JobPhase.LEAVING: NOWHERE,
     JobPhase.PARKED: WAITING,
     JobPhase.PAUSED: NOWHERE,
     JobPhase.FINISHED: NOWHERE,

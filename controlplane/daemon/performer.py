@@ -22,6 +22,7 @@ ORDERS = (
     effects.Form,
     effects.Kill,
     effects.Complete,
+    effects.Return,
     effects.Release,
     effects.Persist,
     effects.Seal,

@@ -105,7 +105,7 @@ def _incident(body: Body) -> Sentence:
 def _job(body: Body) -> Sentence:
     state = body["state"]
     reason = f": {state['reason']}" if state["reason"] else ""
-    loud = state["phase"] in ("finished", "failed", "parked", "paused")
+    loud = state["phase"] in ("finished", "failed", "parked", "paused", "leaving")
     return Sentence(
         Level.HEADLINE if loud else Level.DECISION, f"job {state['job']} {state['phase']}{reason}"
     )

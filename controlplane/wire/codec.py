@@ -19,7 +19,7 @@ from controlplane.wire.shape import WireError as WireError  # noqa: PLC0414 - fo
 
 T = TypeVar("T")
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 """Raised by a change that older peers cannot follow."""
 
 MESSAGE_BYTES_MAX = 4 << 20
@@ -31,6 +31,7 @@ Order = (
     | effects.Form
     | effects.Kill
     | effects.Complete
+    | effects.Return
     | effects.Release
     | effects.Persist
     | effects.Seal
@@ -107,6 +108,7 @@ _ORDERS: dict[str, Mapping] = {
     "form": Mapping(effects.Form, pb.Form, 1),
     "kill": Mapping(effects.Kill, pb.Kill, 1, "member"),
     "complete": Mapping(effects.Complete, pb.Complete, 1, "job"),
+    "returning": Mapping(effects.Return, pb.Return, 1, "job"),
     "release": Mapping(effects.Release, pb.Release, 1, "job"),
     "persist": Mapping(effects.Persist, pb.Persist, 1, "member checkpoint"),
     "seal": Mapping(effects.Seal, pb.Seal, 1, "checkpoint"),

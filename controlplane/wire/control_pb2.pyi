@@ -783,6 +783,14 @@ class Complete(_message.Message):
     left: bool
     def __init__(self, job: _Optional[str] = ..., ok: bool = ..., reason: _Optional[str] = ..., left: bool = ...) -> None: ...
 
+class Return(_message.Message):
+    __slots__ = ("job", "generation")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    generation: int
+    def __init__(self, job: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
+
 class Release(_message.Message):
     __slots__ = ("job", "step", "void_step")
     JOB_FIELD_NUMBER: _ClassVar[int]
@@ -962,7 +970,7 @@ class CollectStacks(_message.Message):
     def __init__(self, job: _Optional[str] = ..., generation: _Optional[int] = ..., round: _Optional[int] = ..., bytes_max: _Optional[int] = ...) -> None: ...
 
 class CoordinatorMessage(_message.Message):
-    __slots__ = ("term", "welcome", "refused", "launch", "interrupt", "form", "kill", "complete", "release", "persist", "publish", "load", "seal", "mirror", "collect", "scrub", "replicate", "fetch", "checkpoint_told", "look_at_peers", "drained", "collect_stacks", "incident")
+    __slots__ = ("term", "welcome", "refused", "launch", "interrupt", "form", "kill", "complete", "release", "persist", "publish", "load", "seal", "mirror", "collect", "scrub", "replicate", "fetch", "checkpoint_told", "look_at_peers", "drained", "collect_stacks", "returning", "incident")
     TERM_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
@@ -985,6 +993,7 @@ class CoordinatorMessage(_message.Message):
     LOOK_AT_PEERS_FIELD_NUMBER: _ClassVar[int]
     DRAINED_FIELD_NUMBER: _ClassVar[int]
     COLLECT_STACKS_FIELD_NUMBER: _ClassVar[int]
+    RETURNING_FIELD_NUMBER: _ClassVar[int]
     INCIDENT_FIELD_NUMBER: _ClassVar[int]
     term: int
     welcome: Welcome
@@ -1008,8 +1017,9 @@ class CoordinatorMessage(_message.Message):
     look_at_peers: LookAtPeers
     drained: Drained
     collect_stacks: CollectStacks
+    returning: Return
     incident: str
-    def __init__(self, term: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., form: _Optional[_Union[Form, _Mapping]] = ..., kill: _Optional[_Union[Kill, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., persist: _Optional[_Union[Persist, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., mirror: _Optional[_Union[Mirror, _Mapping]] = ..., collect: _Optional[_Union[Collect, _Mapping]] = ..., scrub: _Optional[_Union[Scrub, _Mapping]] = ..., replicate: _Optional[_Union[Replicate, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., checkpoint_told: _Optional[_Union[CheckpointTold, _Mapping]] = ..., look_at_peers: _Optional[_Union[LookAtPeers, _Mapping]] = ..., drained: _Optional[_Union[Drained, _Mapping]] = ..., collect_stacks: _Optional[_Union[CollectStacks, _Mapping]] = ..., incident: _Optional[str] = ...) -> None: ...
+    def __init__(self, term: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., form: _Optional[_Union[Form, _Mapping]] = ..., kill: _Optional[_Union[Kill, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., persist: _Optional[_Union[Persist, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., mirror: _Optional[_Union[Mirror, _Mapping]] = ..., collect: _Optional[_Union[Collect, _Mapping]] = ..., scrub: _Optional[_Union[Scrub, _Mapping]] = ..., replicate: _Optional[_Union[Replicate, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., checkpoint_told: _Optional[_Union[CheckpointTold, _Mapping]] = ..., look_at_peers: _Optional[_Union[LookAtPeers, _Mapping]] = ..., drained: _Optional[_Union[Drained, _Mapping]] = ..., collect_stacks: _Optional[_Union[CollectStacks, _Mapping]] = ..., returning: _Optional[_Union[Return, _Mapping]] = ..., incident: _Optional[str] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
     __slots__ = ("spec",)

@@ -41,7 +41,7 @@ class AfterStep:
             return
         before = self._session._guard.look()
         for callback in self._callbacks:
-            callback(step)
+            callback(self._session._functions.local(step))
             if changed := self._session._guard.changed(before):
                 name = getattr(callback, "__qualname__", repr(callback))
                 raise SessionError(
@@ -53,6 +53,8 @@ class AfterStep:
     def resume(self, step: int, gather: Callable[[list[int]], list[list[int]]]) -> None:
         """A generation begins with `step` completed steps: no rank goes on before all have run what follows
         the last of them. All ranks call it together; `gather` gives every rank's numbers."""
-        if step > 0 and any(late for (late,) in gather([int(self._done != step - 1)])):
+        if step > self._session._functions.base and any(
+            late for (late,) in gather([int(self._done != step - 1)])
+        ):
             self.run(step - 1)
         self._done = step - 1

@@ -1,4 +1,4 @@
-"""Train without an agent: the same script by itself, or under torchrun."""
+"""An elastic function where there is no agent: one pass, in torchrun's process group if there is one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch.distributed as dist
 
-from holdfast.reentry import restore
+from holdfast.reentry import restore, stepping
 from holdfast.reentry.formation import Resume
 
 if TYPE_CHECKING:
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-def run(session: Session, function: Callable[[], R]) -> R:
-    """One pass, in torchrun's process group if there is one; the function's result."""
+def run(session: Session, name: str, function: Callable[[], R]) -> R:
+    """Enter it. An exception that leaves it ends it, too: the next one counts its own steps."""
+    known = session._functions
+    known.call(name)
+    session._completed = known.base
     session._inside = True
     session._late = not session._tracked.objects
     own = session._world_size > 1 and not dist.is_initialized()
@@ -34,6 +37,8 @@ def run(session: Session, function: Callable[[], R]) -> R:
         return function()
     finally:
         session._inside, session._pending = False, None
+        known.leave(name, session._completed)
+        stepping.between(session)
         if session._late:
             session._tracked.objects.clear()
         if own and dist.is_initialized():

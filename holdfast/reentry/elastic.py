@@ -8,15 +8,14 @@ import gc
 import logging
 import sys
 import time
-import traceback
-import weakref
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast.checkpoint.shm import ArenaError
 from holdfast.environment import announce
 from holdfast.errors import Interrupted, RestoreError, SessionError, StateError
-from holdfast.reentry import alone, lines, restore, stepping, words
-from holdfast.reentry.groups import carrier, gather_numbers, is_broken_collective
+from holdfast.reentry import alone, ending, joining, leaving, lines, meeting, restore, stepping, words
+from holdfast.reentry.functions import Joined
+from holdfast.reentry.groups import is_broken_collective
 from holdfast.state import keeping
 
 if TYPE_CHECKING:
@@ -26,14 +25,10 @@ if TYPE_CHECKING:
     from holdfast.reentry.formation import Formation
     from holdfast.reentry.gate import Gate, Orders
     from holdfast.session import Session
-    from holdfast.state.snapshot import Kept
 
 P = ParamSpec("P")
 R = TypeVar("R")
 _SAME_BREAK_MAX = 3  # breaks at the same step that nobody else knows of: then it is the script's own
-_LAST_SNAPSHOT_S = 60.0  # how long the end of training waits for room for its snapshot
-_ROOM_WAIT_S = 2.0  # how long the end of a generation waits for room for its snapshot
-_POLL_S = 0.05
 log = logging.getLogger("holdfast.sdk")
 
 
@@ -44,9 +39,11 @@ def wrap(session: Session, function: Callable[P, R]) -> Callable[P, R]:
     def entered(*args: P.args, **kwargs: P.kwargs) -> R:
         if session._inside:
             raise SessionError("an elastic function cannot be entered from within one")
-        gate = session._gate
+        if session._closed:
+            raise SessionError(f"{function.__name__}: this Session is over: {session._closed}")
+        gate, name = session._gate, function.__qualname__
         run = functools.partial(function, *args, **kwargs)
-        return alone.run(session, run) if gate is None else _Loop(session, gate, run).run()
+        return alone.run(session, name, run) if gate is None else _Loop(session, gate, name, run).run()
 
     return entered
 
@@ -54,51 +51,104 @@ def wrap(session: Session, function: Callable[P, R]) -> Callable[P, R]:
 class _Loop:
     """One call of an elastic function."""
 
-    def __init__(self, session: Session, gate: Gate, run: Callable[[], Any]) -> None:
-        self._session, self._gate, self._run = session, gate, run
+    def __init__(self, session: Session, gate: Gate, name: str, run: Callable[[], Any]) -> None:
+        self._session, self._gate, self._name, self._run = session, gate, name, run
+        self._number = 0  # of all functions that the script calls
         self._finished, self._result = False, None
+        self._returned = False  # its result is this process's own
+        self._apart = False  # some rank of the generation has yet to come to this function
         self._breaks = (0, 0)  # (step, breaks there that no interrupt explained)
 
     def run(self) -> Any:
-        session = self._session
-        session._held = -1
-        session._late = not session._tracked.objects
+        session, known = self._session, self._session._functions
+        self._number = known.call(self._name)
+        joined = known.joined
+        at_end = joined is not None and known.marks(self._number, joined.formation.resume.step)
+        if known.over(self._number) and not at_end:
+            return self._passed()
+        joined = self._begin()
         while True:
-            formation = self._barrier()
+            formation = joined.formation if joined is not None else self._barrier()
             if formation is None:
                 if session._late:
                     session._tracked.objects.clear()
                 return self._result
             try:
                 session._inside = True
-                self._enter(formation)
-                self._result = self._run()
+                joined = joined or self._enter(formation)
+                if known.over(self._number) and not known.marks(self._number, formation.resume.step):
+                    return self._join(joined)
+                self._begin_state(joined)
+                self._go_through(formation)
                 self._finish()
             except BaseException as error:
                 if not self._recoverable(error):
+                    known.thrown = f"{type(error).__name__} has left {self._name}"
                     raise
-                _clear(error)
+                meeting.clear(error)
                 self._leave(error)
             finally:
-                session._inside = False
+                session._inside, joined = False, None
             self._collect()
+
+    def _begin(self) -> Joined | None:
+        """This process comes to the function that runs, or comes next, with what the script has built. The
+        generation that waits for it there, if one does."""
+        session, known = self._session, self._session._functions
+        session._held = -1
+        session._late = not session._tracked.objects
+        joined, known.joined = known.joined, None
+        if joined is None and self._number and not known.behind:
+            session._completed = session._held = session._ended = known.base
+        if joined is None:
+            return None
+        if self._gate.interrupted(joined.formation.number):
+            self._collect()
+            return None
+        self._gate.say({"op": "forming", "generation": joined.formation.number})
+        return joined
+
+    def _go_through(self, formation: Formation) -> None:
+        known = self._session._functions
+        if not known.over(self._number):
+            self._result = self._run()
+            return
+        self._session.restore()
+        if not self._returned:
+            self._result = known.value(self._number)
+
+    def _join(self, joined: Joined) -> Any:
+        """The others have this function behind them: the generation waits for this process in theirs."""
+        known = self._session._functions
+        known.joined, known.behind = joined, True
+        told = {"op": "forming", "generation": joined.formation.number, "activity": "script"}
+        self._gate.say(told)
+        return self._passed()
+
+    def _passed(self) -> Any:
+        """What a function returned that this process was not in."""
+        joining.mark_absent(self._session, self._name)
+        stepping.between(self._session)
+        return self._session._functions.value(self._number)
 
     # ------------------------------------------------------------------ barrier
 
     def _barrier(self) -> Formation | None:
-        """Wait for the next generation; None when the job is complete."""
+        """Wait for the next generation; None when the function is over on all ranks."""
         session, gate = self._session, self._gate
         if not self._finished:
             gate.say(self._ready(), keep=True)
             session._phase = "ready"
             session._progress.show("barrier")
-            self._let_go()
+            leaving.let_go(session)
         orders = self._await()
         gate.forget("ready")
         if orders.refused:
             raise SessionError(f"the agent refused this process: {orders.refused}")
         if orders.complete is not None:
             self._end(orders.complete)
+        if self._finished:
+            self._return()
             return None
         return orders.form
 
@@ -116,28 +166,38 @@ class _Loop:
     def _await(self) -> Orders:
         session, gate = self._session, self._gate
         gate.wait(self._moved)
-        if self._finished and gate.orders.complete is None and not gate.orders.refused:
+        if self._finished and not self._over(gate.orders):
             self._finished = False  # a peer was lost before the job's end: it may need this state
             gate.forget("finished")
             session._asking.end()
-            session._held = session._completed
+            session._held = session._ended = session._completed
             if session._late:
-                self._stow()
+                leaving.stow(session)
             session._groups.dissolve()
             gate.say(self._ready(), keep=True)
             session._phase = "ready"
-            self._let_go()
+            leaving.let_go(session)
             gate.wait(self._moved)
         return gate.orders
 
     def _moved(self, orders: Orders) -> bool:
         session = self._session
-        if orders.complete is not None or orders.refused:
+        if self._over(orders):
             return True
         if self._finished:
             return orders.interrupted >= session._generation
         form = orders.form
         return form is not None and form.number > max(session._generation, orders.interrupted)
+
+    def _over(self, orders: Orders) -> bool:
+        """Whether there is nothing more to wait for."""
+        if orders.complete is not None or orders.refused:
+            return True
+        return self._finished and orders.returned >= self._session._generation
+
+    def _return(self) -> None:
+        """All ranks have finished, and the final state is safe: the script goes on, without its groups."""
+        ending.leave(self._session, self._gate, self._name)
 
     def _end(self, message: Message) -> None:
         """The job is over. Who has no result to give (a spare, or a job that failed) ends here."""
@@ -152,13 +212,14 @@ class _Loop:
 
     # ------------------------------------------------------------------ into a generation
 
-    def _enter(self, formation: Formation) -> None:
+    def _enter(self, formation: Formation) -> Joined:
+        """Meet the others, and agree with them on the functions that are over."""
         session, gate = self._session, self._gate
         session._generation = formation.number
         if formation.world_size != session._world_size:
             session._said_shard = ""  # of state in shards, this rank holds another part from now on
         session._weighting.reset()
-        _take_place(session, formation.local_rank)
+        meeting.take_place(session, formation.local_rank)
         session._rank, session._world_size = formation.rank, formation.world_size
         gate.say({"op": "forming", "generation": formation.number})
         session._phase = "forming"
@@ -169,46 +230,36 @@ class _Loop:
         begun = time.monotonic()
         session._groups.form(formation)
         port = session._groups.formed()
-        formed = time.monotonic()
+        meeting.check_past(session, gate, self._name, self._number, formation)
+        self._apart = joining.agree(session, formation.resume)
+        return Joined(formation, port, begun, time.monotonic())
+
+    def _begin_state(self, joined: Joined) -> None:
+        """Put the state in place, or have it put there when what is tracked is made."""
+        session, formation, port = self._session, joined.formation, joined.port
+        session._functions.behind = False
+        joining.lift(session)
         if session._late:
-            rows = self._gather([port])
+            rows = meeting.gather(session, [port])
             session._groups.narrow(port, {row[0] for row in rows})
             session._groups.grow()
             session._completed = formation.resume.step
-        session._pending = functools.partial(self._place, formation, port, begun, formed)
+        session._pending = functools.partial(self._place, formation, port, joined.begun, joined.formed)
         if not session._late:
             session.restore()
 
     def _place(self, formation: Formation, port: int, begun: float, formed: float) -> None:
         if self._session._late:
-            self._settle()
+            meeting.settle(self._session)
         self._restore(formation, port)
         self._go(formation, begun, formed)
-        self._session._after.resume(formation.resume.step, self._gather)
-
-    def _gather(self, numbers: list[int]) -> list[list[int]]:
-        session = self._session
-        device = carrier(session._backend, session.device)
-        return gather_numbers(numbers, device, session._world_size)
-
-    def _settle(self) -> None:
-        """Meshes have been made in the function: learn which connections are their groups'."""
-        session = self._session
-        if session._backend != "gloo":
-            return
-        own = session._groups.listeners()
-        counts = self._gather([len(own)])
-        most = max(row[0] for row in counts)
-        if most > 1:
-            rows = self._gather([*own, *[0] * (most - len(own))])
-            session._groups.settle(set(own), {port for row in rows for port in row if port})
-        else:
-            session._groups.settle(set(), set())
+        gather = functools.partial(meeting.gather, self._session)
+        self._session._after.resume(formation.resume.step, gather)
 
     def _go(self, formation: Formation, begun: float, formed: float) -> None:
         session, gate = self._session, self._gate
         session._completed = formation.resume.step
-        session._fresh = formation.resume.step == 0
+        session._fresh = formation.resume.step == session._functions.base
         session._kept = None
         session._guard.arm()
         now = time.monotonic()
@@ -225,9 +276,16 @@ class _Loop:
             session._board.completed = session._completed
         if session._completed:
             keeping.ask_for_room(session, gate)
+        if self._number and session._fresh:
+            keeping.first(session, gate)
 
     def _restore(self, formation: Formation, port: int) -> None:
         session, resume = self._session, formation.resume
+        if self._number and resume.step == session._functions.base and not (resume.sources or self._apart):
+            resume, session._held = (
+                dataclasses.replace(resume, tier="fresh"),
+                -1,
+            )  # as the script has built it
         try:
             ports = restore.restore(session, resume, port)
         except (RestoreError, StateError, ArenaError) as error:
@@ -273,51 +331,14 @@ class _Loop:
         session._completed = session._held if session._held >= 0 else session._completed
         session._first_of_generation = None
         if session._held > 0 and self._gate.keeps(session._generation):
-            self._preserve()
+            leaving.preserve(session, self._gate)
         session._asking.end()
         if session._late:
-            self._stow()
+            leaving.stow(session)
         told = (session._generation, session._completed, error)
         lines.tell(self._gate, logging.INFO, "left generation %d at step %d: %s", *told)
         if session._held < 0 and session._guard.reason:
             lines.tell(self._gate, logging.INFO, "its state is not clean: %s", session._guard.reason)
-
-    def _preserve(self) -> None:
-        """The places are to change: a snapshot of just this state, before anything goes."""
-        session, gate = self._session, self._gate
-        if session._made == (session._completed, session._generation):
-            return
-        reason = keeping.insist(session, gate, keeping.snapshot(session, gate), _ROOM_WAIT_S)
-        if reason:
-            keeping.skipped(session, gate, reason)
-
-    def _stow(self) -> None:
-        """What was tracked in the function goes with it; its state is kept if it is clean."""
-        session, kept = self._session, self._session._kept
-        if session._held < 0 or kept is None or kept.step != session._held:
-            session._kept = None
-            if session._held >= 0:
-                session._kept = self._keep()
-        session._old += [weakref.ref(module) for module in session._tracked.modules]
-        session._pending = None
-        session._tracked.objects.clear()
-        session._guard.disarm()
-
-    def _keep(self) -> Kept | None:
-        session = self._session
-        try:
-            return session._snapshots.keep(session._held)
-        except StateError as error:  # what the user's state_dict hides is held no more
-            log.warning("the state of step %d is given up: %r", session._held, error)
-            session._held = -1
-            return None
-
-    def _let_go(self) -> None:
-        """Free the models of the generation before: they hang in cycles with their groups."""
-        session = self._session
-        if any(reference() is not None for reference in session._old):
-            gc.collect()
-        session._old.clear()
 
     def _collect(self) -> None:
         """The groups go, and the wrappers that were tied to them."""
@@ -332,44 +353,13 @@ class _Loop:
     # ------------------------------------------------------------------ the end
 
     def _finish(self) -> None:
-        """Say so, and keep the final state: what holds its slot goes once the coordinator knows that all
-        have finished."""
-        session, gate = self._session, self._gate
-        session.restore()
-        stepping.check_interrupted(session)
-        stepping.after_break(session)
-        stepping.commit(session)
-        reason = keeping.last(session, gate)
-        session._held = session._ended = session._completed
-        gate.say({"op": "finished", "generation": session._generation, "step": session._completed}, keep=True)
-        session._phase = "finished"
-        session._progress.show("finished")
+        """Say so, and keep the final state with what the function has returned."""
+        self._session.restore()
+        stepping.check_interrupted(self._session)
+        stepping.after_break(self._session)
+        stepping.commit(self._session)
+        ending.keep_value(self._session, self._name, self._result)
+        self._returned = True
+        reason = ending.say(self._session, self._gate)
         self._finished = True
-        deadline = time.monotonic() + _LAST_SNAPSHOT_S
-        while reason and not gate.orders.complete and time.monotonic() < deadline:
-            if gate.interrupted(session._generation):
-                return
-            gate.wait(lambda orders: orders.interrupted >= session._generation, _POLL_S)
-            reason = keeping.snapshot(session, gate)
-        if reason:
-            keeping.skipped(session, gate, reason)
-
-
-def _take_place(session: Session, local_rank: int) -> None:
-    """Its place on the node, as the coordinator has it: a spare process learns it only now."""
-    if session._device is None:
-        session._environment = dataclasses.replace(session._environment, local_rank=local_rank)
-
-
-def _clear(error: BaseException) -> None:
-    """Free what the frames of a caught exception hold: the wrapped model above all."""
-    seen: set[int] = set()
-    pending: list[BaseException | None] = [error]
-    while pending:
-        found = pending.pop()
-        if found is None or id(found) in seen:
-            continue
-        seen.add(id(found))
-        traceback.clear_frames(found.__traceback__)
-        pending += [found.__cause__, found.__context__]
-        found.__traceback__ = None
+        ending.wait_for_room(self._session, self._gate, reason)

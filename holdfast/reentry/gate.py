@@ -40,6 +40,7 @@ class Orders:
         self.arena: Message | None = None
         self.released_step = -1
         self.void_step = -1
+        self.returned = 0  # the elastic function of this generation is over on all ranks: return from it
         self.complete: Message | None = None
         self.incident = ""  # that the newest interrupt or form is part of; over with its first step
         self.refused = ""
@@ -321,6 +322,9 @@ class Gate:
         answer = {"op": "standing", "round": message.get("round"), "groups": groups, "trouble": trouble}
         self._outbox.append({**answer, "threads": traces.others()})
 
+    def _hear_return(self, message: Message) -> None:
+        self.orders.returned = max(self.orders.returned, _step(message, "generation"))
+
     def _hear_complete(self, message: Message) -> None:
         self.orders.complete = message
 
@@ -350,6 +354,7 @@ _HANDLERS: dict[str, Callable[[Gate, Message], None]] = {
     "interrupt": Gate._hear_interrupt,
     "form": Gate._hear_form,
     "release": Gate._hear_release,
+    "return": Gate._hear_return,
     "complete": Gate._hear_complete,
     "checkpoint_told": Gate._hear_told,
     "stand": Gate._hear_stand,

@@ -40,9 +40,9 @@ def choose_backend(wanted: str | None) -> str:
 class Groups:
     """The default group of the current generation, and all that is needed to break it."""
 
-    def __init__(self, address: str, backend: str, ours: Callable[[], set[int]]) -> None:
+    def __init__(self, address: str, backend: str) -> None:
         self.backend = backend
-        self._ours = ours  # inodes of sockets that are no group's
+        self._ours: Callable[[], set[int]] = set  # inodes of sockets that are no group's
         self._store: TCPStore | None = None
         self._client: TCPStore | None = None
         self._served: frozenset[sockets.Handle] = frozenset()
@@ -56,11 +56,14 @@ class Groups:
         if name:  # what peers reach this node at is what gloo must bind to
             os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
 
-    def serve(self) -> str:
-        """Open this process's store, once; "host:port" that peers reach it at."""
-        before = sockets.opened()
-        self._store = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False, multi_tenant=True)
-        self._served = sockets.opened() - before
+    def serve(self, ours: Callable[[], set[int]]) -> str:
+        """Open this process's store, once; "host:port" that peers reach it at. `ours`: inodes of sockets that
+        are no group's."""
+        self._ours = ours
+        if self._store is None:
+            before = sockets.opened()
+            self._store = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False, multi_tenant=True)
+            self._served = sockets.opened() - before
         host = f"[{self._address}]" if ":" in self._address else self._address
         return f"{host}:{self._store.port}"
 

@@ -59,6 +59,18 @@ def restore(session: Session, resume: Resume, port: int) -> set[int]:
     return ports
 
 
+def header(session: Session, resume: Resume) -> bytes:
+    """The header of the state that this rank is to read from an arena; b"" when it reads none. Raises
+    ArenaError."""
+    for source in _named(session, resume):
+        if source.rank == session._rank and source.arena:
+            with Arena.open(source.arena, touched=False) as arena:
+                slot = arena.find_partial(resume.step, shard=source.shard) if source.shares > 1 else None
+                slot = slot or snapshot.find(arena, resume.step, resume.born, source.shard)
+                return slot.header if slot is not None else b""
+    return b""
+
+
 def _restore(session: Session, resume: Resume, port: int) -> set[int]:
     _check_fresh(session, resume)
     has = _reshard(session, resume) if resume.reshard else _own(session, resume)
@@ -70,7 +82,7 @@ def _restore(session: Session, resume: Resume, port: int) -> set[int]:
 
 def _check_fresh(session: Session, resume: Resume) -> None:
     """The state as a script builds it can only be given by one that has not trained. Raises RestoreError."""
-    giver = resume.tier == "fresh" and session._rank == resume.rank
+    giver = resume.tier == "fresh" and resume.step == 0 and session._rank == resume.rank
     if giver and session._held_in and session._held != 0:
         raise RestoreError(
             "the state is to begin as the script builds it, but this process has trained since"

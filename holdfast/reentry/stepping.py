@@ -29,7 +29,7 @@ def begin(session: Session, seed: int | None) -> None:
     step = session._completed
     session._guard.begin(step, keep_random=seed is None, whole=session._fresh)
     if seed is not None:
-        seed_step(seed, step, session._rank // session.layout.tp)
+        seed_step(seed, session.step, session._rank // session.layout.tp)
     if session._board is not None:
         session._board.step = step
         session._board.step_started_ns = time.monotonic_ns()
@@ -48,6 +48,13 @@ def after_break(session: Session) -> None:
     else:
         session._completed = found
         session._uncommitted.clear()
+
+
+def between(session: Session) -> None:
+    """An elastic function is over: what the script draws behind it depends on that alone, in a process that
+    was started again, too."""
+    if session._seed is not None:
+        seed_step(session._seed, session.step, session._rank // session.layout.tp)
 
 
 def complete(session: Session) -> None:

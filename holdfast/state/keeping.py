@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _POLL_S = 0.05
 _OWED_TOLD = 3
 """After so many snapshots that were due and postponed, it is told why there are none."""
+_FIRST_WAIT_S = 2.0  # how long the start of a function waits for room for its snapshot
 log = logging.getLogger("holdfast.sdk")
 
 
@@ -114,6 +115,15 @@ def last(session: Session, gate: Gate) -> str:
         return ""
     made = session._made == (session._completed, session._generation)
     return "" if made else snapshot(session, gate)
+
+
+def first(session: Session, gate: Gate) -> None:
+    """See that there is one of what a function after the first begins with: no process could go back to the
+    function before it."""
+    if session._environment.snapshot_every and session._tracked.objects:
+        reason = insist(session, gate, snapshot(session, gate), _FIRST_WAIT_S)
+        if reason:
+            skipped(session, gate, reason)
 
 
 def skip(session: Session, windows: tuple[tuple[int, int], ...]) -> None:

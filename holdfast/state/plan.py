@@ -77,9 +77,9 @@ class Plan:
         away = [index for index, tensor in enumerate(self.tensors) if tensor.device.type != "cpu"]
         self._away_text = json.dumps(away, separators=(",", ":"))
 
-    def header(self, random: Any = None) -> bytes | None:
+    def header(self, random: Any = None, functions: str = "") -> bytes | None:
         """The header for the state as it is now, or None when the plan no longer fits it. `random`: the
-        generators' states, when they are to be kept too."""
+        generators' states, when they are to be kept too; `functions`: those that are over."""
         if self._tracked.objects != self._objects:
             return None
         texts = []
@@ -89,6 +89,7 @@ class Plan:
                 return None
             texts.append(f"[{json.dumps(part.name)},{text}]")
         more = f',"random":{json.dumps(typed.encode(random))}' if random is not None else ""
+        more += f',"functions":{json.dumps(functions)}' if functions else ""
         state_text = f'{{"objects":{{"dict":[{",".join(texts)}]}},"away":{self._away_text}{more}}}'
         shard = f',"shard":{json.dumps(self.shard)}' if self.shard != shards.WHOLE else ""
         return f'{{"tensors":{self._tensors_text},"state":{state_text}{shard}}}'.encode()
@@ -107,13 +108,15 @@ class Plan:
         return part.text
 
 
-def current(plan: Plan | None, tracked: Tracked, random: Any = None) -> tuple[Plan, bytes]:
+def current(
+    plan: Plan | None, tracked: Tracked, random: Any = None, functions: str = ""
+) -> tuple[Plan, bytes]:
     """This plan with its header if it still fits, else a new one."""
-    header = plan.header(random) if plan is not None else None
+    header = plan.header(random, functions) if plan is not None else None
     if plan is not None and header is not None:
         return plan, header
     plan = Plan(tracked)
-    header = plan.header(random)
+    header = plan.header(random, functions)
     if header is None:
         raise SessionError("the tracked state changes its tensors while it is read: stop the other thread")
     return plan, header

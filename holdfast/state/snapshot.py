@@ -68,6 +68,7 @@ class Snapshots:
     def __init__(self, tracked: Tracked) -> None:
         self._tracked = tracked
         self.random: Callable[[], Any] | None = None  # gives the generators' states, when they are kept
+        self.functions: Callable[[], str] = str  # gives what the header is to say of functions that are over
         self._arena: Arena | None = None
         self._plan: plan.Plan | None = None
         self._header = b""
@@ -89,7 +90,7 @@ class Snapshots:
         """The live tensors of the state as it is now, and its header. Raises StateError."""
         try:
             random = self.random() if self.random is not None else None
-            self._plan, self._header = plan.current(self._plan, self._tracked, random)
+            self._plan, self._header = plan.current(self._plan, self._tracked, random, self.functions())
         except Exception as error:  # whatever a state_dict of the user's raises
             self._plan = None
             known = isinstance(error, SessionError)

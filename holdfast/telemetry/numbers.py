@@ -48,7 +48,7 @@ class Numbers:
 
     def check(self, value: Any, every: int) -> None:
         """Notice a NaN or Inf: at once, or of a GPU's tensor within `every` steps."""
-        step = self._session.step
+        step = self._session._completed
         if isinstance(value, torch.Tensor) and value.is_cuda:
             self._accumulate(value.detach(), step, every)
         elif isinstance(value, torch.Tensor):
@@ -105,7 +105,7 @@ class Numbers:
         if gate is None or not session._inside:
             raise SessionError(f"fault: {why}")
         self.noticed = False  # its own reason counts, whatever was noticed before
-        self.notice(session.step, why, "user", rollback=rollback)
+        self.notice(session._completed, why, "user", rollback=rollback)
         session._progress.mark("fault")
         gate.wait(lambda orders: orders.interrupted >= generation or orders.complete)
         raise Interrupted

@@ -45,6 +45,7 @@ def test_commands_about_a_job_that_is_over_are_told_so() -> None:
     stage = running("submit nodes=1 nproc=1", "a")
     stage.do("report j.1000000 finished gen=1 held=9 step=9")
     stage.do("stored")
+    assert view.jobs(stage.cluster, 0.0)[0].phase == "leaving"
     stage.do("report j.1000000 exited")
     stage.do("stored")
     assert view.jobs(stage.cluster, 0.0)[0].phase == "finished"

@@ -179,8 +179,8 @@ def test_a_job_ends_once_the_second_storage_has_its_final_state_too() -> None:
     """Committed on the first already; but nobody would copy it after the job's end."""
     m, job = Machine(CoreSettings()), Job(spec(storage="file:///c", mirror="file:///d", commit_when="first"))
     for seat in seats(1, 1):
-        status = MemberStatus(seat.member, "j", MemberPhase.FINISHED, elastic=True, held_step=100)
-        job.enlist(Member(seat.member, "j", seat.node, Role.RANK, seat.rank, status=status))
+        status = MemberStatus(seat.member, "j", MemberPhase.EXITED, elastic=True, held_step=100)
+        job.enlist(Member(seat.member, "j", seat.node, Role.RANK, seat.rank, status=status, done=True))
     job.sit(seats(1, 1))
     job.checkpoints["100-1"] = record(100)
     job.savings["100-1"] = saving(stage=Stage.COPY, record=record(100))

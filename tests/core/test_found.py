@@ -248,7 +248,7 @@ def test_what_is_told_of_a_job_while_it_ends_does_not_have_it_run_again() -> Non
         host.members[name] = replace(done, generation=1, shard=word)
     stage.do("hello a", "hello b", "stored")
     assert stage.cluster.machine.jobs["j"].cut_words == ("left", "right")
-    assert stage.etcd.states["j"].phase is JobPhase.FINISHED
+    assert stage.etcd.states["j"].phase is JobPhase.LEAVING
 
 
 def test_what_a_partner_told_of_a_shard_is_known_when_its_copy_has_gone() -> None:

@@ -59,7 +59,7 @@ class Group:
         self.line = f"{line.split(' of ')[0]} of generation {self.generation.number}"
         for rank in self.members.values():
             rank.placed(resume.step, line, self.generation.number)
-            if rank.held >= self.world.steps:
+            if self.world.ends(rank.held):
                 rank.finish()
         self.world.clock.after(self.world.step_s, self._step)
 
@@ -93,7 +93,7 @@ class Group:
         if rank.held == self.generation.resume.step + 1:
             step = rank.held - 1
             rank.say("started", generation=number, step=step, form_s=0.1, restore_s=0.1, first_step_s=0.1)
-        if rank.held >= world.steps:
+        if world.ends(rank.held):
             rank.finish()
         elif rank.held % rank.spec.snapshot_every == 0 or rank.held in world.ask_steps:
             rank.save()

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 IN_GROUP = (MemberPhase.FORMING, MemberPhase.RUNNING, MemberPhase.FINISHED)
 WAITS = (MemberPhase.READY, MemberPhase.FINISHED)
 
+BAD_END_CHANCE = 0.1
+"""That a script ends with an error behind its function."""
+
 Frame = dict[str, Any]
 Slot = tuple[int, int]
 """The generation that a snapshot is labelled with, and its step."""
@@ -59,6 +62,7 @@ class Rank:
     fence: int = 0  # generations up to this one are broken
     form: Generation | None = None  # the newest it is to form
     over: bool | None = None  # the job is complete: well or not
+    behind: bool = False  # it was told to return from its function, and does what the script has there
     spoken: bool = False  # the SDK has begun to talk to the agent
     connected: bool = False
     kept: dict[str, Frame] = field(default_factory=dict)  # said again after every reconnect
@@ -230,6 +234,24 @@ class Rank:
     def _told(self, frame: Frame) -> None:
         self.kept.pop(f"checkpoint {frame['request']}", None)
 
+    def _return(self, frame: Frame) -> None:
+        """The script goes on: a moment or long, to an end that is good or not."""
+        if self.phase is not MemberPhase.FINISHED or self.generation > frame["generation"] or self.behind:
+            return
+        world, self.behind = self.agent.world, True
+        badly = world.faults_on and world.rng.random() < BAD_END_CHANCE
+        longest_s = world.rng.choice((0.1, 3.0))
+        if self.held < world.steps and not badly:
+            self.agent.later(longest_s, self, self._next)
+        else:
+            self.agent.later(longest_s, self, lambda: self.agent.exit(self, code=3 if badly else 0))
+
+    def _next(self) -> None:
+        """It comes to its next function, with what the script has built: a state of its own."""
+        if not self.stopped:
+            self.behind, self.held, self.board = False, self.held + 1, self.held + 1
+            self.wait()
+
     def _complete(self, frame: Frame) -> None:
         self.over = frame["ok"]
         self._move()
@@ -246,7 +268,7 @@ class Rank:
 
     def _stop(self, upto: int) -> None:
         world = self.agent.world
-        if self.phase not in IN_GROUP or self.generation > upto or self.stopped:
+        if self.phase not in IN_GROUP or self.generation > upto or self.stopped or self.behind:
             return
         if self.phase is MemberPhase.RUNNING and world.rng.random() < world.dirty_chance:
             self.held = NO_STEP
@@ -261,6 +283,8 @@ class Rank:
     def _move(self) -> None:
         """From the barrier into the newest generation, or to its end."""
         form = self.form
+        if self.behind:
+            return  # its script does not listen
         if self.over is not None and (self.phase is MemberPhase.FINISHED or self.phase is MemberPhase.READY):
             well = self.over or self.phase is MemberPhase.FINISHED
             self.agent.later(0.05, self, lambda: self.agent.exit(self, code=0 if well else 1))
@@ -290,5 +314,6 @@ HEARD: dict[str, Callable[[Rank, Frame], None]] = {
     "interrupt": Rank._interrupt,
     "release": Rank._release,
     "checkpoint_told": Rank._told,
+    "return": Rank._return,
     "complete": Rank._complete,
 }

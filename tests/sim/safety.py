@@ -78,8 +78,22 @@ class Safety:
         node = self.world.cluster.machine.nodes.get(name) if self.world.cluster else None
         return node is not None and node.incarnation == incarnation and node.state != "expected"
 
+    def returns(self, effect: fx.Return) -> None:
+        """Ranks go on behind their function: the next leader must know of it, or it would call them back."""
+        state = self.world.etcd.states[effect.job]
+        assert state.phase is JobPhase.LEAVING, f"ranks may return, and etcd has the job {state.phase}"
+
+    def _over(self, effect: fx.Store) -> None:
+        """The job is to be finished: then no process of its seats may live."""
+        generation = self.world.etcd.generations.get(effect.job)
+        for seat in generation.seats if generation is not None else ():
+            rank = self.world.by_name[seat.node].ranks.get(seat.member)
+            assert rank is None or not rank.alive, f"the job is finished, and {rank.name} runs"
+
     def store(self, effect: fx.Store) -> None:
         """Records that etcd is to forget, or to hold as let go: never the newest good one."""
+        if effect.state is not None and effect.state.phase is JobPhase.FINISHED:
+            self._over(effect)
         let_go = effect.checkpoint if effect.checkpoint and effect.checkpoint.bad == RETIRED else None
         going = (*effect.forget, *([let_go.id] if let_go else []))
         for name in effect.forget:
@@ -329,6 +343,7 @@ GIVEN_UP = ("node_lost", "node_cut", "drain_forced", "copy_given_up")
 
 CHECKS: dict[type[Any], Callable[[Safety, Any], None]] = {
     fx.Form: Safety.form,
+    fx.Return: Safety.returns,
     fx.Note: Safety.note,
     fx.Launch: Safety.launch,
     fx.CheckpointChanged: Safety.checkpoint,

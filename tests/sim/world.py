@@ -90,6 +90,8 @@ class World:
         self.term = 0
         self.settings = mood(SETTINGS, rng) if options.moods else SETTINGS
         self.steps, self.step_s = options.steps, 0.3
+        more = random.Random(f"functions {options.seed}")  # drawn apart: the rest of a seed stays what it was
+        self.first_end = more.randrange(1, options.steps - 2) if more.random() < 0.4 else 0
         self.elastic = options.elastic or rng.random() < 0.85
         replica = rng.choice((1, 1, 2)) if options.elastic and options.nodes % 2 == 0 else 1
         least = max(replica, rng.randrange(1, options.nodes)) if options.elastic else options.nodes
@@ -298,6 +300,10 @@ class World:
         if self.options.elastic and anew:  # cut over all ranks: another number, other shards
             return f"shard-{rank}-of-{world_size}" if rank >= 0 else WHOLE_STATE
         return f"shard-{rank % self.shards}" if rank >= 0 else WHOLE_STATE
+
+    def ends(self, step: int) -> bool:
+        """Whether an elastic function of the script is over with so many steps: its last, or its first."""
+        return step >= self.steps or step == self.first_end
 
     def new_line(self) -> str:
         """A script that begins at step 0 begins a new lineage of states."""

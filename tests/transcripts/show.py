@@ -123,6 +123,7 @@ SHOW: dict[type[Any], Callable[[Any], str]] = {
     fx.Interrupt: lambda e: f"{e.node} generation={e.generation}{_gently(e)}: {e.reason}",
     fx.Form: lambda e: f"{e.node} {_generation(e.generation)}",
     fx.Kill: lambda e: f"{e.node} {e.member}: {e.reason}",
+    fx.Return: lambda e: f"{e.node} generation={e.generation}",
     fx.Complete: lambda e: f"{e.node} ok={e.ok}: {_text(e.reason)}",
     fx.Release: lambda e: f"{e.node} step={e.step}" + (f" void={e.void_step}" if e.void_step >= 0 else ""),
     fx.Persist: _persist,

@@ -1,0 +1,130 @@
+"""A process that comes to a job whose ranks have functions behind them: what they know, and what it has not.
+
+All ranks of a generation agree on which functions are over before any state is put in place. Who did not know
+returns from those that are over without having been in them, runs what the script has between, and takes the
+state in the function that runs; the others wait for it there."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from holdfast.checkpoint.shm import ArenaError
+from holdfast.errors import RestoreError, SessionError
+from holdfast.reentry import functions, restore
+from holdfast.reentry.groups import carrier, gather_numbers
+
+if TYPE_CHECKING:
+    from holdfast.reentry.formation import Resume
+    from holdfast.session import Session
+
+_DIGEST_BYTES = 7
+
+
+def agree(session: Session, resume: Resume) -> bool:
+    """Have all ranks of the generation know which functions are over in its state. Whether some rank has yet
+    to come to the function that runs."""
+    known = session._functions
+    text = max(known.text(), _found(session, resume), key=lambda each: len(functions.parse(each)))
+    if session._world_size == 1:
+        known.learn(text, resume.step)
+        return False
+    data = text.encode()
+    absent = int(known.behind or len(known.finished) < len(functions.parse(text)))
+    device = carrier(session._backend, session.device)
+    row = [len(functions.parse(text)), len(data), absent, known.called]
+    rows = gather_numbers(row, device, session._world_size)
+    most = max(each[0] for each in rows)
+    if any(each[0] < most for each in rows):
+        giver = next(rank for rank, each in enumerate(rows) if each[0] == most)
+        content = torch.zeros(rows[giver][1], dtype=torch.uint8, device=device)
+        if giver == session._rank:
+            content.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        dist.broadcast(content, giver)
+        text = bytes(content.cpu().tolist()).decode()
+    known.learn(text, resume.step)
+    return any(each[2] or each[0] < most for each in rows)
+
+
+def _found(session: Session, resume: Resume) -> str:
+    """What the header of the state says of it, where this rank is to read that."""
+    with contextlib.suppress(
+        ArenaError, OSError, ValueError, KeyError, RestoreError
+    ):  # the restore will tell
+        header = restore.header(session, resume)
+        return str(json.loads(header)["state"].get("functions", "")) if header else ""
+    return ""
+
+
+def same_value(session: Session, result: Any) -> tuple[bool, Any, str]:
+    """What all ranks make of their function's value: whether any of them has one, the value as it is kept,
+    and why it is not."""
+    value, refused = functions.kept(result)
+    words = json.dumps(value, sort_keys=True) + refused
+    content = hashlib.blake2b(words.encode(), digest_size=_DIGEST_BYTES).digest()
+    digest = int.from_bytes(content, "big")
+    row = [int(result is not None), digest]
+    rows = [row]
+    if session._world_size > 1:
+        rows = gather_numbers(row, carrier(session._backend, session.device), session._world_size)
+    if not refused and any(each[1] != digest for each in rows):
+        value, refused = None, "it differed by rank, so that none of the values is that of all"
+    return any(each[0] for each in rows), value, refused
+
+
+class Absent:
+    """Stands on a module that was tracked in a function which this process was not in: its parameters are not
+    what that function left, until the state of the one that runs is in place."""
+
+    def __init__(self, name: str, function: str) -> None:
+        self._name, self._function = name, function
+
+    def __call__(self, *_: Any) -> None:
+        """Refuse whatever is done with the module."""
+        if not _looking:
+            raise SessionError(
+                f"{self._name} has not the state that {self._function} left: this process joined the job "
+                "later, and takes its state in the elastic function that runs. Do what needs the trained "
+                "model within an elastic function, or only `if not session.catching_up`"
+            )
+
+
+_looking: list[bool] = []
+
+
+@contextlib.contextmanager
+def looking() -> Any:
+    """What is done within is the session's own."""
+    _looking.append(True)
+    try:
+        yield
+    finally:
+        _looking.pop()
+
+
+def mark_absent(session: Session, function: str) -> None:
+    """What is tracked now has not the state that this function left."""
+    for name, thing in session._tracked.objects.items():
+        if isinstance(thing, torch.nn.Module):
+            for module in thing.modules():
+                if not _marks(module):
+                    module.register_forward_pre_hook(Absent(name, function))
+                    module.register_state_dict_pre_hook(Absent(name, function))  # type: ignore[no-untyped-call]
+
+
+def lift(session: Session) -> None:
+    """The state comes: what is tracked will have it."""
+    for thing in session._tracked.modules:
+        for module in thing.modules():
+            for hooks, key in _marks(module):
+                del hooks[key]
+
+
+def _marks(module: torch.nn.Module) -> list[tuple[dict[int, Any], int]]:
+    both = (module._forward_pre_hooks, module._state_dict_pre_hooks)
+    return [(hooks, key) for hooks in both for key, hook in hooks.items() if isinstance(hook, Absent)]
