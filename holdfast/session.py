@@ -18,10 +18,12 @@ from holdfast.environment import Environment
 from holdfast.errors import SessionError
 from holdfast.launch import traces
 from holdfast.reentry import elastic, groups, stepping, words
+from holdfast.reentry.equality import Equality
 from holdfast.reentry.gate import Gate
 from holdfast.reentry.guard import Guard
 from holdfast.state import randomness
 from holdfast.state.asking import Asking, CheckpointHandle
+from holdfast.state.claims import Claim
 from holdfast.state.snapshot import Snapshots
 from holdfast.state.tracked import Tracked
 from holdfast.telemetry import numbers, progress, reporting
@@ -61,6 +63,7 @@ class Session:
         self._held = -1
         self._held_in = 0  # the newest generation in which the state was put in place
         self._asking = Asking(self)
+        self._equality = Equality(self)
         self._made = (-1, 0)  # step and generation of the newest snapshot
         self._inside = False  # in the elastic function
         self._late = False  # what is tracked is made in the elastic function, anew in each generation
@@ -69,6 +72,7 @@ class Session:
         self._old: list[weakref.ref[torch.nn.Module]] = []
         self._shard: str = ""
         self._said_shard: str = ""  # what the agent was told of it
+        self._inexact: list[str] = []  # what of this rank is not as it would be in an undisturbed run
         self._first_of_generation: tuple[float, float, float] | None = None
         self._fresh = False
         self._wrapped: list[weakref.ref[torch.nn.Module]] = []
@@ -147,9 +151,16 @@ class Session:
             self._device = groups.device_for(self._backend, max(self._environment.local_rank, 0))
         return self._device
 
-    def track(self, **objects: Any) -> None:
+    def track(
+        self, *, per_rank: bool = False, shard: str = "", from_rank_0: bool = False, **objects: Any
+    ) -> None:
         """Keep these objects' state through failures: anything with state_dict and load_state_dict, and
         torch.Generator. Raises SessionError.
+
+        All ranks are to hold the same (or parts of DTensors, or a stage each with --pipeline-parallel): that
+        is proven, at the start and while training. `per_rank`: each rank has its own, which comes back from
+        its own snapshot. `shard`: ranks that give the same name hold the same. `from_rank_0`: ranks may
+        differ at the start; rank 0's state is given to all.
 
         Call it before the elastic function is entered; or, for what is tied to a process group (FSDP2, tensor
         parallel), track everything in it, before its first step: then what is tracked is made anew in each
@@ -159,8 +170,9 @@ class Session:
                 "track: call it before the function under @session.elastic is entered; or, when nothing is "
                 "tracked by then, in it before the first step and before restore()"
             )
+        claim = Claim.of(per_rank, shard, from_rank_0)
         for name, thing in objects.items():
-            self._tracked.add(name, thing)
+            self._tracked.add(name, thing, claim)
 
     def restore(self) -> int:
         """Put the state of this generation's first step into what is tracked, if that has not been done yet;

@@ -251,8 +251,7 @@ class _Loop:
         keeping.skip(session, formation.resume.skip)
         if session._board is not None:
             session._board.completed = session._completed
-        if session._completed:
-            keeping.ask_for_room(session, gate)
+        keeping.ask_early(session, gate)
 
     def _restore(self, formation: Formation, port: int) -> None:
         session, resume = self._session, formation.resume

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from holdfast.state import randomness
+from holdfast.state import randomness, wrapped
 from holdfast.state import tracked as state
 from holdfast.state.buffers import Buffers
 
@@ -134,7 +134,8 @@ class Guard:
     def _keep_whole(self) -> None:
         tensors = list(self._tracked.flatten().tensors)
         copies = [tensor.cpu().clone() for tensor in tensors]
-        self._whole = (tensors, copies, [dict(optimizer.state) for optimizer in self._tracked.optimizers])
+        states = [dict(wrapped.local(optimizer).state) for optimizer in self._tracked.optimizers]
+        self._whole = (tensors, copies, states)
 
     @torch.no_grad()
     def _rewind(self) -> None:
@@ -154,8 +155,8 @@ class Guard:
         assert self._whole is not None
         tensors, copies, states = self._whole
         for optimizer, kept in zip(self._tracked.optimizers, states, strict=True):
-            optimizer.state.clear()
-            optimizer.state.update(kept)
+            wrapped.local(optimizer).state.clear()
+            wrapped.local(optimizer).state.update(kept)
         for tensor, copy in zip(tensors, copies, strict=True):
             tensor.copy_(copy)
         self._rewind()

@@ -52,11 +52,25 @@ def restore(session: Session, resume: Resume, port: int) -> set[int]:
 
     Raises RestoreError or ArenaError, on every rank when a shard has no source."""
     tracked = session._tracked
-    session._shard = shards.word(tracked) if tracked.objects else shards.WHOLE
-    tracked.random = None
+    tracked.at, tracked.random = session.layout, None
+    session._shard = _word(session, resume)
     ports = _restore(session, resume, port)
     _restore_random(session)
     return ports
+
+
+def _word(session: Session, resume: Resume) -> str:
+    """The word of what this rank holds. Whether buffers are each rank's own is known by the sources that are
+    named: a process that is new here has not seen that they differ."""
+    tracked = session._tracked
+    if not tracked.objects:
+        return shards.WHOLE
+    words = []
+    for tracked.scattered in (True, False):
+        words.append(shards.word(tracked))
+    named = {source.shard for source in resume.sources}
+    tracked.scattered = words[0] in named and words[1] not in named
+    return words[0] if tracked.scattered else words[1]
 
 
 def _restore(session: Session, resume: Resume, port: int) -> set[int]:
@@ -84,6 +98,8 @@ def _own(session: Session, resume: Resume) -> bool:
 
     Where an arena is the source of a shard, no living rank holds that very state: one of the same step that
     a rank may hold is another generation's."""
+    if resume.tier == "fresh":  # what has been trained since it was built is not what the script built
+        return session._held_in == 0 or session._held == resume.step
     own = shards.number(session._shard)
     mine = [source for source in _named(session, resume) if source.word == own]
     if session._held == resume.step and (not mine or any(source.living for source in mine)):
@@ -159,11 +175,13 @@ class _Exchange:
                     gift.arena.close()
 
     def _run(self) -> set[int]:
-        resume = self._resume
+        resume, fresh = self._resume, self._resume.tier == "fresh"
+        self._session._equality.meet(holds=self._has, fresh=fresh)
+        self._word = shards.number(self._session._shard)
         sources = _named(self._session, resume)
         rows = self._gather(sources)
         if not resume.sources:
-            sources = _implied(resume, rows)
+            sources = _implied(resume, rows, rebuilt=self._session._late)
             simple = len(sources) == 1 and sources[0].rank == resume.rank
             if not simple and any(row[_NEEDS] for row in rows):
                 wider = self._gather(sources)
@@ -184,7 +202,7 @@ class _Exchange:
             if source.key not in self._gifts:
                 self._gifts[source.key] = self._gift(source)
         sizes = [len(self._gifts[source.key].header) for source in mine]
-        first = not resume.sources and session._rank == resume.rank
+        first = not resume.sources and session._rank == resume.rank and resume.tier != "fresh"
         tracked = session._tracked.objects
         needs = 0 if first or self._has or not tracked else 1
         row = [needs, self._word, self._port, *sizes, *[0] * (columns - len(mine))]
@@ -284,13 +302,15 @@ def _data_bytes(header: bytes) -> int:
     return max((entry.offset + entry.nbytes for entry in entries), default=0)
 
 
-def _implied(resume: Resume, rows: list[list[int]]) -> tuple[_Source, ...]:
-    """No sources were named: the one rank gives to those of its word. Of another word, the first rank that
-    has the state gives; of a fresh one, the first rank of the word."""
-    chosen: dict[int, int] = {rows[resume.rank][_WORD]: resume.rank}
-    for rank, row in enumerate(rows):
-        if resume.tier == "fresh" or not row[_NEEDS]:
-            chosen.setdefault(row[_WORD], rank)
+def _implied(resume: Resume, rows: list[list[int]], *, rebuilt: bool) -> tuple[_Source, ...]:
+    """No sources were named: the one rank gives to those of its word. Of another word, or of a fresh state,
+    the first rank that has it gives; `rebuilt`: any has a fresh one, for the script has built it anew."""
+    fresh = resume.tier == "fresh"
+    chosen: dict[int, int] = {} if fresh else {rows[resume.rank][_WORD]: resume.rank}
+    for late in (False, True):
+        for rank, row in enumerate(rows):
+            if not row[_NEEDS] or (late and fresh and rebuilt):
+                chosen.setdefault(row[_WORD], rank)
     return tuple(_Source(word, 0, 1, rank) for word, rank in sorted(chosen.items()))
 
 

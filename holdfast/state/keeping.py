@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.checkpoint.shm import ArenaError
 from holdfast.errors import StateError
 from holdfast.reentry import lines
+from holdfast.state import shards
 
 if TYPE_CHECKING:
     from holdfast.reentry.gate import Gate
@@ -24,6 +25,9 @@ def after_step(session: Session, gate: Gate, now_ns: int) -> None:
     if first is not None:
         session._first_of_generation = None
         _started(session, gate, first, now_ns)
+    session._equality.at_boundary()
+    if first is not None:
+        ask_for_room(session, gate)
     every = session._environment.snapshot_every
     if session._asking.due:
         session._progress.show("snapshot")
@@ -53,7 +57,13 @@ def _started(session: Session, gate: Gate, first: tuple[float, float, float], no
         }
     )
     lines.over(gate, session._generation, session._completed)
-    ask_for_room(session, gate)
+
+
+def ask_early(session: Session, gate: Gate) -> None:
+    """The state is in place: ask for room if it is complete, and say at once which part of it this rank holds
+    where others hold other parts, even if the optimizer has no state yet."""
+    if session._completed or session._shard != shards.WHOLE:
+        ask_for_room(session, gate)
 
 
 def ask_for_room(session: Session, gate: Gate, *, forced: bool = False) -> None:

@@ -23,7 +23,7 @@ _Place = tuple[dict[Any, Any], Any, int]  # a container, the key in it, the addr
 
 
 @dataclass(slots=True)
-class _Part:
+class Part:
     """One tracked object's tensors and header text."""
 
     name: str
@@ -34,6 +34,7 @@ class _Part:
     wholes: list[shards.Place | None] = field(default_factory=list)
     places: list[_Place] = field(default_factory=list)
     text: str = ""
+    now: str = ""  # what may change of the text, as the newest header has it
     kept: bool = False  # `text` holds while the places do (for an optimizer: of its tensors' state)
     entries: int = 0  # of an optimizer's state
 
@@ -52,16 +53,16 @@ class Plan:
 
     def __init__(self, tracked: Tracked) -> None:
         self._tracked = tracked
-        self._objects = dict(tracked.objects)
-        self._parts: list[_Part] = []
+        self._objects, self._identity = dict(tracked.objects), tracked.identity
+        self.parts: list[Part] = []
         base = 0
         for name, thing in self._objects.items():
             part = _part(name, thing, base)
-            self._parts.append(part)
+            self.parts.append(part)
             base += len(part.tensors)
-        self.tensors = [tensor for part in self._parts for tensor in part.tensors]
+        self.tensors = [tensor for part in self.parts for tensor in part.tensors]
         self.shard = shards.word(tracked)
-        self.placed, self.data_bytes = _placed(self._parts)
+        self.placed, self.data_bytes = _placed(self.parts)
         whole = json.loads(layout.encode(self.placed, None))
         self._tensors_text = json.dumps(whole["tensors"], separators=(",", ":"))
         away = [index for index, tensor in enumerate(self.tensors) if tensor.device.type != "cpu"]
@@ -70,10 +71,10 @@ class Plan:
     def header(self, random: Any = None) -> bytes | None:
         """The header for the state as it is now, or None when the plan no longer fits it. `random`: the
         generators' states, when they are to be kept too."""
-        if self._tracked.objects != self._objects:
+        if self._tracked.objects != self._objects or self._tracked.identity != self._identity:
             return None
         texts = []
-        for part in self._parts:
+        for part in self.parts:
             text = self._text(part)
             if text is None:
                 return None
@@ -83,17 +84,19 @@ class Plan:
         shard = f',"shard":{json.dumps(self.shard)}' if self.shard != shards.WHOLE else ""
         return f'{{"tensors":{self._tensors_text},"state":{state_text}{shard}}}'.encode()
 
-    def _text(self, part: _Part) -> str | None:
+    def _text(self, part: Part) -> str | None:
         if not part.kept:
             fresh = _part(part.name, part.thing, part.base)
             if [_form(tensor) for tensor in fresh.tensors] != [_form(tensor) for tensor in part.tensors]:
                 return None
             self.tensors[part.base : part.base + len(fresh.tensors)] = fresh.tensors
+            part.now = fresh.text
             return fresh.text
         if not part.holds():
             return None
         if isinstance(part.thing, torch.optim.Optimizer):
-            return _join(part.text, _dump(_groups(part.thing), part.name, [])[0])
+            part.now = _dump(_groups(part.thing), part.name, [])[0]
+            return _join(part.text, part.now)
         return part.text
 
 
@@ -109,8 +112,8 @@ def current(plan: Plan | None, tracked: Tracked, random: Any = None) -> tuple[Pl
     return plan, header
 
 
-def _part(name: str, thing: Any, base: int) -> _Part:
-    part = _Part(name, thing, base)
+def _part(name: str, thing: Any, base: int) -> Part:
+    part = Part(name, thing, base)
     tree = state.capture(thing)
     indices = _collect(part, tree)
     part.text, only_tensors = _dump(tree, name, indices)
@@ -128,7 +131,7 @@ def _part(name: str, thing: Any, base: int) -> _Part:
     return part
 
 
-def _collect(part: _Part, tree: Any) -> list[int]:
+def _collect(part: Part, tree: Any) -> list[int]:
     """Fill the part's tensors, each memory once; for each tensor met in the tree its index in the header."""
     names: list[str] = []
     given: list[torch.Tensor] = []
@@ -147,7 +150,7 @@ def _collect(part: _Part, tree: Any) -> list[int]:
     return indices
 
 
-def _placed(parts: list[_Part]) -> tuple[tuple[layout.Tensor, ...], int]:
+def _placed(parts: list[Part]) -> tuple[tuple[layout.Tensor, ...], int]:
     """Every tensor's place in a slot, and the bytes they take together."""
     placed, data_bytes = layout.place(
         (name, str(tensor.dtype).removeprefix("torch."), tensor.shape, tensor.nbytes)
@@ -161,7 +164,7 @@ def _placed(parts: list[_Part]) -> tuple[tuple[layout.Tensor, ...], int]:
     ), data_bytes
 
 
-def _keep_optimizer(part: _Part, tree: Any, indices: list[int]) -> None:
+def _keep_optimizer(part: Part, tree: Any, indices: list[int]) -> None:
     """An optimizer whose options hold no tensors keeps the text of its tensors' state."""
     inner, only_tensors = _dump(tree["state"], part.name, indices)
     options = any(

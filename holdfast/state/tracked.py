@@ -11,8 +11,10 @@ from typing import Any
 import torch
 
 from holdfast.checkpoint import layout, typed
+from holdfast.coordinates import Coordinates
 from holdfast.errors import RestoreError, SessionError
-from holdfast.state import copying, shards
+from holdfast.state import copying, shards, wrapped
+from holdfast.state.claims import REPLICATED, Claim
 
 Tree = dict[str, Any]
 
@@ -31,9 +33,12 @@ class Tracked:
 
     def __init__(self) -> None:
         self.objects: dict[str, Any] = {}
+        self.claims: dict[str, Claim] = {}  # what is said of each
+        self.at = Coordinates(0, 1)  # this rank's place in the current generation
+        self.scattered = False  # buffers were seen to differ between ranks: each keeps its own
         self.random: Any = None  # the generators' states that came with the newest state, as typed data
 
-    def add(self, name: str, thing: Any) -> None:
+    def add(self, name: str, thing: Any, claim: Claim = REPLICATED) -> None:
         """Track an object. Raises SessionError when its state cannot be had."""
         if "." in name or not name:
             raise SessionError(f"track: {name!r} will not do as a name: letters, digits and _")
@@ -44,8 +49,14 @@ class Tracked:
                 f"track({name}=...): {type(thing).__name__} has no state_dict and load_state_dict; "
                 "give it both or track what holds its state"
             )
+        wrapped.check(name, thing)
         _check_keepable(name, thing)
-        self.objects[name] = thing
+        self.objects[name], self.claims[name] = thing, wrapped.claim(thing, claim)
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What decides, besides the objects, which part of the state this rank holds."""
+        return self.at, self.scattered, *(self.claims[name] for name in self.objects)
 
     @property
     def modules(self) -> list[torch.nn.Module]:
@@ -189,6 +200,8 @@ def capture(thing: Any) -> Tree:
         state = dict(thing.state_dict())
         rest = {name: buffer for name, buffer in thing.named_buffers() if name not in state}
         return {"state": state, "rest": rest}
+    if isinstance(thing, torch.optim.Optimizer):
+        return {"state": wrapped.local(thing).state_dict()}
     return {"state": thing.state_dict()}
 
 
@@ -201,7 +214,8 @@ def apply(thing: Any, tree: Tree, parts: dict[int, torch.Tensor] | None = None, 
         if not all(isinstance(value, torch.Tensor) for value in tree["state"].values()):
             thing.load_state_dict(OrderedDict(tree["state"]))
     elif isinstance(thing, torch.optim.Optimizer):
-        _apply_optimizer(thing, tree["state"], parts or {}, name)
+        _apply_optimizer(wrapped.local(thing), tree["state"], parts or {}, name)
+        wrapped.aligned(thing)
     else:
         thing.load_state_dict(tree["state"])
 
