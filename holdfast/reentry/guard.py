@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from holdfast.state import randomness, wrapped
+from holdfast.state import modes, randomness, wrapped
 from holdfast.state import tracked as state
 from holdfast.state.buffers import Buffers
 
@@ -62,7 +62,7 @@ class Guard:
     def begin(self, *, keep_random: bool, whole: bool = False) -> None:
         """A step begins. `whole`: keep a copy of everything, until it is complete."""
         self._buffers.keep()
-        self._small = self._copy_small()
+        self._small, self._modes = self._copy_small(), modes.Kept(self._tracked)
         optimizers = self._tracked.optimizers
         self._groups = [_options(optimizer) for optimizer in optimizers]
         self._random = randomness.Kept() if keep_random else None
@@ -140,6 +140,7 @@ class Guard:
     @torch.no_grad()
     def _rewind(self) -> None:
         self._buffers.rewind()
+        self._modes.restore()
         assert self._small is not None
         for name, thing in self._tracked.small.items():
             state.apply(thing, state.copy_plain(self._small[name]))

@@ -139,8 +139,10 @@ def _reshard(session: Session, resume: Resume) -> bool:
     from holdfast.state import resharding
 
     session._held = -1
-    resharding.load(session._tracked, resume)
-    session._held = resume.step
+    lost = resharding.load(session._tracked, resume)
+    session._shard, session._held = shards.word(session._tracked), resume.step
+    if lost:
+        session._inexact.append(f"{lost} of rank {session._rank}")
     return True
 
 

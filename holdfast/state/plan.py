@@ -13,7 +13,7 @@ import torch
 
 from holdfast.checkpoint import layout, typed
 from holdfast.errors import SessionError
-from holdfast.state import shards
+from holdfast.state import modes, shards
 from holdfast.state import tracked as state
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ class Part:
     text: str = ""
     now: str = ""  # what may change of the text, as the newest header has it
     kept: bool = False  # `text` holds while the places do (for an optimizer: of its tensors' state)
-    entries: int = 0  # of an optimizer's state
+    entries: int = 0  # of an optimizer's state, of a module's parameters and buffers
 
     def holds(self) -> bool:
         """Whether every tensor is still where it was."""
-        if isinstance(self.thing, torch.optim.Optimizer) and len(self.thing.state) != self.entries:
+        if _entries(self.thing) != self.entries:
             return False
         return all(
             (tensor := container.get(key)) is not None and _address(tensor) == address
@@ -54,10 +54,11 @@ class Plan:
     def __init__(self, tracked: Tracked) -> None:
         self._tracked = tracked
         self._objects, self._identity = dict(tracked.objects), tracked.identity
+        self._names = tracked.names()
         self.parts: list[Part] = []
         base = 0
         for name, thing in self._objects.items():
-            part = _part(name, thing, base)
+            part = _part(name, thing, base, self._names)
             self.parts.append(part)
             base += len(part.tensors)
         self.tensors = [tensor for part in self.parts for tensor in part.tensors]
@@ -80,13 +81,17 @@ class Plan:
                 return None
             texts.append(f"[{json.dumps(part.name)},{text}]")
         more = f',"random":{json.dumps(typed.encode(random))}' if random is not None else ""
+        if own := shards.claimed(self._tracked):
+            more += f',"own":{json.dumps(own)}'
+        if self._tracked.scattered:
+            more += ',"scattered":true'
         state_text = f'{{"objects":{{"dict":[{",".join(texts)}]}},"away":{self._away_text}{more}}}'
         shard = f',"shard":{json.dumps(self.shard)}' if self.shard != shards.WHOLE else ""
         return f'{{"tensors":{self._tensors_text},"state":{state_text}{shard}}}'.encode()
 
     def _text(self, part: Part) -> str | None:
         if not part.kept:
-            fresh = _part(part.name, part.thing, part.base)
+            fresh = _part(part.name, part.thing, part.base, self._names)
             if [_form(tensor) for tensor in fresh.tensors] != [_form(tensor) for tensor in part.tensors]:
                 return None
             self.tensors[part.base : part.base + len(fresh.tensors)] = fresh.tensors
@@ -95,9 +100,11 @@ class Plan:
         if not part.holds():
             return None
         if isinstance(part.thing, torch.optim.Optimizer):
-            part.now = _dump(_groups(part.thing), part.name, [])[0]
+            now = {"param_groups": _groups(part.thing), "parameters": modes.labels(part.thing, self._names)}
+            part.now = _dump(now, part.name, [])[0]
             return _join(part.text, part.now)
-        return part.text
+        part.now = _dump({"modes": modes.of(part.thing)}, part.name, [])[0]
+        return f"{part.text[:-2]},{part.now[len(_DICT) :]}"
 
 
 def current(plan: Plan | None, tracked: Tracked, random: Any = None) -> tuple[Plan, bytes]:
@@ -112,13 +119,17 @@ def current(plan: Plan | None, tracked: Tracked, random: Any = None) -> tuple[Pl
     return plan, header
 
 
-def _part(name: str, thing: Any, base: int) -> Part:
+def _part(name: str, thing: Any, base: int, names: dict[int, str]) -> Part:
     part = Part(name, thing, base)
-    tree = state.capture(thing)
+    tree = state.capture(thing, names)
     indices = _collect(part, tree)
-    part.text, only_tensors = _dump(tree, name, indices)
+    part.text, _ = _dump(tree, name, indices)
     if isinstance(thing, torch.nn.Module):
-        part.kept = only_tensors and all(type(tree[key]) is dict for key in tree)
+        part.kept = modes.is_live(thing, tree["state"])
+        if part.kept:
+            tree.pop("modes")
+            part.text, _ = _dump(tree, name, indices)
+        part.entries = _entries(thing)
         part.places = [
             (container, key, _address(tensor))
             for module in thing.modules()
@@ -198,10 +209,23 @@ def _groups(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     return packed
 
 
-def _join(state_text: str, groups_text: str) -> str:
-    """What _dump gives for {"state": {"state": ..., "param_groups": ...}}."""
-    inner = f'{{"dict":[["state",{state_text}],["param_groups",{groups_text}]]}}'
-    return f'{{"dict":[["state",{inner}]]}}'
+_DICT = '{"dict":['
+
+
+def _entries(thing: Any) -> int:
+    """How much there is that a plan must know the place of."""
+    if isinstance(thing, torch.optim.Optimizer):
+        return len(thing.state)
+    held = ((module._parameters, module._buffers) for module in thing.modules())
+    return sum(value is not None for pair in held for values in pair for value in values.values())
+
+
+def _join(state_text: str, now_text: str) -> str:
+    """What _dump gives for {"state": {"state": ..., "param_groups": ...}, "parameters": ...}, from the text
+    of the inner state and that of the other two."""
+    groups, _, labels = now_text.rpartition(',["parameters",')
+    inner = f'{_DICT}["state",{state_text}],{groups[len(_DICT) :]}]}}'
+    return f'{_DICT}["state",{inner}],["parameters",{labels}'
 
 
 def _dump(tree: Any, name: str, indices: list[int]) -> tuple[str, bool]:

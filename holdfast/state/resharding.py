@@ -1,16 +1,18 @@
-"""A checkpoint of another layout: every rank reads what it holds from the storage by itself.
+"""A checkpoint that every rank reads by itself: its own shard where it is there, else its part of another
+layout, of which only DTensors and what is the same on all ranks can be cut anew.
 
 The names are those of snapshot headers, so the optimizers' state must be there before it can be read into."""
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from holdfast.errors import RestoreError
+from holdfast.errors import RestoreError, SessionError
 from holdfast.reentry import transfer
+from holdfast.state import shards
 from holdfast.state import tracked as state
 
 if TYPE_CHECKING:
@@ -18,13 +20,76 @@ if TYPE_CHECKING:
     from holdfast.state.tracked import Tracked
 
 
-def load(tracked: Tracked, resume: Resume) -> None:
-    """Fill what is tracked with this rank's part of the checkpoint. Raises RestoreError."""
+def load(tracked: Tracked, resume: Resume) -> str:
+    """Fill what is tracked with this rank's part of the checkpoint; what of it is not its own, "" when all
+    is. Raises RestoreError; SessionError when another layout cannot be cut from it, now or ever."""
+    # It needs fsspec, which a rank that does not reshard never loads.
+    own = importlib.import_module("holdfast.dcp.own")
+    try:
+        saved = own.saved(resume.storage, resume.job, resume.checkpoint, resume.digest)
+        word = _own_word(tracked, saved.states)
+        if word:
+            header, values = saved.read(word)
+    except (OSError, LookupError, ValueError, RuntimeError) as error:
+        if isinstance(error, SessionError):
+            raise
+        raise RestoreError(f"checkpoint {resume.checkpoint} of {resume.job}: {error}") from error
+    if word:
+        entries, plain = transfer.read(header, f"checkpoint {resume.checkpoint}")
+        tracked.adopt(entries, plain, values)
+        return ""
+    _load_cut(tracked, resume)
+    return "buffers" if any(_says(found, "scattered") for found in saved.states.values()) else ""
+
+
+def _own_word(tracked: Tracked, saved: dict[str, Any]) -> str:
+    """The shard that is this rank's as it is; "": it is to be cut from all of them. Raises SessionError when
+    that cannot be."""
+    word, plain_parts = shards.word(tracked), shards.claimed(tracked) or shards.staged(tracked.at)
+    tracked.scattered = True
+    apart = shards.word(tracked)
+    tracked.scattered = word not in saved and apart in saved
+    if tracked.scattered:
+        return apart
+    if word in saved:
+        return word if plain_parts else ""
+    older = shards.older_word(tracked)
+    named = [name for found in saved.values() for name in _says(found, "own") or ()]
+    if named := shards.claimed(tracked) or named:
+        raise SessionError(
+            f"{', '.join(dict.fromkeys(named))}: state that is not the same on all ranks (per_rank=True or "
+            "shard=...) was saved by ranks of another layout, and the checkpoint has no part for rank "
+            f"{tracked.at.rank} of {tracked.at.world_size}. Only DTensors can be cut anew: run it with the "
+            "number of ranks, and the names, that it was saved with"
+        )
+    if older not in saved and (found := _plain_parameters(tracked)) and shards.staged(tracked.at):
+        raise SessionError(
+            f"{found[0]} is a plain tensor of one pipeline stage or tensor-parallel part, and the checkpoint "
+            "was saved by other ones. Only DTensors can be cut anew: run it with the sizes it was saved with"
+        )
+    return ""
+
+
+def _says(state_: Any, key: str) -> Any:
+    """What a shard's plain data says of itself."""
+    return state_.get(key) if isinstance(state_, dict) else None
+
+
+def _plain_parameters(tracked: Tracked) -> list[str]:
+    return [
+        f"{name}.{path}"
+        for name, thing in tracked.objects.items()
+        if isinstance(thing, torch.nn.Module)
+        for path, parameter in thing.named_parameters()
+        if not shards.is_dtensor(parameter)
+    ]
+
+
+def _load_cut(tracked: Tracked, resume: Resume) -> None:
     for optimizer in tracked.optimizers:
         materialise(optimizer)
     mine = tracked.flatten()
     tensors = dict(zip(mine.names, mine.given, strict=True))
-    # It needs fsspec, which a rank that does not reshard never loads.
     dcp = importlib.import_module("holdfast.dcp")
     try:
         header: bytes = dcp.load_into(tensors, resume.storage, resume.job, resume.checkpoint, resume.digest)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.sdk.zygote import Zygote
 
 SCRIPT = Path(__file__).with_name("sharded.py")
+OWNED = Path(__file__).with_name("owned.py")
 
 
 def commit(node: Node, url: str, step: int) -> str:
@@ -63,6 +64,34 @@ def test_saved_on_two_ranks_restored_on_three(zygote: Zygote, tmp_path: Path) ->
         later.url, later.checkpoint = f"file://{tmp_path}", checkpoint
         later.run(timeout_s=120)
         assert {tuple(line["whole"]) for line in later.results()} == {before}
+
+
+def saved_locally(zygote: Zygote, url: str) -> tuple[str, list[str]]:
+    """A checkpoint of the end of a training whose ranks hold each their own; their digests."""
+    with Node(zygote, OWNED, 2, KIND="local", STEPS="12") as node:
+        node.run(lambda: all(m.snapshot[1] == 12 for m in node.members.values()))
+        checkpoint = commit(node, url, 12)
+        node.run()
+        return checkpoint, [line["digest"] for line in node.results()]
+
+
+def test_each_rank_finds_its_own_in_a_checkpoint_of_as_many(zygote: Zygote, tmp_path: Path) -> None:
+    checkpoint, before = saved_locally(zygote, f"file://{tmp_path}")
+    assert len(set(before)) == 2
+    with Resuming(zygote, OWNED, 2, KIND="local", STEPS="12") as later:
+        later.url, later.checkpoint = f"file://{tmp_path}", checkpoint
+        later.run()
+        assert [line["digest"] for line in later.results()] == before
+
+
+def test_what_is_each_ranks_own_is_refused_on_another_number_of_ranks(zygote: Zygote, tmp_path: Path) -> None:
+    checkpoint, _ = saved_locally(zygote, f"file://{tmp_path}")
+    with Resuming(zygote, OWNED, 3, KIND="local", STEPS="12") as later:
+        later.url, later.checkpoint = f"file://{tmp_path}", checkpoint
+        first = list(later.members.values())
+        later.run(lambda: all(zygote.poll(member.pid) is not None for member in first))
+        last = [member.log.read_text().strip().splitlines()[-1] for member in first]
+        assert all("SessionError" in line and "model, optimizer: state that is not" in line for line in last)
 
 
 def test_an_optimizers_state_is_made_without_a_trace() -> None:
