@@ -43,14 +43,20 @@ def apply(module: torch.nn.Module, found: Any, path: str) -> None:
 def is_live(module: torch.nn.Module, state: Mapping[str, Any]) -> bool:
     """Whether its state_dict is nothing but the memory of its parameters and buffers. Else (extra state,
     hooks that give copies) it is asked for anew each time, and given back by load_state_dict."""
-    own = {_storage(tensor) for tensors in (module.parameters(), module.buffers()) for tensor in tensors}
+    own = storages(module)
     return all(
-        isinstance(value, torch.Tensor) and (not value.numel() or _storage(value) in own)
+        isinstance(value, torch.Tensor) and (not value.numel() or storage(value) in own)
         for value in state.values()
     )
 
 
-def _storage(tensor: torch.Tensor) -> int:
+def storages(module: torch.nn.Module) -> set[int]:
+    """The memory of a module's parameters and buffers."""
+    return {storage(tensor) for tensors in (module.parameters(), module.buffers()) for tensor in tensors}
+
+
+def storage(tensor: torch.Tensor) -> int:
+    """The memory that a tensor is a view of."""
     return shards.local(tensor).untyped_storage().data_ptr()
 
 

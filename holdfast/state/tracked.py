@@ -109,7 +109,7 @@ class Tracked:
         self._check(trees)
         for name, thing in self.objects.items():
             if isinstance(thing, torch.nn.Module):
-                filling.complete(name, trees[name], strict=modes.is_live(thing, thing.state_dict()))
+                filling.complete(name, trees[name], thing)
         filling.copy()
         self._apply(trees, filling.parts)
         self.random = plain.get("random")
@@ -182,8 +182,10 @@ class _Filling:
         self._sources[id(given)] = value
         return given
 
-    def complete(self, name: str, tree: Any, *, strict: bool) -> None:
-        """A module's tensors that no entry has named are tied to others in the state, or missing from it."""
+    def complete(self, name: str, tree: Any, module: torch.nn.Module) -> None:
+        """A module's tensors that no entry has named are tied to others in the state, or missing from it.
+        Those that its state_dict only made for us are load_state_dict's."""
+        own, strict = modes.storages(module), modes.is_live(module, module.state_dict())
         names: list[str] = []
         given: list[torch.Tensor] = []
         walk({key: tree[key] for key in ("state", "rest")}, name, names, given)
@@ -192,6 +194,8 @@ class _Filling:
         theirs = dict(zip(names, given, strict=True))
         for path, (target, _) in self._mine.items():
             if path.partition(".")[0] != name or path in self._targets:
+                continue
+            if target.numel() and modes.storage(target) not in own:
                 continue
             source = self._sources.get(id(theirs.get(path)))
             if source is None or source.shape != target.shape or source.dtype != target.dtype:
