@@ -17,11 +17,10 @@ from holdfast.data.weighting import Weighting
 from holdfast.environment import Environment
 from holdfast.errors import SessionError
 from holdfast.launch import traces
-from holdfast.reentry import elastic, groups, stepping, words
+from holdfast.reentry import elastic, generators, groups, stepping, words
 from holdfast.reentry.equality import Equality
 from holdfast.reentry.gate import Gate
 from holdfast.reentry.guard import Guard
-from holdfast.state import randomness
 from holdfast.state.asking import Asking, CheckpointHandle
 from holdfast.state.claims import Claim
 from holdfast.state.snapshot import Snapshots
@@ -44,8 +43,9 @@ class Session:
 
     Without an agent in the environment the same script trains alone, or under torchrun. `seed`: every step
     begins with torch, random and numpy seeded from (seed, step, rank), so that its randomness survives the
-    loss of a rank; None leaves them alone: then the generators' states go into each snapshot, and a rank that
-    goes on from its own snapshot has them again, but one that takes another rank's state has not.
+    loss of a rank; None leaves them alone: then all ranks' generator states go into each snapshot. Who takes
+    a lost rank's place has its random numbers again where all go back to a snapshot; where it goes on with
+    another rank's newer state, they are lost, and the incident says so.
     `backend`: of torch.distributed; by default nccl beside a GPU, else gloo. Raises SessionError."""
 
     def __init__(self, *, seed: int | None = 0, backend: str | None = None) -> None:
@@ -57,8 +57,9 @@ class Session:
         self._backend: str = groups.choose_backend(backend)
         self._rank: int = max(environment.rank, 0)
         self._world_size: int = environment.world_size
-        if seed is None:
-            self._snapshots.random = lambda: randomness.capture(self._rank)
+        self._generators = generators.Generators(self) if seed is None else None
+        if self._generators is not None:
+            self._snapshots.random = self._generators.found
         self._generation, self._completed, self._phase = 0, 0, "starting"
         self._held = -1
         self._held_in = 0  # the newest generation in which the state was put in place

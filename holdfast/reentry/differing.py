@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
-
-import torch
-import torch.distributed as dist
 
 from holdfast.state.proof import NUMBERS
 
@@ -39,25 +35,11 @@ def keys(rows: Sequence[Sequence[int]]) -> tuple[set[int], set[int]]:
     return states, buffers
 
 
-def exchange(own: Details, device: torch.device) -> list[Details]:
-    """Every rank's details, by rank."""
-    data = torch.frombuffer(bytearray(json.dumps(own).encode()), dtype=torch.uint8).to(device)
-    size = torch.tensor([data.numel()], device=device)
-    sizes = [torch.empty_like(size) for _ in range(dist.get_world_size())]
-    dist.all_gather(sizes, size)
-    counts = [int(count) for count in sizes]
-    padded = torch.zeros(max(counts), dtype=torch.uint8, device=device)
-    padded[: data.numel()] = data
-    every = [torch.empty_like(padded) for _ in counts]
-    dist.all_gather(every, padded)
-    return [json.loads(bytes(part[:count].cpu().tolist())) for part, count in zip(every, counts, strict=True)]
-
-
 def text(every: list[Details], when: str, stage: dict[str, int]) -> str:
     """The refusal: the same on all ranks."""
     names: list[str] = []
     ranks: dict[tuple[int, ...], None] = {}
-    for key in sorted({key for held in every for key in held}):
+    for key in dict.fromkeys(key for held in every for key in held):
         holders = [rank for rank, held in enumerate(every) if key in held]
         things = dict.fromkeys(name for rank in holders for name in every[rank][key])
         for name in things:

@@ -6,13 +6,14 @@ generation's first step and at each snapshot's boundary. All see the same number
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
 from holdfast.errors import SessionError, StateError
-from holdfast.reentry import differing, lines
+from holdfast.reentry import differing, lines, transfer
 from holdfast.reentry.groups import carrier, gather_numbers
 from holdfast.state import giving, keeping, shards
 from holdfast.state.proof import NUMBERS, Proof
@@ -99,7 +100,9 @@ class Equality:
     def _refuse(self, keys: set[int], when: str) -> None:
         plan = self._plan()
         details = self._proof.details(plan, keys) if plan is not None else {}
-        every = differing.exchange(details, carrier(self._session._backend, self._session.device))
+        every = transfer.tell_all(details, carrier(self._session._backend, self._session.device))
+        with contextlib.suppress(RuntimeError):  # nobody leaves before all have heard: then it says no more
+            self._gather([0])
         raise SessionError(differing.text(every, when, dict(shards.staged(self._session._tracked.at))))
 
     def _scatter(self) -> None:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from holdfast.checkpoint import layout, typed
+from holdfast.checkpoint import layout
 from holdfast.checkpoint.arena import Arena
 from holdfast.errors import RestoreError
 from holdfast.reentry import transfer
 from holdfast.reentry.groups import carrier, gather_numbers
-from holdfast.state import randomness, shards, snapshot
+from holdfast.state import shards, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +55,9 @@ def restore(session: Session, resume: Resume, port: int) -> set[int]:
     tracked.at, tracked.random = session.layout, None
     session._shard = _word(session, resume)
     ports = _restore(session, resume, port)
-    _restore_random(session)
+    if session._generators is not None and tracked.random is not None:
+        session._generators.restore(tracked.random, resume.step)
+    tracked.random = None
     return ports
 
 
@@ -79,18 +81,6 @@ def _restore(session: Session, resume: Resume, port: int) -> set[int]:
         _check_alone(session, resume, has)
         return set()
     return _Exchange(session, resume, port, has).run()
-
-
-def _restore_random(session: Session) -> None:
-    """A session that does not seed goes on with the random numbers of its own snapshot, if it has one."""
-    if session._seed is not None or session._tracked.random is None:
-        return
-    try:
-        found = typed.decode(session._tracked.random)
-        if found["rank"] == session._rank:
-            randomness.apply(found)
-    except (typed.TypedDataError, LookupError, TypeError, ValueError, RuntimeError) as error:
-        raise RestoreError(f"the state's random generators cannot be restored: {error!r}") from error
 
 
 def _own(session: Session, resume: Resume) -> bool:

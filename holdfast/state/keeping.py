@@ -26,6 +26,8 @@ def after_step(session: Session, gate: Gate, now_ns: int) -> None:
         session._first_of_generation = None
         _started(session, gate, first, now_ns)
     session._equality.at_boundary()
+    if session._generators is not None:
+        session._generators.at_boundary()
     if first is not None:
         ask_for_room(session, gate)
     every = session._environment.snapshot_every
@@ -46,6 +48,7 @@ def _started(session: Session, gate: Gate, first: tuple[float, float, float], no
     if session._board is not None:
         session._board.resumed_ns = now_ns
         session._board.resumed_generation = session._generation
+    inexact, session._inexact = "; ".join(session._inexact), []
     gate.say(
         {
             "op": "started",
@@ -54,6 +57,7 @@ def _started(session: Session, gate: Gate, first: tuple[float, float, float], no
             "form_s": form_s,
             "restore_s": restore_s,
             "first_step_s": now_ns / 1e9 - begun,
+            "inexact": inexact,
         }
     )
     lines.over(gate, session._generation, session._completed)

@@ -112,7 +112,7 @@ class Tracked:
                 filling.complete(name, trees[name], thing)
         filling.copy()
         self._apply(trees, filling.parts)
-        self.random = plain.get("random")
+        self.random = plain.get("random") or typed.encode({})
 
     def adopt_plain(self, names: list[str], plain: Any, tensors: dict[str, torch.Tensor]) -> None:
         """Take over what is no tensor of a state whose tensors have been filled already; `names`: what its
@@ -123,7 +123,7 @@ class Tracked:
             raise RestoreError(f"the state's header cannot be read: {error!r}") from error
         self._check(trees)
         self._apply(trees, {})
-        self.random = plain.get("random")
+        self.random = plain.get("random") or typed.encode({})
 
     def _apply(self, trees: Any, parts: dict[int, torch.Tensor]) -> None:
         own = modes.names(self.objects)

@@ -26,7 +26,7 @@ STEPS = int(os.environ.get("STEPS", "12"))
 KILLS = json.loads(os.environ.get("KILL", "[]"))
 N = 120
 torch.manual_seed(5)
-session = Session()
+session = Session(seed=None if KIND == "unseeded" else 0)
 data = torch.randn(N, 6, generator=torch.Generator().manual_seed(7))
 
 
@@ -72,13 +72,52 @@ class Seeded:
     """Builds what ranks are said to hold alike, or not."""
 
     def __init__(self) -> None:
-        self.model = net(os.getpid() if KIND in ("differ", "from_rank_0") else 1)
+        self.model: Any = net(os.getpid() if KIND in ("differ", "from_rank_0") else 1)
         if KIND == "buffers":
             self.model = torch.nn.Sequential(self.model, torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 3))
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
+        parameters = self.model.parameters()
+        if KIND == "unfreeze":
+            self.model[2].requires_grad_(False)
+            parameters = self.model[0].parameters()
+        self.optimizer = torch.optim.AdamW(parameters, lr=1e-2)
+
+
+def fit_noisily(own: Seeded) -> None:
+    """Draws random numbers of its own in each step, and keeps what it drew."""
+    for step in session.steps(STEPS):
+        with (OUT / f"noise.{session.rank}").open("a") as drawn:
+            drawn.write(f"{step} {float(torch.rand(()))}\n")
+        maybe_die("forward")
+        fit_once(session.ddp(own.model), own.optimizer, step)
+        maybe_die("end")
+
+
+def fit_once(model: torch.nn.Module, optimizer: Any, step: int) -> None:
+    optimizer.zero_grad()
+    model(mine(step)).pow(2).mean().backward()
+    optimizer.step()
+
+
+def unfreeze(own: Seeded) -> None:
+    """The last layer joins the training at step 4, in a group of its own; the first goes to eval mode."""
+    for step in session.steps(STEPS):
+        if step == 4:
+            own.model[2].requires_grad_(True)
+            own.optimizer.add_param_group({"params": list(own.model[2].parameters()), "lr": 0.05})
+            own.model[0].eval()
+        maybe_die("forward")
+        fit_once(session.ddp(own.model, find_unused_parameters=True), own.optimizer, step)
 
 
 def train_early(own: Seeded) -> str:
+    if KIND == "unseeded":
+        torch.manual_seed(session.rank * 100 + 1) if session.generation == 1 else None
+        fit_noisily(own)
+        return digest()
+    if KIND == "unfreeze":
+        unfreeze(own)
+        modes = [part.training for part in own.model.modules()]
+        return digest() + str(modes) + str([len(group["params"]) for group in own.optimizer.param_groups])
     if KIND.startswith("local"):
         fit(own.model, own.optimizer)
     else:

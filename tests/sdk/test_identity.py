@@ -138,3 +138,39 @@ def test_zero_redundancy_optimizer_survives_exactly(zygote: Zygote) -> None:
 def test_flat_parameters_of_fsdp1_are_refused(zygote: Zygote, kind: str) -> None:
     lines = refusals(zygote, 2, kind)
     assert all("FSDP1" in line and "fully_shard" in line for line in lines)
+
+
+def test_an_unfrozen_layer_and_its_group_come_to_the_replacement(zygote: Zygote) -> None:
+    whole, _, _, _ = outcome(zygote, 3, "unfreeze")
+    assert len(set(whole)) == 1 and whole[0].endswith("[2, 2]") and "False" in whole[0]
+    found, _, tiers, _ = outcome(zygote, 3, "unfreeze", kill(1, 7))
+    assert found == whole and tiers[1:] == [("donor", 7)]
+
+
+def drawn(node: Node, rank: int) -> dict[int, set[str]]:
+    found: dict[int, set[str]] = {}
+    for line in (node.folder / f"noise.{rank}").read_text().splitlines():
+        step, number = line.split()
+        found.setdefault(int(step), set()).add(number)
+    return found
+
+
+def test_random_numbers_of_a_lost_rank_are_given_where_all_go_back(zygote: Zygote) -> None:
+    """Nobody is clean at the kill: all go back to one snapshot, which has every rank's generators."""
+    kills = json.dumps([kill(1, 7, "end"), kill(0, 7, "end")])
+    with Node(zygote, SCRIPT, 2, KIND="unseeded", KILL=kills) as node:
+        node.run()
+        assert node.generations[-1]["resume"]["tier"] == "memory"
+        for rank in (0, 1):
+            assert all(len(numbers) == 1 for numbers in drawn(node, rank).values()), "drawn again as before"
+        assert len(drawn(node, 0)[9] | drawn(node, 1)[9]) == 2, "each rank has its own"
+        told = [member.last("started") for member in node.members.values()]
+        assert not any(message["inexact"] for message in told if message)
+
+
+def test_random_numbers_that_are_lost_are_told(zygote: Zygote) -> None:
+    with Node(zygote, SCRIPT, 3, KIND="unseeded", KILL=json.dumps([kill(1, 7)])) as node:
+        node.run()
+        assert node.generations[-1]["resume"]["tier"] == "donor"
+        told = [node.seat(rank).last("started") for rank in range(3)]
+        assert [message["inexact"] for message in told if message] == ["", "random numbers of rank 1", ""]
