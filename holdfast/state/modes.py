@@ -97,7 +97,7 @@ def regroup(
     del groups[len(given) :]
     for at, chosen in enumerate(given):
         if at == len(groups):
-            groups.append({})
+            groups.append(dict(optimizer.defaults))
         groups[at]["params"] = [own[name] for name in chosen if name is not None]
 
 

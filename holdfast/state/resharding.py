@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from holdfast.checkpoint import typed
 from holdfast.errors import RestoreError, SessionError
 from holdfast.reentry import transfer
-from holdfast.state import shards
+from holdfast.state import modes, shards
 from holdfast.state import tracked as state
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from holdfast.reentry.formation import Resume
     from holdfast.state.tracked import Tracked
 
@@ -38,7 +41,8 @@ def load(tracked: Tracked, resume: Resume) -> str:
         entries, plain = transfer.read(header, f"checkpoint {resume.checkpoint}")
         tracked.adopt(entries, plain, values)
         return ""
-    _load_cut(tracked, resume)
+    held = _prepare(tracked, next(iter(saved.states.values()), None))
+    _load_cut(tracked, resume, held)
     return "buffers" if any(_says(found, "scattered") for found in saved.states.values()) else ""
 
 
@@ -85,9 +89,30 @@ def _plain_parameters(tracked: Tracked) -> list[str]:
     ]
 
 
-def _load_cut(tracked: Tracked, resume: Resume) -> None:
-    for optimizer in tracked.optimizers:
-        materialise(optimizer)
+def _prepare(tracked: Tracked, saved: Any) -> dict[str, set[int]]:
+    """Give the objects the modes and the groups of the state that they are to be filled with; by optimizer,
+    of which of its parameters that has state. Raises RestoreError."""
+    held: dict[str, set[int]] = {}
+    try:
+        trees = typed.decode(saved["objects"], lambda _: None) if _says(saved, "objects") else {}
+        own = modes.names(tracked.objects)
+        for name, thing in tracked.objects.items():
+            tree = trees.get(name, {})
+            if isinstance(thing, torch.nn.Module) and "modes" in tree:
+                modes.apply(thing, tree["modes"], name)
+            elif isinstance(thing, torch.optim.Optimizer):
+                modes.regroup(thing, tree.get("parameters"), own, name)
+                if isinstance(state_ := tree.get("state", {}).get("state"), dict):
+                    held[name] = set(state_)
+    except (typed.TypedDataError, LookupError, TypeError, AttributeError) as error:
+        raise RestoreError(f"the checkpoint's plain data cannot be read: {error!r}") from error
+    return held
+
+
+def _load_cut(tracked: Tracked, resume: Resume, held: dict[str, set[int]]) -> None:
+    for name, thing in tracked.objects.items():
+        if isinstance(thing, torch.optim.Optimizer):
+            materialise(thing, held.get(name))
     mine = tracked.flatten()
     tensors = dict(zip(mine.names, mine.given, strict=True))
     dcp = importlib.import_module("holdfast.dcp")
@@ -96,11 +121,23 @@ def _load_cut(tracked: Tracked, resume: Resume) -> None:
     except (OSError, LookupError, ValueError, RuntimeError) as error:
         raise RestoreError(f"checkpoint {resume.checkpoint} of {resume.job}: {error}") from error
     entries, plain = transfer.read(header, f"checkpoint {resume.checkpoint}")
-    tracked.adopt_plain([entry.name for entry in entries], plain, tensors)
+    names = [entry.name for entry in entries]
+    _check_taken(tracked, names, tensors.keys())
+    tracked.adopt_plain(names, plain, tensors)
 
 
-def materialise(optimizer: torch.optim.Optimizer) -> None:
-    """Have the optimizer make its state, by a step that changes nothing: no gradients but zeros, no rate.
+def _check_taken(tracked: Tracked, names: list[str], mine: Collection[str]) -> None:
+    """Raise RestoreError when the state has tensors of a module that this script's has not."""
+    for name, thing in tracked.objects.items():
+        if isinstance(thing, torch.nn.Module) and modes.is_live(thing, thing.state_dict()):
+            more = [path for path in names if path.startswith(f"{name}.") and path not in mine]
+            if more:
+                raise RestoreError(f"the state has {more[0]}, which this {name} has not: another model?")
+
+
+def materialise(optimizer: torch.optim.Optimizer, held: set[int] | None = None) -> None:
+    """Have the optimizer make its state, by a step that changes nothing: no gradients but zeros, no rate; of
+    these of its parameters, by default of all that want gradients.
 
     Its hooks are not called, and a gradient that is there stays."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -110,8 +147,9 @@ def materialise(optimizer: torch.optim.Optimizer) -> None:
     rates = [group.get("lr") for group in optimizer.param_groups]
     values = [state.live(parameter).clone() for parameter in parameters]
     try:
-        for parameter in parameters:
-            parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
+        for index, parameter in enumerate(parameters):
+            wanted = parameter.requires_grad if held is None else index in held
+            parameter.grad = torch.zeros_like(parameter) if wanted else None
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             if rate is not None:
                 group["lr"] = torch.zeros_like(rate) if isinstance(rate, torch.Tensor) else 0.0

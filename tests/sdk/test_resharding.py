@@ -172,8 +172,46 @@ def test_a_model_whose_weights_are_not_tied_is_another_one(tmp_path: Path) -> No
     _, tracked = trained(1)
     digest = saved(tracked, f"file://{tmp_path}/s", tmp_path / "a")
     _, other = trained(2, tied=False)
-    with pytest.raises(RestoreError, match=r"has no tensor 'model\.state\.head\.weight'"):
+    with pytest.raises(RestoreError, match=r"optimizer: the state has no model\.head\.weight in any group"):
         resharding.load(other, resume(f"file://{tmp_path}/s", digest))
+
+
+def layers(*, bias: bool = True) -> Any:
+    return torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 2, bias=bias))
+
+
+def kept(model: Any, optimizer: torch.optim.Optimizer) -> Tracked:
+    tracked = Tracked()
+    tracked.add("model", model)
+    tracked.add("optimizer", optimizer)
+    return tracked
+
+
+def test_groups_and_modes_are_those_of_the_checkpoint(tmp_path: Path) -> None:
+    source, target = layers(), layers()
+    moving = torch.optim.Adam(source[0].parameters(), lr=0.1)
+    moving.add_param_group({"params": list(source[1].parameters()), "lr": 0.5})
+    source(torch.randn(4, 2)).sum().backward()
+    moving.step()
+    source[0].requires_grad_(False)
+    source[1].eval()
+    digest = saved(kept(source, moving), f"file://{tmp_path}/s", tmp_path / "a")
+    taking = torch.optim.Adam(target[0].parameters(), lr=0.1)
+    resharding.load(kept(target, taking), resume(f"file://{tmp_path}/s", digest))
+    assert [group["lr"] for group in taking.param_groups] == [0.1, 0.5]
+    assert not target[0].weight.requires_grad and target[0].training and not target[1].training
+    for own, theirs in zip(source.parameters(), target.parameters(), strict=True):
+        assert torch.equal(own, theirs)
+        assert torch.equal(moving.state[own]["exp_avg"], taking.state[theirs]["exp_avg"])
+
+
+def test_a_checkpoint_with_more_tensors_than_the_model_is_refused(tmp_path: Path) -> None:
+    source, target = layers(), layers(bias=False)
+    given = kept(source, torch.optim.SGD(source[0].parameters()))
+    digest = saved(given, f"file://{tmp_path}/s", tmp_path / "a")
+    with pytest.raises(RestoreError, match=r"the state has model\.state\.1\.bias"):
+        taking = kept(target, torch.optim.SGD(target[0].parameters()))
+        resharding.load(taking, resume(f"file://{tmp_path}/s", digest))
 
 
 def test_another_state_under_the_id_is_noticed(tmp_path: Path) -> None:
