@@ -17,12 +17,13 @@ from holdfast.data.weighting import Weighting
 from holdfast.environment import Environment
 from holdfast.errors import SessionError
 from holdfast.launch import traces
-from holdfast.reentry import elastic, functions, groups, joining, stepping, words
+from holdfast.reentry import elastic, functions, generators, groups, joining, stepping, words
 from holdfast.reentry.after_step import AfterStep
+from holdfast.reentry.equality import Equality
 from holdfast.reentry.gate import Gate
 from holdfast.reentry.guard import Guard
-from holdfast.state import randomness
 from holdfast.state.asking import Asking, CheckpointHandle
+from holdfast.state.claims import Claim
 from holdfast.state.snapshot import Snapshots
 from holdfast.state.tracked import Tracked
 from holdfast.telemetry import numbers, progress, reporting
@@ -43,8 +44,9 @@ class Session:
 
     Without an agent in the environment the same script trains alone, or under torchrun. `seed`: every step
     begins with torch, random and numpy seeded from (seed, step, rank), so that its randomness survives the
-    loss of a rank; None leaves them alone: then the generators' states go into each snapshot, and a rank that
-    goes on from its own snapshot has them again, but one that takes another rank's state has not.
+    loss of a rank; None leaves them alone: then all ranks' generator states go into each snapshot. Who takes
+    a lost rank's place has its random numbers again where all go back to a snapshot; where it goes on with
+    another rank's newer state, they are lost, and the incident says so.
     `backend`: of torch.distributed; by default nccl beside a GPU, else gloo. Raises SessionError."""
 
     def __init__(self, *, seed: int | None = 0, backend: str | None = None) -> None:
@@ -56,8 +58,9 @@ class Session:
         self._backend: str = groups.choose_backend(backend)
         self._rank: int = max(environment.rank, 0)
         self._world_size: int = environment.world_size
-        if seed is None:
-            self._snapshots.random = lambda: randomness.capture(self._rank)
+        self._generators = generators.Generators(self) if seed is None else None
+        if self._generators is not None:
+            self._snapshots.random = self._generators.found
         self._functions = functions.of(environment.member if environment.gate else "")
         self._snapshots.functions = self._functions.text
         self._generation, self._completed = self._functions.generation, self._functions.completed
@@ -92,6 +95,7 @@ class Session:
         self._after = AfterStep(self)
         self._asking = Asking(self)
         self._owed = 0  # snapshots that were due where gradients were carried
+        self._equality = Equality(self)
         self._made = (-1, 0)  # step and generation of the newest snapshot
         self._inside = False  # in the elastic function
         self._late = False  # what is tracked is made in the elastic function, anew in each generation
@@ -100,6 +104,7 @@ class Session:
         self._old: list[weakref.ref[torch.nn.Module]] = []
         self._shard: str = ""
         self._said_shard: str = ""  # what the agent was told of it
+        self._inexact: list[str] = []  # what of this rank is not as it would be in an undisturbed run
         self._first_of_generation: tuple[float, float, float] | None = None
         self._fresh = False
         self._wrapped: list[weakref.ref[torch.nn.Module]] = []
@@ -169,9 +174,16 @@ class Session:
             self._device = groups.device_for(self._backend, max(self._environment.local_rank, 0))
         return self._device
 
-    def track(self, **objects: Any) -> None:
+    def track(
+        self, *, per_rank: bool = False, shard: str = "", from_rank_0: bool = False, **objects: Any
+    ) -> None:
         """Keep these objects' state through failures: anything with state_dict and load_state_dict, and
         torch.Generator. Raises SessionError.
+
+        All ranks are to hold the same (or parts of DTensors, or a stage each with --pipeline-parallel): that
+        is proven, at the start and while training. `per_rank`: each rank has its own, which comes back from
+        its own snapshot. `shard`: ranks that give the same name hold the same. `from_rank_0`: ranks may
+        differ at the start; rank 0's state is given to all.
 
         Call it before the elastic function is entered; or, for what is tied to a process group (FSDP2, tensor
         parallel), track everything in it, before its first step: then what is tracked is made anew in each
@@ -182,9 +194,10 @@ class Session:
                 "track: call it before the function under @session.elastic is entered; or, when nothing is "
                 "tracked by then, in it before the first step and before restore()"
             )
+        claim = Claim.of(per_rank, shard, from_rank_0)
         with joining.looking():
             for name, thing in objects.items():
-                self._tracked.add(name, thing)
+                self._tracked.add(name, thing, claim)
 
     @property
     def catching_up(self) -> bool:

@@ -8,6 +8,7 @@ _SCRIPT = """
 import torch
 from holdfast import Session
 {before}
+torch.manual_seed(0)
 session = Session()
 model = torch.nn.Linear(8, 2)
 optimizer = torch.optim.AdamW(model.parameters())

@@ -166,6 +166,7 @@ class Ranks:
                 number(message, "form_s"),
                 number(message, "restore_s"),
                 number(message, "first_step_s"),
+                text(message, "inexact", "")[:500],
             )
         )
 

@@ -79,6 +79,8 @@ def finishing(m: Machine, job: Job) -> None:
     if job.spec.storage and final > 0 and (good is None or good.step < final):
         lacking = releasing.no_room(job)
         reason += "; its final state could not be saved" + (f": {lacking}" if lacking else "")
+    if job.inexact:
+        reason += f"; not exact: {'; '.join(job.inexact)}"
     if len(job.seating.rolls.over) == len(job.seats):
         end(m, job, JobPhase.FINISHED, reason)
     else:

@@ -144,7 +144,8 @@ class MemberStarted:
     """A member reached its first committed step in a generation (the end of an incident for it).
 
     Phases are durations in s on the member's own clock: form (groups built), restore (state in
-    place), first_step (first step completed)."""
+    place), first_step (first step completed). `inexact`: what of it is not as it would be had nothing
+    failed, "" when all is."""
 
     node: str
     incarnation: int
@@ -155,6 +156,7 @@ class MemberStarted:
     form_s: float
     restore_s: float
     first_step_s: float
+    inexact: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,6 +173,7 @@ class Job:
     fresh: list[Evidence] = field(default_factory=list)  # evidence not judged yet
     evidence: list[Evidence] = field(default_factory=list)  # of the open incident
     incident: Incident | None = None
+    inexact: dict[str, None] = field(default_factory=dict)  # what is not as if nothing had failed
     clock: Clock = field(default_factory=Clock)
     relaunch: bool = False  # the open incident starts every rank again
     stop_by: float = 0.0

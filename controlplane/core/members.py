@@ -108,6 +108,11 @@ def started(m: Machine, event: ev.MemberStarted) -> None:
     for name, spent in zip(_PHASES, (event.form_s, event.restore_s, event.first_step_s), strict=True):
         if spent > phases.get(name, -1.0):
             phases[name] = max(0.0, spent)
+    if event.inexact:
+        job.inexact[event.inexact] = None
+        if job.incident is not None:
+            told = "; ".join(filter(None, (job.incident.inexact, event.inexact)))
+            job.incident = dataclasses.replace(job.incident, inexact=told)
     if not stillness.still_started(m, job):
         m.touch(job)
 

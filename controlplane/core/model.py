@@ -264,6 +264,7 @@ class Incident:
     outcome: str = "open"  # open, recovered, failed, superseded
     phases_s: tuple[tuple[str, float], ...] = ()
     restored: str = ""  # where the state came from: its tier, and which of it from where
+    inexact: str = ""  # what is not as it would be had nothing failed: random numbers, buffers of a rank
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ def started(
     draft.member, draft.job = seat.member, generation.job
     draft.generation, draft.step = generation.number, generation.resume.step + 1
     draft.form_s, draft.restore_s, draft.first_step_s = spans_s
+    draft.inexact = ""
     draft.__class__ = MemberStarted
     made: MemberStarted = draft
     return made

@@ -99,6 +99,8 @@ def _incident(body: Body) -> Sentence:
     restored = incident.get("restored", "")
     if restored and not restored.startswith("donor"):
         text += f"; state from {restored}"
+    if incident.get("inexact"):
+        text += f"; not exact: {incident['inexact']}"
     return Sentence(Level.HEADLINE, text)
 
 

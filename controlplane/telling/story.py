@@ -168,6 +168,7 @@ def as_json(story: Story) -> dict[str, Any]:
         "total_s": sum(story.phases_s.values()),
         "lost_steps": max(0, story.incident.get("lost_steps", 0)),
         "restored": story.incident.get("restored", ""),
+        "inexact": story.incident.get("inexact", ""),
         "generation_before": story.incident.get("generation_before", 0),
         "generation_after": story.incident.get("generation_after", 0),
         "timeline": [{"wall_s": at, "text": text} for at, text in story.lines],
@@ -215,6 +216,8 @@ def _done(story: Story) -> str:
     restored = story.incident.get("restored", "")
     if restored:
         rows.append(f"  State from: {restored}.")
+    if story.incident.get("inexact"):
+        rows.append(f"  Not exact: {story.incident['inexact']}.")
     return "\n".join(rows)
 
 

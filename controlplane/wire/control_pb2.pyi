@@ -446,7 +446,7 @@ class Report(_message.Message):
     def __init__(self, seq: _Optional[int] = ..., status: _Optional[_Union[MemberStatus, _Mapping]] = ...) -> None: ...
 
 class Started(_message.Message):
-    __slots__ = ("member", "job", "generation", "step", "form_s", "restore_s", "first_step_s")
+    __slots__ = ("member", "job", "generation", "step", "form_s", "restore_s", "first_step_s", "inexact")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -454,6 +454,7 @@ class Started(_message.Message):
     FORM_S_FIELD_NUMBER: _ClassVar[int]
     RESTORE_S_FIELD_NUMBER: _ClassVar[int]
     FIRST_STEP_S_FIELD_NUMBER: _ClassVar[int]
+    INEXACT_FIELD_NUMBER: _ClassVar[int]
     member: str
     job: str
     generation: int
@@ -461,7 +462,8 @@ class Started(_message.Message):
     form_s: float
     restore_s: float
     first_step_s: float
-    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., form_s: _Optional[float] = ..., restore_s: _Optional[float] = ..., first_step_s: _Optional[float] = ...) -> None: ...
+    inexact: str
+    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., form_s: _Optional[float] = ..., restore_s: _Optional[float] = ..., first_step_s: _Optional[float] = ..., inexact: _Optional[str] = ...) -> None: ...
 
 class SnapshotReady(_message.Message):
     __slots__ = ("member", "job", "generation", "step", "stall_s")

@@ -274,8 +274,7 @@ class _Loop:
         keeping.skip(session, formation.resume.skip)
         if session._board is not None:
             session._board.completed = session._completed
-        if session._completed:
-            keeping.ask_for_room(session, gate)
+        keeping.ask_early(session, gate)
         if self._number and session._fresh:
             keeping.first(session, gate)
 

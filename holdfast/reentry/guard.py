@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from holdfast.state import gradients, habits, randomness
+from holdfast.state import gradients, habits, modes, randomness, wrapped
 from holdfast.state import tracked as state
 from holdfast.state.habits import Habits
 from holdfast.state.owned import Owned
@@ -193,7 +193,7 @@ class Guard:
     def _keep(self, step: int, *, keep_random: bool) -> None:
         self._anchor = step
         self._unowned.begin(counted=self.skippable)
-        self._small = self._copy_small()
+        self._small, self._modes = self._copy_small(), modes.Kept(self._tracked)
         self._groups = [_options(optimizer) for optimizer in self._tracked.optimizers]
         self._random = randomness.Kept() if keep_random else None
 
@@ -211,15 +211,16 @@ class Guard:
     def _keep_whole(self) -> None:
         tensors = list(self._tracked.flatten().tensors)
         copies = [tensor.cpu().clone() for tensor in tensors]
-        self._whole = (tensors, copies, [dict(optimizer.state) for optimizer in self._tracked.optimizers])
+        states = [dict(wrapped.local(optimizer).state) for optimizer in self._tracked.optimizers]
+        self._whole = (tensors, copies, states)
 
     @torch.no_grad()
     def _rewind(self) -> None:
+        self._modes.restore()
         assert self._small is not None
         for name, thing in self._tracked.small.items():
             state.apply(thing, state.copy_plain(self._small[name]))
         for optimizer, options in zip(self._tracked.optimizers, self._groups, strict=True):
-            del optimizer.param_groups[len(options) :]  # added in the step: it will add them again
             for group, kept in zip(optimizer.param_groups, options, strict=True):
                 group.update(state.copy_plain(kept))
         if self._random is not None:
@@ -231,8 +232,8 @@ class Guard:
         assert self._whole is not None
         tensors, copies, states = self._whole
         for optimizer, kept in zip(self._tracked.optimizers, states, strict=True):
-            optimizer.state.clear()
-            optimizer.state.update(kept)
+            wrapped.local(optimizer).state.clear()
+            wrapped.local(optimizer).state.update(kept)
         self._unowned.put_back()
         for tensor, copy in zip(tensors, copies, strict=True):
             tensor.copy_(copy)

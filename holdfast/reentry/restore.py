@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from holdfast.checkpoint import layout, typed
+from holdfast.checkpoint import layout
 from holdfast.checkpoint.arena import Arena
 from holdfast.errors import RestoreError
 from holdfast.reentry import transfer
 from holdfast.reentry.groups import carrier, gather_numbers
-from holdfast.state import randomness, shards, snapshot
+from holdfast.state import shards, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,10 +52,12 @@ def restore(session: Session, resume: Resume, port: int) -> set[int]:
 
     Raises RestoreError or ArenaError, on every rank when a shard has no source."""
     tracked = session._tracked
-    session._shard = shards.word(tracked) if tracked.objects else shards.WHOLE
-    tracked.random = None
+    tracked.at, tracked.random = session.layout, None
+    session._shard = _word(session, resume)
     ports = _restore(session, resume, port)
-    _restore_random(session)
+    if session._generators is not None and tracked.random is not None:
+        session._generators.restore(tracked.random, resume.step)
+    tracked.random = None
     return ports
 
 
@@ -69,6 +71,20 @@ def header(session: Session, resume: Resume) -> bytes:
                 slot = slot or snapshot.find(arena, resume.step, resume.born, source.shard)
                 return slot.header if slot is not None else b""
     return b""
+
+
+def _word(session: Session, resume: Resume) -> str:
+    """The word of what this rank holds. Whether buffers are each rank's own is known by the sources that are
+    named: a process that is new here has not seen that they differ."""
+    tracked = session._tracked
+    if not tracked.objects:
+        return shards.WHOLE
+    words = []
+    for tracked.scattered in (True, False):
+        words.append(shards.word(tracked))
+    named = {source.shard for source in resume.sources}
+    tracked.scattered = words[0] in named and words[1] not in named
+    return words[0] if tracked.scattered else words[1]
 
 
 def _restore(session: Session, resume: Resume, port: int) -> set[int]:
@@ -89,23 +105,16 @@ def _check_fresh(session: Session, resume: Resume) -> None:
         )
 
 
-def _restore_random(session: Session) -> None:
-    """A session that does not seed goes on with the random numbers of its own snapshot, if it has one."""
-    if session._seed is not None or session._tracked.random is None:
-        return
-    try:
-        found = typed.decode(session._tracked.random)
-        if found["rank"] == session._rank:
-            randomness.apply(found)
-    except (typed.TypedDataError, LookupError, TypeError, ValueError, RuntimeError) as error:
-        raise RestoreError(f"the state's random generators cannot be restored: {error!r}") from error
-
-
 def _own(session: Session, resume: Resume) -> bool:
     """What this rank has without the others: the state it held, or all of its shard in an arena.
 
     Where an arena is the source of a shard, no living rank holds that very state: one of the same step that
     a rank may hold is another generation's."""
+    if resume.tier == "fresh":  # what has been trained since it was built is not what the script built
+        built = (
+            session._held_in == 0 or resume.step > 0
+        )  # of a later function: what the script has made for it
+        return built or session._held == resume.step
     own = shards.number(session._shard)
     mine = [source for source in _named(session, resume) if source.word == own]
     if session._held == resume.step and (not mine or any(source.living for source in mine)):
@@ -145,8 +154,10 @@ def _reshard(session: Session, resume: Resume) -> bool:
     from holdfast.state import resharding
 
     session._held = -1
-    resharding.load(session._tracked, resume)
-    session._held = resume.step
+    lost = resharding.load(session._tracked, resume)
+    session._shard, session._held = shards.word(session._tracked), resume.step
+    if lost:
+        session._inexact.append(f"{lost} of rank {session._rank}")
     return True
 
 
@@ -181,11 +192,13 @@ class _Exchange:
                     gift.arena.close()
 
     def _run(self) -> set[int]:
-        resume = self._resume
+        resume, fresh = self._resume, self._resume.tier == "fresh"
+        self._session._equality.meet(holds=self._has, fresh=fresh)
+        self._word = shards.number(self._session._shard)
         sources = _named(self._session, resume)
         rows = self._gather(sources)
         if not resume.sources:
-            sources = _implied(resume, rows)
+            sources = _implied(resume, rows, rebuilt=self._session._late)
             simple = len(sources) == 1 and sources[0].rank == resume.rank
             if not simple and any(row[_NEEDS] for row in rows):
                 wider = self._gather(sources)
@@ -206,7 +219,7 @@ class _Exchange:
             if source.key not in self._gifts:
                 self._gifts[source.key] = self._gift(source)
         sizes = [len(self._gifts[source.key].header) for source in mine]
-        first = not resume.sources and session._rank == resume.rank
+        first = not resume.sources and session._rank == resume.rank and resume.tier != "fresh"
         tracked = session._tracked.objects
         needs = 0 if first or self._has or not tracked else 1
         row = [needs, self._word, self._port, *sizes, *[0] * (columns - len(mine))]
@@ -306,13 +319,15 @@ def _data_bytes(header: bytes) -> int:
     return max((entry.offset + entry.nbytes for entry in entries), default=0)
 
 
-def _implied(resume: Resume, rows: list[list[int]]) -> tuple[_Source, ...]:
-    """No sources were named: the one rank gives to those of its word. Of another word, the first rank that
-    has the state gives; of a fresh one, the first rank of the word."""
-    chosen: dict[int, int] = {rows[resume.rank][_WORD]: resume.rank}
-    for rank, row in enumerate(rows):
-        if resume.tier == "fresh" or not row[_NEEDS]:
-            chosen.setdefault(row[_WORD], rank)
+def _implied(resume: Resume, rows: list[list[int]], *, rebuilt: bool) -> tuple[_Source, ...]:
+    """No sources were named: the one rank gives to those of its word. Of another word, or of a fresh state,
+    the first rank that has it gives; `rebuilt`: any has a fresh one, for the script has built it anew."""
+    fresh = resume.tier == "fresh"
+    chosen: dict[int, int] = {} if fresh else {rows[resume.rank][_WORD]: resume.rank}
+    for late in (False, True):
+        for rank, row in enumerate(rows):
+            if not row[_NEEDS] or (late and fresh and rebuilt):
+                chosen.setdefault(row[_WORD], rank)
     return tuple(_Source(word, 0, 1, rank) for word, rank in sorted(chosen.items()))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,20 @@ class Route:
 def _wait(pending: dist.Work | None) -> None:
     if pending is not None:
         pending.wait()
+
+
+def tell_all(own: Any, device: torch.device) -> list[Any]:
+    """Every rank's JSON data, by rank; all take part."""
+    data = torch.frombuffer(bytearray(json.dumps(own).encode()), dtype=torch.uint8).to(device)
+    size = torch.tensor([data.numel()], device=device)
+    sizes = [torch.empty_like(size) for _ in range(dist.get_world_size())]
+    dist.all_gather(sizes, size)
+    counts = [int(count) for count in sizes]
+    padded = torch.zeros(max(counts), dtype=torch.uint8, device=device)
+    padded[: data.numel()] = data
+    every = [torch.empty_like(padded) for _ in counts]
+    dist.all_gather(every, padded)
+    return [json.loads(bytes(part[:count].cpu().tolist())) for part, count in zip(every, counts, strict=True)]
 
 
 def give(route: Route, tensors: Sequence[torch.Tensor], header: bytes) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from holdfast.state import shards
-from holdfast.state.fingerprint import same_bits
+from holdfast.state.digest import same_bits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

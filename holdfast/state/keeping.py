@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.checkpoint.shm import ArenaError
 from holdfast.errors import StateError
 from holdfast.reentry import lines
+from holdfast.state import shards
 
 if TYPE_CHECKING:
     from holdfast.reentry.gate import Gate
@@ -27,6 +28,11 @@ def after_step(session: Session, gate: Gate, now_ns: int) -> None:
     if first is not None:
         session._first_of_generation = None
         _started(session, gate, first, now_ns)
+    session._equality.at_boundary()
+    if session._generators is not None:
+        session._generators.at_boundary()
+    if first is not None:
+        ask_for_room(session, gate)
     if session._guard.carries:
         _postpone(session)
         return
@@ -62,6 +68,7 @@ def _started(session: Session, gate: Gate, first: tuple[float, float, float], no
     if session._board is not None:
         session._board.resumed_ns = now_ns
         session._board.resumed_generation = session._generation
+    inexact, session._inexact = "; ".join(session._inexact), []
     gate.say(
         {
             "op": "started",
@@ -70,10 +77,17 @@ def _started(session: Session, gate: Gate, first: tuple[float, float, float], no
             "form_s": form_s,
             "restore_s": restore_s,
             "first_step_s": now_ns / 1e9 - begun,
+            "inexact": inexact,
         }
     )
     lines.over(gate, session._generation, session._completed)
-    ask_for_room(session, gate)
+
+
+def ask_early(session: Session, gate: Gate) -> None:
+    """The state is in place: ask for room if it is complete, and say at once which part of it this rank holds
+    where others hold other parts, even if the optimizer has no state yet."""
+    if session._completed or session._shard != shards.WHOLE:
+        ask_for_room(session, gate)
 
 
 def ask_for_room(session: Session, gate: Gate, *, forced: bool = False) -> None:

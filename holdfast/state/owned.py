@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from holdfast.state.fingerprint import Fingerprint, fingerprint, same_bits
+from holdfast.state import digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ class Owned:
         self._versions: list[int] = []
         self._addresses: list[int] = []
         self._seen: list[torch.Tensor] | None = None
-        self._bits: list[Fingerprint] | None = None
+        self._bits: list[int] | None = None
         self._count = 0
         self._every = 1
         self._begun_at = 0.0
@@ -76,7 +76,7 @@ class Owned:
         found = {i for i, live in enumerate(self._live) if live._version != self._versions[i]}
         found |= {i for i, live in enumerate(self._live) if live.data_ptr() != self._addresses[i]}
         if self._bits is not None:
-            found |= {i for i, live in enumerate(self._live) if fingerprint(live) != self._bits[i]}
+            found |= {i for i, live in enumerate(self._live) if digest.whole(live) != self._bits[i]}
         elif self._seen is not None:
             for some, seen in zip(self._samples.values(), self._seen, strict=True):
                 found |= _changed(some, seen)
@@ -102,7 +102,7 @@ class Owned:
         if [live.data_ptr() for live in self._live] != self._addresses:
             self._choose_samples()
         learns = self._count <= _LEARNED_FIRST or self._count % _LEARNED_EVERY == 0
-        self._bits = list(map(fingerprint, self._live)) if learns else None
+        self._bits = list(map(digest.whole, self._live)) if learns else None
         self._seen = self._take() if sampled and not learns else None
 
     def _take(self) -> list[torch.Tensor]:
@@ -116,4 +116,4 @@ class Owned:
 def _changed(some: Sequence[tuple[int, torch.Tensor]], seen: torch.Tensor) -> set[int]:
     """Of which parameters a sample has other bits now."""
     parts = torch.split(seen, [len(values) for _, values in some])
-    return {index for (index, now), then in zip(some, parts, strict=True) if not same_bits(now, then)}
+    return {index for (index, now), then in zip(some, parts, strict=True) if not digest.same_bits(now, then)}

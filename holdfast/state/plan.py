@@ -13,7 +13,7 @@ import torch
 
 from holdfast.checkpoint import layout, typed
 from holdfast.errors import SessionError
-from holdfast.state import shards
+from holdfast.state import modes, shards
 from holdfast.state import tracked as state
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _Place = tuple[dict[Any, Any], Any, int]  # a container, the key in it, the addr
 
 
 @dataclass(slots=True)
-class _Part:
+class Part:
     """One tracked object's tensors and header text."""
 
     name: str
@@ -37,6 +37,7 @@ class _Part:
     wholes: list[shards.Place | None] = field(default_factory=list)
     places: list[_Place] = field(default_factory=list)
     text: str = ""
+    now: str = ""  # what may change of the text, as the newest header has it
     kept: bool = False  # `text` holds while the places do (for an optimizer: of its tensors' state)
     containers: list[Any] = field(default_factory=list)  # where a module keeps tensors and modules
     entries: int = 0  # in all of them
@@ -62,16 +63,17 @@ class Plan:
 
     def __init__(self, tracked: Tracked) -> None:
         self._tracked = tracked
-        self._objects = dict(tracked.objects)
-        self._parts: list[_Part] = []
+        self._objects, self._identity = dict(tracked.objects), tracked.identity
+        self._names = tracked.names()
+        self.parts: list[Part] = []
         base = 0
         for name, thing in self._objects.items():
-            part = _part(name, thing, base)
-            self._parts.append(part)
+            part = _part(name, thing, base, self._names)
+            self.parts.append(part)
             base += len(part.tensors)
-        self.tensors = [tensor for part in self._parts for tensor in part.tensors]
+        self.tensors = [tensor for part in self.parts for tensor in part.tensors]
         self.shard = shards.word(tracked)
-        self.placed, self.data_bytes = _placed(self._parts)
+        self.placed, self.data_bytes = _placed(self.parts)
         whole = json.loads(layout.encode(self.placed, None))
         self._tensors_text = json.dumps(whole["tensors"], separators=(",", ":"))
         away = [index for index, tensor in enumerate(self.tensors) if tensor.device.type != "cpu"]
@@ -80,32 +82,40 @@ class Plan:
     def header(self, random: Any = None, functions: str = "") -> bytes | None:
         """The header for the state as it is now, or None when the plan no longer fits it. `random`: the
         generators' states, when they are to be kept too; `functions`: those that are over."""
-        if self._tracked.objects != self._objects:
+        if self._tracked.objects != self._objects or self._tracked.identity != self._identity:
             return None
         texts = []
-        for part in self._parts:
+        for part in self.parts:
             text = self._text(part)
             if text is None:
                 return None
             texts.append(f"[{json.dumps(part.name)},{text}]")
         more = f',"random":{json.dumps(typed.encode(random))}' if random is not None else ""
         more += f',"functions":{json.dumps(functions)}' if functions else ""
+        if own := shards.claimed(self._tracked):
+            more += f',"own":{json.dumps(own)}'
+        if self._tracked.scattered:
+            more += ',"scattered":true'
         state_text = f'{{"objects":{{"dict":[{",".join(texts)}]}},"away":{self._away_text}{more}}}'
         shard = f',"shard":{json.dumps(self.shard)}' if self.shard != shards.WHOLE else ""
         return f'{{"tensors":{self._tensors_text},"state":{state_text}{shard}}}'.encode()
 
-    def _text(self, part: _Part) -> str | None:
+    def _text(self, part: Part) -> str | None:
         if not part.kept:
-            fresh = _part(part.name, part.thing, part.base)
+            fresh = _part(part.name, part.thing, part.base, self._names)
             if [_form(tensor) for tensor in fresh.tensors] != [_form(tensor) for tensor in part.tensors]:
                 return None
             self.tensors[part.base : part.base + len(fresh.tensors)] = fresh.tensors
+            part.now = fresh.text
             return fresh.text
         if not part.holds():
             return None
         if isinstance(part.thing, torch.optim.Optimizer):
-            return _join(part.text, _dump(_groups(part.thing), part.name, [])[0])
-        return part.text
+            now = {"param_groups": _groups(part.thing), "parameters": modes.labels(part.thing, self._names)}
+            part.now = _dump(now, part.name, [])[0]
+            return _join(part.text, part.now)
+        part.now = _dump({"modes": modes.of(part.thing)}, part.name, [])[0]
+        return f"{part.text[:-2]},{part.now[len(_DICT) :]}"
 
 
 def current(
@@ -122,13 +132,16 @@ def current(
     return plan, header
 
 
-def _part(name: str, thing: Any, base: int) -> _Part:
-    part = _Part(name, thing, base)
-    tree = state.capture(thing)
+def _part(name: str, thing: Any, base: int, names: dict[int, str]) -> Part:
+    part = Part(name, thing, base)
+    tree = state.capture(thing, names)
     indices = _collect(part, tree)
-    part.text, only_tensors = _dump(tree, name, indices)
+    part.text, _ = _dump(tree, name, indices)
     if isinstance(thing, torch.nn.Module):
-        part.kept = only_tensors and all(type(tree[key]) is dict for key in tree)
+        part.kept = modes.is_live(thing, tree["state"])
+        if part.kept:
+            tree.pop("modes")
+            part.text, _ = _dump(tree, name, indices)
         kept = [c for module in thing.modules() for c in (module._parameters, module._buffers)]
         part.places = [
             (c, key, _address(t) if t is not None else _NOWHERE) for c in kept for key, t in c.items()
@@ -140,7 +153,7 @@ def _part(name: str, thing: Any, base: int) -> _Part:
     return part
 
 
-def _collect(part: _Part, tree: Any) -> list[int]:
+def _collect(part: Part, tree: Any) -> list[int]:
     """Fill the part's tensors, each memory once; for each tensor met in the tree its index in the header."""
     names: list[str] = []
     given: list[torch.Tensor] = []
@@ -159,7 +172,7 @@ def _collect(part: _Part, tree: Any) -> list[int]:
     return indices
 
 
-def _placed(parts: list[_Part]) -> tuple[tuple[layout.Tensor, ...], int]:
+def _placed(parts: list[Part]) -> tuple[tuple[layout.Tensor, ...], int]:
     """Every tensor's place in a slot, and the bytes they take together."""
     placed, data_bytes = layout.place(
         (name, str(tensor.dtype).removeprefix("torch."), tensor.shape, tensor.nbytes)
@@ -173,7 +186,7 @@ def _placed(parts: list[_Part]) -> tuple[tuple[layout.Tensor, ...], int]:
     ), data_bytes
 
 
-def _keep_optimizer(part: _Part, tree: Any, indices: list[int]) -> None:
+def _keep_optimizer(part: Part, tree: Any, indices: list[int]) -> None:
     """An optimizer whose options hold no tensors keeps the text of its tensors' state."""
     inner, only_tensors = _dump(tree["state"], part.name, indices)
     options = any(
@@ -207,10 +220,15 @@ def _groups(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     return packed
 
 
-def _join(state_text: str, groups_text: str) -> str:
-    """What _dump gives for {"state": {"state": ..., "param_groups": ...}}."""
-    inner = f'{{"dict":[["state",{state_text}],["param_groups",{groups_text}]]}}'
-    return f'{{"dict":[["state",{inner}]]}}'
+_DICT = '{"dict":['
+
+
+def _join(state_text: str, now_text: str) -> str:
+    """What _dump gives for {"state": {"state": ..., "param_groups": ...}, "parameters": ...}, from the text
+    of the inner state and that of the other two."""
+    groups, _, labels = now_text.rpartition(',["parameters",')
+    inner = f'{_DICT}["state",{state_text}],{groups[len(_DICT) :]}]}}'
+    return f'{_DICT}["state",{inner}],["parameters",{labels}'
 
 
 def _dump(tree: Any, name: str, indices: list[int]) -> tuple[str, bool]:

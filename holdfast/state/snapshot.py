@@ -97,6 +97,12 @@ class Snapshots:
             raise StateError(str(error) if known else f"the state cannot be had: {error!r}") from error
         return self._plan.tensors, self._header
 
+    def plan(self) -> plan.Plan:
+        """The plan of the state as it is now. Raises StateError."""
+        self.look()
+        assert self._plan is not None
+        return self._plan
+
     def keep(self, step: int) -> Kept:
         """The state as it is, apart from its objects, which may go: on a GPU a copy in the host's memory
         (the next objects need the room), else the very memory."""

@@ -6,13 +6,18 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from holdfast.checkpoint import layout, typed
+from holdfast.coordinates import Coordinates
 from holdfast.errors import RestoreError, SessionError
-from holdfast.state import copying, shards
+from holdfast.state import copying, modes, shards, wrapped
+from holdfast.state.claims import REPLICATED, Claim
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Tree = dict[str, Any]
 
@@ -31,9 +36,12 @@ class Tracked:
 
     def __init__(self) -> None:
         self.objects: dict[str, Any] = {}
+        self.claims: dict[str, Claim] = {}  # what is said of each
+        self.at = Coordinates(0, 1)  # this rank's place in the current generation
+        self.scattered = False  # buffers were seen to differ between ranks: each keeps its own
         self.random: Any = None  # the generators' states that came with the newest state, as typed data
 
-    def add(self, name: str, thing: Any) -> None:
+    def add(self, name: str, thing: Any, claim: Claim = REPLICATED) -> None:
         """Track an object. Raises SessionError when its state cannot be had."""
         if "." in name or not name:
             raise SessionError(f"track: {name!r} will not do as a name: letters, digits and _")
@@ -44,8 +52,14 @@ class Tracked:
                 f"track({name}=...): {type(thing).__name__} has no state_dict and load_state_dict; "
                 "give it both or track what holds its state"
             )
+        wrapped.check(name, thing)
         _check_keepable(name, thing)
-        self.objects[name] = thing
+        self.objects[name], self.claims[name] = thing, wrapped.claim(thing, claim)
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What decides, besides the objects, which part of the state this rank holds."""
+        return self.at, self.scattered, *(self.claims[name] for name in self.objects)
 
     @property
     def modules(self) -> list[torch.nn.Module]:
@@ -63,12 +77,18 @@ class Tracked:
         kinds = (torch.nn.Module, torch.optim.Optimizer)
         return {name: thing for name, thing in self.objects.items() if not isinstance(thing, kinds)}
 
+    def names(self) -> dict[int, str]:
+        """What the tracked modules call their parameters, by id; the first of several names."""
+        found = modes.names(self.objects)
+        return {id(found[name]): name for name in reversed(list(found))}
+
     def flatten(self) -> Flat:
         """The tensors now, no copies. Raises SessionError on what cannot be kept."""
         names: list[str] = []
         given: list[torch.Tensor] = []
+        known = self.names()
         for name, thing in self.objects.items():
-            walk(capture(thing), name, names, given)
+            walk(capture(thing, known), name, names, given)
         return Flat(tuple(names), tuple(live(tensor) for tensor in given), tuple(given))
 
     @torch.no_grad()
@@ -89,11 +109,10 @@ class Tracked:
         self._check(trees)
         for name, thing in self.objects.items():
             if isinstance(thing, torch.nn.Module):
-                filling.complete(name, trees[name])
+                filling.complete(name, trees[name], thing)
         filling.copy()
-        for name, thing in self.objects.items():
-            apply(thing, trees[name], filling.parts, name)
-        self.random = plain.get("random")
+        self._apply(trees, filling.parts)
+        self.random = plain.get("random") or typed.encode({})
 
     def adopt_plain(self, names: list[str], plain: Any, tensors: dict[str, torch.Tensor]) -> None:
         """Take over what is no tensor of a state whose tensors have been filled already; `names`: what its
@@ -103,8 +122,16 @@ class Tracked:
         except (typed.TypedDataError, LookupError, TypeError) as error:
             raise RestoreError(f"the state's header cannot be read: {error!r}") from error
         self._check(trees)
+        self._apply(trees, {})
+        self.random = plain.get("random") or typed.encode({})
+
+    def _apply(self, trees: Any, parts: dict[int, torch.Tensor]) -> None:
+        own = modes.names(self.objects)
         for name, thing in self.objects.items():
-            apply(thing, trees[name])
+            if isinstance(thing, torch.optim.Optimizer):
+                _apply_optimizer(thing, trees[name], parts, name, own)
+            else:
+                apply(thing, trees[name], name)
 
     def _device(self) -> torch.device:
         for module in self.modules:
@@ -155,14 +182,20 @@ class _Filling:
         self._sources[id(given)] = value
         return given
 
-    def complete(self, name: str, tree: Any) -> None:
-        """A module's tensors that no entry has named are tied to others in the state, or missing from it."""
+    def complete(self, name: str, tree: Any, module: torch.nn.Module) -> None:
+        """A module's tensors that no entry has named are tied to others in the state, or missing from it.
+        Those that its state_dict only made for us are load_state_dict's."""
+        own, strict = modes.storages(module), modes.is_live(module, module.state_dict())
         names: list[str] = []
         given: list[torch.Tensor] = []
-        walk(tree, name, names, given)
+        walk({key: tree[key] for key in ("state", "rest")}, name, names, given)
+        if strict and (more := [path for path in names if path not in self._mine]):
+            raise RestoreError(f"the state has {more[0]}, which this script's {name} has not: another model?")
         theirs = dict(zip(names, given, strict=True))
         for path, (target, _) in self._mine.items():
             if path.partition(".")[0] != name or path in self._targets:
+                continue
+            if target.numel() and modes.storage(target) not in own:
                 continue
             source = self._sources.get(id(theirs.get(path)))
             if source is None or source.shape != target.shape or source.dtype != target.dtype:
@@ -181,43 +214,61 @@ class _Filling:
         self._pairs.append((target, source))
 
 
-def capture(thing: Any) -> Tree:
-    """The state of one object as a tree; tensors are live where the object gives them out live."""
+def capture(thing: Any, known: Mapping[int, str] | None = None) -> Tree:
+    """The state of one object as a tree; tensors are live where the object gives them out live. `known`: what
+    parameters are called, by id."""
     if isinstance(thing, torch.Generator):
         return {"generator": thing.get_state()}
     if isinstance(thing, torch.nn.Module):
         state = dict(thing.state_dict())
         rest = {name: buffer for name, buffer in thing.named_buffers() if name not in state}
-        return {"state": state, "rest": rest}
+        return {"state": state, "rest": rest, "modes": modes.of(thing)}
+    if isinstance(thing, torch.optim.Optimizer):
+        inner = wrapped.local(thing)
+        return {"state": inner.state_dict(), "parameters": modes.labels(inner, known or {})}
     return {"state": thing.state_dict()}
 
 
-def apply(thing: Any, tree: Tree, parts: dict[int, torch.Tensor] | None = None, name: str = "") -> None:
-    """Give an object its state. Tensors of modules and optimizers have been filled in place before, but for
-    `parts` (by id): local parts from which an optimizer's DTensors are made."""
+def apply(thing: Any, tree: Tree, name: str = "") -> None:
+    """Give an object its state, but for optimizers. Live tensors of modules have been filled before."""
     if isinstance(thing, torch.Generator):
         thing.set_state(tree["generator"])
     elif isinstance(thing, torch.nn.Module):
-        if not all(isinstance(value, torch.Tensor) for value in tree["state"].values()):
-            thing.load_state_dict(OrderedDict(tree["state"]))
-    elif isinstance(thing, torch.optim.Optimizer):
-        _apply_optimizer(thing, tree["state"], parts or {}, name)
+        if not modes.is_live(thing, thing.state_dict()):
+            _load(thing, OrderedDict(tree["state"]), name)
+        if "modes" in tree:  # an older state has none
+            modes.apply(thing, tree["modes"], name)
     else:
         thing.load_state_dict(tree["state"])
 
 
+def _load(thing: Any, given: Any, name: str) -> None:
+    try:
+        thing.load_state_dict(given)
+    except (RuntimeError, LookupError, TypeError, ValueError) as error:
+        raise RestoreError(f"{name} does not take its state back: {error}") from error
+
+
 def _apply_optimizer(
-    optimizer: torch.optim.Optimizer, state: Tree, parts: dict[int, torch.Tensor], name: str
+    tracked_: torch.optim.Optimizer,
+    tree: Tree,
+    parts: dict[int, torch.Tensor],
+    name: str,
+    own: Mapping[str, torch.Tensor],
 ) -> None:
+    """Give an optimizer its state. `parts`, by id: local parts from which its DTensors are made; `own`: the
+    parameters by name."""
+    optimizer, state = wrapped.local(tracked_), tree["state"]
+    modes.regroup(optimizer, tree.get("parameters"), own, name)
     if type(optimizer).state_dict is not torch.optim.Optimizer.state_dict:
-        optimizer.load_state_dict(state)
+        _load(optimizer, state, name)
         return
     groups = state["param_groups"]
     if [len(group["params"]) for group in groups] != [len(g["params"]) for g in optimizer.param_groups]:
-        raise RestoreError("the optimizer's state has other parameter groups: another model or optimizer?")
+        raise RestoreError(f"{name}: the state has other parameter groups: another model or optimizer?")
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    for own, given in zip(optimizer.param_groups, groups, strict=True):
-        own.update({key: value for key, value in given.items() if key != "params"})
+    for group, given in zip(optimizer.param_groups, groups, strict=True):
+        group.update({key: value for key, value in given.items() if key != "params"})
     optimizer.state.clear()
     for index, values in state["state"].items():
         parameter = parameters[index]
@@ -225,6 +276,7 @@ def _apply_optimizer(
             key: shards.like(value, parameter, f"{name}.state.{index}.{key}") if id(value) in parts else value
             for key, value in values.items()
         }
+    wrapped.aligned(tracked_)
 
 
 ATOMS = frozenset((float, int, bool, str, type(None)))

@@ -2,7 +2,7 @@
 weights.
 
 Small buffers are copied at every step. Everything else counts as still until it is seen to move: then its
-fingerprint, taken once, proves at a break that it has not moved, whatever wrote to it (`.data`, numpy,
+digest, taken once, proves at a break that it has not moved, whatever wrote to it (`.data`, numpy,
 another library: a version counter tells of none of them). What was seen to move is copied from then on, as
 far as there is room; of what is too large a broken step cannot be undone, which is told once, by name."""
 
@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from holdfast.state import shards
+from holdfast.state import digest, shards
 from holdfast.state.copies import SMALL_BYTES, Copies, Place
-from holdfast.state.fingerprint import Fingerprint, fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -39,7 +38,7 @@ class _Still:
     place: Place
     tensor: torch.Tensor
     version: int
-    bits: Fingerprint
+    bits: int
 
     def stands(self) -> bool:
         """Whether it is still what its module holds, and nothing has been noted to write to it."""
@@ -47,7 +46,7 @@ class _Still:
 
     def same(self) -> bool:
         """Whether its bits are what they were."""
-        return self.stands() and fingerprint(shards.local(self.tensor)) == self.bits
+        return self.stands() and digest.whole(shards.local(self.tensor)) == self.bits
 
 
 class Unowned:
@@ -57,7 +56,7 @@ class Unowned:
         self._tracked = tracked
         self._movers: set[str] = set()  # names of what was seen to move
         self._strays: set[int] = set()  # ids of owned parameters that move outside of their optimizer
-        self._known: dict[int, tuple[weakref.ref[torch.Tensor], int, Fingerprint]] = {}
+        self._known: dict[int, tuple[weakref.ref[torch.Tensor], int, int]] = {}
         self._stills: list[_Still] = []
         self._too_large: dict[str, int] = {}  # bytes by name
         self._told: set[str] = set()  # names of what was said to be too large
@@ -147,7 +146,7 @@ class Unowned:
         known = self._known.get(id(tensor))
         version = tensor._version
         if known is None or known[0]() is not tensor or known[1] != version:
-            known = (weakref.ref(tensor), version, fingerprint(shards.local(tensor)))
+            known = (weakref.ref(tensor), version, digest.whole(shards.local(tensor)))
             self._known[id(tensor)] = known
         return _Still(place, tensor, version, known[2])
 

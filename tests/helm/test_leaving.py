@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SCRIPT = """
 import json, os, pathlib, sys, time, torch
 from holdfast import Session
+torch.manual_seed(0)
 session = Session()
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

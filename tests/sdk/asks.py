@@ -28,6 +28,7 @@ class Own:
         pass
 
 
+torch.manual_seed(0)
 session = Session(seed=None if MODE == "unseeded" else 0)
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -37,7 +38,7 @@ told: list[Any] = []
 
 @session.elastic
 def train() -> int:
-    handle = None
+    handle, wrapped = None, session.ddp(model)
     for step in session.steps(8):
         with (OUT / "noise").open("a") as drawn:
             drawn.write(f"{step} {float(torch.rand(()))}\n")
@@ -48,7 +49,7 @@ def train() -> int:
             (OUT / "died").touch()
             os._exit(0)
         optimizer.zero_grad()
-        model(torch.randn(3, 4)).sum().backward()
+        wrapped(torch.randn(3, 4)).sum().backward()
         optimizer.step()
         if step == 2 and session.generation <= 1:
             handle = session.checkpoint()

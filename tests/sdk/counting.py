@@ -12,6 +12,7 @@ import torch.distributed as dist
 from holdfast import Session
 from holdfast.telemetry.progress import collectives
 
+torch.manual_seed(0)
 session = Session()
 model = torch.nn.Linear(2, 2)
 session.track(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))

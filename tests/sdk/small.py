@@ -14,6 +14,7 @@ from holdfast import Session, SessionError
 
 OUT = Path(os.environ["OUT"])
 MODE = os.environ.get("MODE", "")
+torch.manual_seed(0)
 session = Session()
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

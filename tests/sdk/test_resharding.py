@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.sdk.zygote import Zygote
 
 SCRIPT = Path(__file__).with_name("sharded.py")
+OWNED = Path(__file__).with_name("owned.py")
 
 
 def commit(node: Node, url: str, step: int) -> str:
@@ -63,6 +64,34 @@ def test_saved_on_two_ranks_restored_on_three(zygote: Zygote, tmp_path: Path) ->
         later.url, later.checkpoint = f"file://{tmp_path}", checkpoint
         later.run(timeout_s=120)
         assert {tuple(line["whole"]) for line in later.results()} == {before}
+
+
+def saved_locally(zygote: Zygote, url: str) -> tuple[str, list[str]]:
+    """A checkpoint of the end of a training whose ranks hold each their own; their digests."""
+    with Node(zygote, OWNED, 2, KIND="local", STEPS="12") as node:
+        node.run(lambda: all(m.snapshot[1] == 12 for m in node.members.values()))
+        checkpoint = commit(node, url, 12)
+        node.run()
+        return checkpoint, [line["digest"] for line in node.results()]
+
+
+def test_each_rank_finds_its_own_in_a_checkpoint_of_as_many(zygote: Zygote, tmp_path: Path) -> None:
+    checkpoint, before = saved_locally(zygote, f"file://{tmp_path}")
+    assert len(set(before)) == 2
+    with Resuming(zygote, OWNED, 2, KIND="local", STEPS="12") as later:
+        later.url, later.checkpoint = f"file://{tmp_path}", checkpoint
+        later.run()
+        assert [line["digest"] for line in later.results()] == before
+
+
+def test_what_is_each_ranks_own_is_refused_on_another_number_of_ranks(zygote: Zygote, tmp_path: Path) -> None:
+    checkpoint, _ = saved_locally(zygote, f"file://{tmp_path}")
+    with Resuming(zygote, OWNED, 3, KIND="local", STEPS="12") as later:
+        later.url, later.checkpoint = f"file://{tmp_path}", checkpoint
+        first = list(later.members.values())
+        later.run(lambda: all(zygote.poll(member.pid) is not None for member in first))
+        last = [member.log.read_text().strip().splitlines()[-1] for member in first]
+        assert all("SessionError" in line and "model, optimizer: state that is not" in line for line in last)
 
 
 def test_an_optimizers_state_is_made_without_a_trace() -> None:
@@ -143,8 +172,46 @@ def test_a_model_whose_weights_are_not_tied_is_another_one(tmp_path: Path) -> No
     _, tracked = trained(1)
     digest = saved(tracked, f"file://{tmp_path}/s", tmp_path / "a")
     _, other = trained(2, tied=False)
-    with pytest.raises(RestoreError, match=r"has no tensor 'model\.state\.head\.weight'"):
+    with pytest.raises(RestoreError, match=r"optimizer: the state has no model\.head\.weight in any group"):
         resharding.load(other, resume(f"file://{tmp_path}/s", digest))
+
+
+def layers(*, bias: bool = True) -> Any:
+    return torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 2, bias=bias))
+
+
+def kept(model: Any, optimizer: torch.optim.Optimizer) -> Tracked:
+    tracked = Tracked()
+    tracked.add("model", model)
+    tracked.add("optimizer", optimizer)
+    return tracked
+
+
+def test_groups_and_modes_are_those_of_the_checkpoint(tmp_path: Path) -> None:
+    source, target = layers(), layers()
+    moving = torch.optim.Adam(source[0].parameters(), lr=0.1)
+    moving.add_param_group({"params": list(source[1].parameters()), "lr": 0.5})
+    source(torch.randn(4, 2)).sum().backward()
+    moving.step()
+    source[0].requires_grad_(False)
+    source[1].eval()
+    digest = saved(kept(source, moving), f"file://{tmp_path}/s", tmp_path / "a")
+    taking = torch.optim.Adam(target[0].parameters(), lr=0.1)
+    resharding.load(kept(target, taking), resume(f"file://{tmp_path}/s", digest))
+    assert [group["lr"] for group in taking.param_groups] == [0.1, 0.5]
+    assert not target[0].weight.requires_grad and target[0].training and not target[1].training
+    for own, theirs in zip(source.parameters(), target.parameters(), strict=True):
+        assert torch.equal(own, theirs)
+        assert torch.equal(moving.state[own]["exp_avg"], taking.state[theirs]["exp_avg"])
+
+
+def test_a_checkpoint_with_more_tensors_than_the_model_is_refused(tmp_path: Path) -> None:
+    source, target = layers(), layers(bias=False)
+    given = kept(source, torch.optim.SGD(source[0].parameters()))
+    digest = saved(given, f"file://{tmp_path}/s", tmp_path / "a")
+    with pytest.raises(RestoreError, match=r"the state has model\.state\.1\.bias"):
+        taking = kept(target, torch.optim.SGD(target[0].parameters()))
+        resharding.load(taking, resume(f"file://{tmp_path}/s", digest))
 
 
 def test_another_state_under_the_id_is_noticed(tmp_path: Path) -> None:

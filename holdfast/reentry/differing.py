@@ -1,0 +1,67 @@
+"""Where ranks differ that are to be equal: found in their numbers, looked up by name, told with the cures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.state.proof import NUMBERS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_NAMED_MAX = 5
+Details = dict[str, dict[str, list[str]]]
+"""By key of an object, for each thing in it its form and its digest."""
+
+CURES = (
+    "Build the same on every rank (torch.manual_seed(...) before building), or say what is meant: "
+    "track(..., from_rank_0=True): rank 0's is given to all at the start; track(..., per_rank=True): each "
+    'rank has its own (local SGD, federated averaging); track(..., shard="name"): only ranks that give this '
+    "name hold the same (experts). Run with --pipeline-parallel or --tensor-parallel where ranks are stages "
+    "or parts of the model."
+)
+
+
+def keys(rows: Sequence[Sequence[int]]) -> tuple[set[int], set[int]]:
+    """The keys of states, and of buffers, that not all ranks which claim to hold the same hold alike."""
+    found: tuple[dict[int, set[int]], dict[int, set[int]]] = {}, {}
+    for row in rows:
+        for at in range(0, len(row), NUMBERS):
+            for place in range(at, at + NUMBERS, 2):
+                if row[place]:
+                    kind = found[place == at + NUMBERS - 2]
+                    kind.setdefault(row[place], set()).add(row[place + 1])
+    states, buffers = ({key for key, seen in kind.items() if len(seen) > 1} for kind in found)
+    return states, buffers
+
+
+def text(every: list[Details], when: str, stage: dict[str, int]) -> str:
+    """The refusal: the same on all ranks."""
+    names: list[str] = []
+    ranks: dict[tuple[int, ...], None] = {}
+    for key in dict.fromkeys(key for held in every for key in held):
+        holders = [rank for rank, held in enumerate(every) if key in held]
+        things = dict.fromkeys(name for rank in holders for name in every[rank][key])
+        for name in things:
+            told = {rank: every[rank][key].get(name, ["missing", ""]) for rank in holders}
+            if len({tuple(value) for value in told.values()}) > 1:
+                names.append(name + _forms(told))
+                odd = tuple(rank for rank in holders if told[rank] != told[holders[0]])
+                ranks.setdefault((holders[0], *odd))
+    shown = ", ".join(names[:_NAMED_MAX]) or "the state"
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    who = "; ".join(f"rank {first} has another than {_list(odd)}" for first, *odd in list(ranks)[:_NAMED_MAX])
+    return f"what is tracked as the same on all ranks is not, {when}: {shown}{more} ({who}). {CURES}"
+
+
+def _forms(told: dict[int, list[str]]) -> str:
+    """The forms, where they differ."""
+    forms = {value[0]: rank for rank, value in reversed(told.items())}
+    if len(forms) == 1:
+        return ""
+    return " (" + ", ".join(f"{form} on rank {rank}" for form, rank in list(forms.items())[:3]) + ")"
+
+
+def _list(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
+    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"

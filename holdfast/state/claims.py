@@ -1,0 +1,40 @@
+"""What a script claims of the state that it tracks: the same on all ranks, on some of them, or on none."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.errors import SessionError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What holds for one tracked object. With none of it: all ranks hold the same (or parts of DTensors)."""
+
+    per_rank: bool = False  # each rank has its own
+    shard: str = ""  # ranks that give the same name hold the same
+    from_rank_0: bool = False  # ranks may differ at the start: the first one's is given to all
+
+    @classmethod
+    def of(cls, per_rank: Any, shard: Any, from_rank_0: Any) -> Claim:
+        """As `track` was told. Raises SessionError on what cannot be meant."""
+        if type(per_rank) is not bool or type(from_rank_0) is not bool:
+            raise SessionError("track: per_rank and from_rank_0 are True or False, not names of objects")
+        if not isinstance(shard, str) or (shard and not _NAME.fullmatch(shard)):
+            raise SessionError(
+                f"track: shard={shard!r:.80} will not do as a name: letters, digits, . _ : / - (64 at most)"
+            )
+        if per_rank and shard:
+            raise SessionError(
+                f"track: per_rank=True and shard={shard!r} exclude each other: the first is each rank's own, "
+                "the second the same on all ranks that give the name"
+            )
+        return cls(per_rank, shard, from_rank_0)
+
+
+REPLICATED = Claim()
+"""The claim of an object of which nothing was said."""

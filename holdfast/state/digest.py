@@ -1,0 +1,140 @@
+"""Digests of tensors, to tell whether two ranks hold the same bits: NaN equals itself, -0.0 is not 0.0, and
+two rows that changed places are seen.
+
+In the host's memory by crc32 (4 to 5 GB/s on one core; sums of weighted words in torch: 0.7 to 3). On another
+device by sums of its 32-bit words with random weights of 64 bits, a block at a time, so that only the sums
+come to the host."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+_BLOCK_WORDS = 1 << 15
+_BUCKET_BYTES = 16 << 20
+"""What is weighted at once on a device: it takes six times as much memory for a moment."""
+
+Piece = tuple[torch.Tensor, int, int]
+"""A tensor and the range of its bytes, in logical order, that is meant."""
+
+
+def cut(tensors: Sequence[torch.Tensor], start: int, end: int) -> Iterator[Piece]:
+    """The pieces that lie in [start, end) of the tensors' bytes, one after the other."""
+    at = 0
+    for tensor in tensors:
+        first, last = max(start - at, 0), min(end - at, tensor.nbytes)
+        if first < last:
+            yield tensor, first, last
+        at += tensor.nbytes
+        if at >= end:
+            return
+
+
+@torch.no_grad()
+def of(pieces: Iterable[Piece], views: dict[int, memoryview] | None = None) -> int:
+    """A digest of these bytes in their order, of 56 bits. `views`: memory of tensors that stay, by their id,
+    which is filled here and saves the looking for it."""
+    crc, away = 0, _Away()
+    for tensor, start, end in pieces:
+        if tensor.device.type == "cpu":
+            view = views.get(id(tensor)) if views is not None else None
+            if view is None:
+                view = memory(tensor)
+                if views is not None and shared(tensor):
+                    views[id(tensor)] = view
+            crc = zlib.crc32(view[start:end], crc)
+        else:
+            away.add(tensor, start, end)
+    return number(crc.to_bytes(4, "big") + away.sums())
+
+
+def whole(tensor: torch.Tensor) -> int:
+    """A digest of all bits of one tensor. On another device than the host's it is waited for."""
+    return of([(tensor, 0, tensor.nbytes)])
+
+
+@torch.no_grad()
+def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two plain tensors of one type and shape hold the same bits."""
+    return torch.equal(
+        _plain(left).reshape(-1).view(torch.uint8), _plain(right).reshape(-1).view(torch.uint8)
+    )
+
+
+def number(data: bytes) -> int:
+    """Bytes as a number that fits a message between ranks."""
+    return int.from_bytes(hashlib.blake2s(data, digest_size=7).digest(), "big")
+
+
+def memory(tensor: torch.Tensor) -> memoryview:
+    """The bytes of a tensor of the host in logical order: its own where they lie so. Good while the tensor
+    lives, or, where it had to be copied, the view."""
+    if not tensor.nbytes:
+        return memoryview(b"")
+    whole = _plain(tensor)
+    area: Any = (ctypes.c_char * whole.nbytes).from_address(whole.data_ptr())
+    area.holder = whole
+    return memoryview(area).cast("B")
+
+
+def shared(tensor: torch.Tensor) -> bool:
+    """Whether `memory` shows the tensor's own bytes, whatever is written to it later."""
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+
+
+class _Away:
+    """What lies on another device than the host's memory."""
+
+    def __init__(self) -> None:
+        self._waiting: list[torch.Tensor] = []
+        self._bytes = 0
+        self._sums: list[torch.Tensor] = []
+
+    def add(self, tensor: torch.Tensor, start: int, end: int) -> None:
+        """Take one more piece."""
+        flat = _plain(tensor).reshape(-1).view(torch.uint8)[start:end]
+        for part in torch.split(flat, _BUCKET_BYTES):
+            self._waiting.append(part)
+            self._bytes += part.numel()
+            if self._bytes >= _BUCKET_BYTES:
+                self._weigh()
+
+    def sums(self) -> bytes:
+        """The digest of all of it: the device is waited for once."""
+        if self._waiting:
+            self._weigh()
+        return b"".join(str(sums.tolist()).encode() for sums in self._sums)
+
+    def _weigh(self) -> None:
+        joined = torch.cat(self._waiting)
+        self._waiting, self._bytes = [], 0
+        self._sums.append(weigh(joined))
+
+
+def weigh(data: torch.Tensor) -> torch.Tensor:
+    """The weighted sums of a run of bytes, block by block."""
+    size = _BLOCK_WORDS * 4
+    padded = torch.zeros(-(-data.numel() // size) * size, dtype=torch.uint8, device=data.device)
+    padded[: data.numel()] = data
+    words = padded.view(torch.int32).view(-1, _BLOCK_WORDS)
+    return (words.long() * _weights(data.device)).sum(1)
+
+
+@functools.cache
+def _weights(device: torch.device) -> torch.Tensor:
+    """The same in every process: random 64 bits, so that no two words that change places cancel out."""
+    drawn = torch.Generator().manual_seed(0x686F6C64)
+    halves = torch.randint(0, 1 << 32, (2, _BLOCK_WORDS), dtype=torch.int64, generator=drawn)
+    return ((halves[0] << 32) | halves[1] | 1).to(device)

@@ -1,0 +1,144 @@
+"""What of a model and its optimizers is no tensor and yet changes how they train: which submodules are in
+training mode, which parameters want gradients, which parameter is in which group of an optimizer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from holdfast.errors import RestoreError
+from holdfast.state import shards
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.state.tracked import Tracked
+
+Labels = list[list[str | None]]
+"""Of each group of an optimizer, the names of its parameters; None: no tracked module names it."""
+
+
+def of(module: torch.nn.Module) -> dict[str, list[str]]:
+    """The submodules that are not in training mode, and the parameters that want no gradient."""
+    return {
+        "eval": [name for name, part in module.named_modules() if not part.training],
+        "frozen": [name for name, value in module.named_parameters() if not value.requires_grad],
+    }
+
+
+def apply(module: torch.nn.Module, found: Any, path: str) -> None:
+    """Give a module these modes. Raises RestoreError naming what it does not have."""
+    still, frozen = set(found["eval"]), set(found["frozen"])
+    parts, parameters = dict(module.named_modules()), dict(module.named_parameters())
+    if lost := [*(still - parts.keys()), *(frozen - parameters.keys())]:
+        raise RestoreError(f"the state speaks of {path}.{sorted(lost)[0]}, which this model has not")
+    for name, part in parts.items():
+        part.training = name not in still
+    for name, parameter in parameters.items():
+        if parameter.requires_grad != (name not in frozen):
+            parameter.requires_grad_(name not in frozen)
+
+
+def is_live(module: torch.nn.Module, state: Mapping[str, Any]) -> bool:
+    """Whether its state_dict is nothing but the memory of its parameters and buffers. Else (extra state,
+    hooks that give copies) it is asked for anew each time, and given back by load_state_dict."""
+    own = storages(module)
+    return all(
+        isinstance(value, torch.Tensor) and (not value.numel() or storage(value) in own)
+        for value in state.values()
+    )
+
+
+def storages(module: torch.nn.Module) -> set[int]:
+    """The memory of a module's parameters and buffers."""
+    return {storage(tensor) for tensors in (module.parameters(), module.buffers()) for tensor in tensors}
+
+
+def storage(tensor: torch.Tensor) -> int:
+    """The memory that a tensor is a view of."""
+    return shards.local(tensor).untyped_storage().data_ptr()
+
+
+def names(objects: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """The parameters of the tracked modules, by name; each under all of its names."""
+    return {
+        f"{name}.{path}": parameter
+        for name, thing in objects.items()
+        if isinstance(thing, torch.nn.Module)
+        for path, parameter in thing.named_parameters(remove_duplicate=False)
+    }
+
+
+def labels(optimizer: torch.optim.Optimizer, known: Mapping[int, str]) -> Labels:
+    """The names of the parameters in its groups; `known`: by id."""
+    return [[known.get(id(parameter)) for parameter in group["params"]] for group in optimizer.param_groups]
+
+
+def regroup(
+    optimizer: torch.optim.Optimizer, given: Labels | None, own: Mapping[str, torch.Tensor], path: str
+) -> None:
+    """Have an optimizer's groups hold the parameters that the state's held. Raises RestoreError, by name."""
+    mine = labels(optimizer, {id(own[name]): name for name in reversed(list(own))})
+    if given is None or given == mine:
+        return
+    if any(name is None for group in (*given, *mine) for name in group):
+        _check_alike(given, mine, path)
+        return
+    wanted, held = set(_flat(given)), set(_flat(mine))
+    if lost := sorted(wanted - own.keys()):
+        raise RestoreError(
+            f"{path}: the state has {lost[0]} in a group, which no tracked module has: another model?"
+        )
+    kept = {id(own[name]) for name in wanted}
+    if new := sorted(name for name in held if id(own[name]) not in kept):
+        raise RestoreError(f"{path}: the state has no {new[0]} in any group, this script's optimizer has it")
+    groups = optimizer.param_groups
+    del groups[len(given) :]
+    for at, chosen in enumerate(given):
+        if at == len(groups):
+            groups.append(dict(optimizer.defaults))
+        groups[at]["params"] = [own[name] for name in chosen if name is not None]
+
+
+def _check_alike(given: Labels, mine: Labels, path: str) -> None:
+    """Where not all have names, the groups must be as they are: only the order tells what is what."""
+    if list(map(len, given)) != list(map(len, mine)):
+        raise RestoreError(
+            f"{path}: the state's groups hold {list(map(len, given))} parameters, this optimizer's "
+            f"{list(map(len, mine))}, and not all of them have names: track the modules that they belong to"
+        )
+    for theirs, name in zip(_flat(given), _flat(mine), strict=True):
+        if theirs is not None and name is not None and theirs != name:
+            raise RestoreError(
+                f"{path}: the state has {theirs} where this optimizer has {name}: another order?"
+            )
+
+
+def _flat(groups: Labels) -> list[Any]:
+    return [name for group in groups for name in group]
+
+
+class Kept:
+    """The modes and groups at a step's start, for a step that is undone."""
+
+    def __init__(self, tracked: Tracked) -> None:
+        modules = tracked.modules
+        self._training = [(part, part.training) for module in modules for part in module.modules()]
+        self._grads = [(value, value.requires_grad) for module in modules for value in module.parameters()]
+        self._groups = [
+            (optimizer, [(group, list(group["params"])) for group in optimizer.param_groups])
+            for optimizer in tracked.optimizers
+        ]
+
+    def restore(self) -> None:
+        """Put them back."""
+        for part, training in self._training:
+            part.training = training
+        for value, wanted in self._grads:
+            if value.requires_grad != wanted:
+                value.requires_grad_(wanted)
+        for optimizer, groups in self._groups:
+            optimizer.param_groups[:] = [group for group, _ in groups]
+            for group, parameters in groups:
+                group["params"] = parameters

@@ -1,0 +1,191 @@
+"""What this rank holds, in numbers that others can compare: of each tracked object a key (equal keys: claimed
+to be equal) and a digest, of its buffers apart, which may differ.
+
+A look at everything is one pass over the memory. A look at a slice takes as long whatever the size: a fixed
+number of bytes of each object, the next ones with the next look, so that a sweep covers all of it; what is no
+tensor is looked at each time."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from holdfast.checkpoint import typed
+from holdfast.state import digest, shards
+from holdfast.state import tracked as state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.state.plan import Part, Plan
+    from holdfast.state.tracked import Tracked
+
+SLICE_BYTES = 1 << 20
+"""Of one object, at one look: less than half a millisecond of one core ..."""
+SLICE_AWAY_BYTES = 64 << 20
+"""... or less of a GPU."""
+
+NUMBERS = 6
+"""Per object: key and digest of its state, of its parts of DTensors, of its buffers. A key of 0: nothing is
+claimed."""
+
+
+STATE, PARTS, BUFFERS = "state", "parts", "buffers"
+
+
+@dataclass(slots=True)
+class _Known:
+    """What stays of an object while its plan does."""
+
+    kinds: dict[str, tuple[list[int], bytes]]  # which tensors are of each kind, by name; their forms
+    text: bytes  # what stays of it
+    views: dict[int, memoryview] = field(default_factory=dict)
+
+
+class Proof:
+    """The numbers of what is tracked."""
+
+    def __init__(self, tracked: Tracked) -> None:
+        self._tracked = tracked
+        self._plan: Plan | None = None
+        self._known: dict[str, _Known] = {}
+
+    def rows(self, plan: Plan, look: int | None) -> list[int]:
+        """NUMBERS per object. `look`: which slice; None: everything."""
+        if plan is not self._plan:
+            self._plan, self._known = plan, {}
+        return [number for part in plan.parts for number in self._row(plan, part, look)]
+
+    def _row(self, plan: Plan, part: Part, look: int | None) -> list[int]:
+        if self._tracked.claims[part.name].per_rank:
+            return [0] * NUMBERS
+        known, found = self._know(part), []
+        for kind, (indices, forms) in known.kinds.items():
+            chosen = [plan.tensors[part.base + index] for index in indices]
+            start, end = _range(chosen, look)
+            seen = digest.of(digest.cut(chosen, start, end), known.views if part.kept else None)
+            text = known.text + _canonical(part, part.now) if kind == STATE else b""
+            apart = kind == BUFFERS and self._tracked.scattered
+            said = (chosen or text) and not apart
+            found.append(_key(self._tracked, part, kind) if said else 0)
+            found.append(digest.number(forms + text + seen.to_bytes(7, "big")))
+        return found
+
+    def _know(self, part: Part) -> _Known:
+        known = self._known.get(part.name)
+        if known is None or not part.kept:
+            kinds: dict[str, list[int]] = {STATE: [], PARTS: [], BUFFERS: []}
+            buffers = _buffers(part)
+            for index in sorted(range(len(part.names)), key=part.names.__getitem__):
+                cut = part.wholes[index] is not None
+                kinds[PARTS if cut else BUFFERS if index in buffers else STATE].append(index)
+            formed = {
+                kind: (indices, json.dumps([[part.names[i], *_form(part, i)] for i in indices]).encode())
+                for kind, indices in kinds.items()
+            }
+            text = _canonical(part, part.text) if part.kept else b""
+            known = self._known[part.name] = _Known(formed, text)
+        return known
+
+    def details(self, plan: Plan, wanted: set[int]) -> dict[str, dict[str, list[str]]]:
+        """Of the objects with these keys: by key, for each thing in it its form and its digest."""
+        found: dict[str, dict[str, list[str]]] = {}
+        for part in plan.parts:
+            for kind in (STATE, PARTS):
+                key = _key(self._tracked, part, kind)
+                if key in wanted and not self._tracked.claims[part.name].per_rank:
+                    found[str(key)] = dict(self._detail(plan, part, kind))
+        return found
+
+    def _detail(self, plan: Plan, part: Part, kind: str) -> Iterator[tuple[str, list[str]]]:
+        for index in self._know(part).kinds[kind][0]:
+            tensor = plan.tensors[part.base + index]
+            form = " ".join(str(word) for word in _form(part, index))
+            yield part.names[index], [form, f"{digest.of([(tensor, 0, tensor.nbytes)]):x}"]
+        texts = (part.text, part.now) if part.kept and kind == STATE else (part.now,)
+        for text in texts:
+            if text:
+                tree = typed.decode(json.loads(text), _Leaf)
+                yield from ((path, ["", repr(value)]) for path, value in _leaves(tree, part.name))
+
+
+def group(tracked: Tracked, part: Part, kind: str = "state") -> str:
+    """Which ranks hold the same of this object: those of the same stage and the same name of a shard; of its
+    DTensors, those that hold the same parts."""
+    placed = [
+        (name, whole, tuple(tensor.shape))
+        for name, whole, tensor in zip(part.names, part.wholes, part.tensors, strict=True)
+        if whole is not None and kind == PARTS
+    ]
+    place = [] if tracked.claims[part.name].shard else shards.staged(tracked.at)
+    return repr((kind, part.name, placed, place, tracked.claims[part.name].shard))
+
+
+def _key(tracked: Tracked, part: Part, kind: str) -> int:
+    return digest.number(group(tracked, part, kind).encode())
+
+
+def _form(part: Part, index: int) -> tuple[str, list[int]]:
+    tensor = part.tensors[index]
+    return str(tensor.dtype).removeprefix("torch."), list(tensor.shape)
+
+
+def _buffers(part: Part) -> set[int]:
+    """Which of a module's tensors are its buffers."""
+    if not isinstance(part.thing, torch.nn.Module):
+        return set()
+    own = {state.live(buffer).data_ptr() for buffer in part.thing.buffers() if buffer.numel()}
+    own -= {state.live(parameter).data_ptr() for parameter in part.thing.parameters()}
+    return {index for index, tensor in enumerate(part.tensors) if tensor.numel() and tensor.data_ptr() in own}
+
+
+def _range(tensors: list[torch.Tensor], look: int | None) -> tuple[int, int]:
+    """The bytes that are looked at."""
+    total = sum(tensor.nbytes for tensor in tensors)
+    if look is None:
+        return 0, total
+    away = any(tensor.device.type != "cpu" for tensor in tensors)
+    size = SLICE_AWAY_BYTES if away else SLICE_BYTES
+    start = look % max(-(-total // size), 1) * size
+    return start, min(start + size, total)
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """Stands for a tensor, which is compared apart."""
+
+    index: int
+
+
+def _leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(tree, dict):
+        for key, item in tree.items():
+            yield from _leaves(item, f"{path}.{key}")
+    elif isinstance(tree, list | tuple):
+        for index, item in enumerate(tree):
+            yield from _leaves(item, f"{path}.{index}")
+    elif not isinstance(tree, _Leaf):
+        yield path, tree
+
+
+def _canonical(part: Part, text: str) -> bytes:
+    """A text in which neither the order of keys nor the numbers of tensors matter."""
+    if not text:
+        return b""
+    return json.dumps(_sorted(json.loads(text), part), separators=(",", ":")).encode()
+
+
+def _sorted(data: Any, part: Part) -> Any:
+    if isinstance(data, list):
+        return [_sorted(item, part) for item in data]
+    if not isinstance(data, dict):
+        return data
+    ((tag, value),) = data.items()
+    if tag == "tensor":
+        return {tag: part.names[value - part.base]}
+    if tag in ("dict", "ordered_dict", "counter"):
+        return {"dict": sorted(([_sorted(k, part), _sorted(v, part)] for k, v in value), key=repr)}
+    return {tag: _sorted(value, part)}

@@ -1,0 +1,67 @@
+"""What wraps a model or an optimizer in a way of its own: taken apart where that keeps its state exactly, and
+refused by name where it cannot be kept. Nothing is imported for it: what was not loaded cannot be met."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from holdfast.errors import SessionError
+
+if TYPE_CHECKING:
+    from holdfast.state.claims import Claim
+
+
+def check(name: str, thing: Any) -> None:
+    """Raise SessionError on what hides its tensors: the flat parameters of FSDP1."""
+    if isinstance(thing, torch.nn.Module):
+        flat = _known("torch.distributed.fsdp", "FullyShardedDataParallel")
+        found = flat is not None and any(isinstance(module, flat) for module in thing.modules())
+    elif isinstance(thing, torch.optim.Optimizer):
+        parameters = (parameter for group in thing.param_groups for parameter in group["params"])
+        found = any(getattr(parameter, "_fsdp_flattened", False) for parameter in parameters)
+    else:
+        found = False
+    if found:
+        raise SessionError(
+            f"track({name}=...): the flat parameters of FSDP1 (FullyShardedDataParallel) cannot be kept: "
+            "they differ by rank and its state_dict gives copies; use fully_shard (FSDP2) in its place"
+        )
+
+
+def claim(thing: Any, said: Claim) -> Claim:
+    """What holds of it whatever the script says: of ZeroRedundancyOptimizer each rank has its own part."""
+    return replace(said, per_rank=True, shard="") if _is_zero(thing) else said
+
+
+def local(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """The optimizer that holds this rank's state: of ZeroRedundancyOptimizer the one inside, with the options
+    that the outer one's groups have now."""
+    if not _is_zero(optimizer):
+        return optimizer
+    inner: torch.optim.Optimizer = optimizer.optim  # type: ignore[attr-defined]
+    _align(optimizer, inner)
+    return inner
+
+
+def aligned(optimizer: torch.optim.Optimizer) -> None:
+    """The state inside has come: the outer groups' options follow it."""
+    if _is_zero(optimizer):
+        _align(optimizer.optim, optimizer)  # type: ignore[attr-defined]
+
+
+def _align(source: torch.optim.Optimizer, target: torch.optim.Optimizer) -> None:
+    for given, group in zip(source.param_groups, target.param_groups, strict=True):
+        group.update({key: value for key, value in given.items() if key != "params"})
+
+
+def _is_zero(thing: Any) -> bool:
+    kind = _known("torch.distributed.optim", "ZeroRedundancyOptimizer")
+    return kind is not None and isinstance(thing, kind)
+
+
+def _known(module: str, name: str) -> Any:
+    return getattr(sys.modules.get(module), name, None)
