@@ -47,8 +47,8 @@ def wrap(session: Session, function: Callable[P, R]) -> Callable[P, R]:
     def entered(*args: P.args, **kwargs: P.kwargs) -> R:
         if session._inside:
             raise SessionError("an elastic function cannot be entered from within one")
-        gate = session._gate
-        run = functools.partial(function, *args, **kwargs)
+        session._environment.check_entry()
+        run, gate = functools.partial(function, *args, **kwargs), session._gate
         return _alone(session, run) if gate is None else _Loop(session, gate, run).run()
 
     return entered
@@ -69,6 +69,7 @@ def _alone(session: Session, run: Callable[[], R]) -> R:
             session.restore()
         return run()
     finally:
+        session._streams.leave()
         session._inside, session._pending = False, None
         if session._late:
             session._tracked.objects.clear()
@@ -110,6 +111,7 @@ class _Loop:
                 _clear(error)
                 self._leave(error)
             finally:
+                session._streams.leave()
                 session._inside = False
             self._collect()
 

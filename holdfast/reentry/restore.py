@@ -53,9 +53,10 @@ def restore(session: Session, resume: Resume, port: int) -> set[int]:
     Raises RestoreError or ArenaError, on every rank when a shard has no source."""
     tracked = session._tracked
     session._shard = shards.word(tracked) if tracked.objects else shards.WHOLE
-    tracked.random = None
+    tracked.random, tracked.data = None, False
     ports = _restore(session, resume, port)
     _restore_random(session)
+    session._streams.restored(tracked.data, resume)
     return ports
 
 

@@ -79,6 +79,8 @@ class Plan:
                 return None
             texts.append(f"[{json.dumps(part.name)},{text}]")
         more = f',"random":{json.dumps(typed.encode(random))}' if random is not None else ""
+        contract = self._tracked.contract()
+        more += f',"data":{contract}' if contract else ""
         state_text = f'{{"objects":{{"dict":[{",".join(texts)}]}},"away":{self._away_text}{more}}}'
         shard = f',"shard":{json.dumps(self.shard)}' if self.shard != shards.WHOLE else ""
         return f'{{"tensors":{self._tensors_text},"state":{state_text}{shard}}}'.encode()

@@ -6,13 +6,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from holdfast.checkpoint import layout, typed
 from holdfast.errors import RestoreError, SessionError
 from holdfast.state import copying, shards
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Tree = dict[str, Any]
 
@@ -32,6 +35,8 @@ class Tracked:
     def __init__(self) -> None:
         self.objects: dict[str, Any] = {}
         self.random: Any = None  # the generators' states that came with the newest state, as typed data
+        self.data: Any = False  # the data contract that came with it, as typed data; False: none came
+        self.contract: Callable[[], str] = str  # the contract now, as JSON
 
     def add(self, name: str, thing: Any) -> None:
         """Track an object. Raises SessionError when its state cannot be had."""
@@ -93,7 +98,7 @@ class Tracked:
         filling.copy()
         for name, thing in self.objects.items():
             apply(thing, trees[name], filling.parts, name)
-        self.random = plain.get("random")
+        self.random, self.data = plain.get("random"), plain.get("data")
 
     def adopt_plain(self, names: list[str], plain: Any, tensors: dict[str, torch.Tensor]) -> None:
         """Take over what is no tensor of a state whose tensors have been filled already; `names`: what its
@@ -105,6 +110,7 @@ class Tracked:
         self._check(trees)
         for name, thing in self.objects.items():
             apply(thing, trees[name])
+        self.data = plain.get("data")
 
     def _device(self) -> torch.device:
         for module in self.modules:
