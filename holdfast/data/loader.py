@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from holdfast.data import sampler, sampling
-from holdfast.data.seeding import Aside, Collated, Fetched, Seeded, Tag, Wanted
+from holdfast.data.seeding import Aside, Collated, Fetched, Seeded, Started, Tag, Wanted
 from holdfast.data.stateful import StateLoader, end_workers
 from holdfast.data.taking import Taking
 from holdfast.errors import SessionError
@@ -60,6 +60,7 @@ class Loader(Taking):
             Seeded(dataset),
             batch_sampler=self._feed,  # type: ignore[arg-type]  # what it gives is for Seeded alone
             collate_fn=Collated(collate),  # type: ignore[arg-type]
+            worker_init_fn=Started(options.pop("worker_init_fn", None)),
             generator=torch.Generator(),  # else each pass would draw from the script's random numbers
             **options,
         )
@@ -90,7 +91,7 @@ class Loader(Taking):
     def _pull(self, course: Course, step: int, part: int) -> Any:
         """One micro-batch: from now on it is consumed. Raises SessionError."""
         session = self._session
-        if self._batches is None or course is not self._course or session.step != step:
+        if self._batches is None or course != self._course or session.step != step:
             raise SessionError(f"these micro-batches are those of step {step}: take them in that step")
         with Aside():  # without workers the data set's random numbers are drawn here
             fetched = next(self._batches)

@@ -4,8 +4,11 @@ This runs in DataLoader's workers, too: it may not import what holds a session."
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import random
 import sys
+import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -76,6 +79,27 @@ class Collated:
     def __call__(self, fetched: Fetched) -> Fetched:
         """The same, collated."""
         return Fetched(fetched.tag, self._collate(fetched.data))
+
+
+class Started:
+    """What a worker does first. torch's own workers of a forkserver outlive a rank that was killed: the server
+    lives as long as they do, and they as long as the server."""
+
+    def __init__(self, then: Callable[[int], None] | None) -> None:
+        self._then = then
+
+    def __call__(self, worker: int) -> None:
+        """End with the rank from now on; then what the script wants done."""
+        threading.Thread(target=_end_with_rank, name="holdfast-worker", daemon=True).start()
+        if self._then is not None:
+            self._then(worker)
+
+
+def _end_with_rank() -> None:
+    rank = multiprocessing.parent_process()
+    if rank is not None:
+        rank.join()
+        os._exit(1)
 
 
 def seed_all(seed: int, batch: int, sample: int) -> None:

@@ -9,14 +9,16 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader
 
 from holdfast import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 OUT = Path(os.environ.get("OUT", "."))
 KIND = os.environ.get("KIND", "loader")

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 SCRIPT = Path(__file__).with_name("loading.py")
 N, BATCH, STEPS = 97, 10, 14
-KILL = {"rank": 1, "step": 6, "phase": "backward"}
+KILL = {"rank": 1, "step": 6, "phase": "part0"}
 AHEAD = {"num_workers": 2, "prefetch_factor": 4}
+ONE = {"num_workers": 1, "prefetch_factor": 4}
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,11 @@ def test_batches_that_are_left_out_by_policy(zygote: Zygote, kind: str) -> None:
 def test_micro_batches(zygote: Zygote, kind: str) -> None:
     """Shares of 3, 3 and 4 in micro-batches of two at most (or in three parts), killed between two."""
     kill = json.dumps([{"rank": 2, "step": 5, "phase": "part1"}])
-    env = {"KIND": kind, "MICRO": "2", "OPTIONS": options(**AHEAD) if kind == "loader" else "{}"}
+    env: dict[str, Any] = {
+        "KIND": kind,
+        "MICRO": "2",
+        "OPTIONS": options(**AHEAD) if kind == "loader" else "{}",
+    }
     with Node(zygote, SCRIPT, 3, **env) as node:
         calm, sums = run(node)
     with Node(zygote, SCRIPT, 3, spares=1, KILL=kill, **env) as node:
