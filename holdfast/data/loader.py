@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from holdfast.data import sampler, sampling
 from holdfast.data.seeding import Aside, Collated, Fetched, Seeded, Started, Tag, Wanted
-from holdfast.data.stateful import StateLoader, end_workers
+from holdfast.data.stateful import StateLoader, end_workers, is_maker
 from holdfast.data.taking import Taking
 from holdfast.errors import SessionError
 from holdfast.reentry import stepping
@@ -33,11 +33,12 @@ def make(session: Session, dataset: Any, batch: Batch, options: dict[str, Any]) 
     for name in _OURS:
         if name in options:
             raise SessionError(f"session.loader: {name} follows from global_batch, micro, seed: leave it out")
-    stateful = hasattr(dataset, "state_dict") and hasattr(dataset, "load_state_dict")
+    if is_maker(dataset):
+        return StateLoader(session, dataset, batch, options)
     iterable = isinstance(dataset, DataLoader | IterableDataset)
     if not iterable and hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
         return Loader(session, dataset, batch, options)
-    if not stateful and (iterable or not callable(dataset)):
+    if not (hasattr(dataset, "state_dict") and hasattr(dataset, "load_state_dict")):
         raise SessionError(
             f"session.loader: a {type(dataset).__name__} does not say where it stands: give a map data set "
             "(with __getitem__ and __len__), or one with state_dict and load_state_dict, or a function "

@@ -82,8 +82,8 @@ class Collated:
 
 
 class Started:
-    """What a worker does first. torch's own workers of a forkserver outlive a rank that was killed: the server
-    lives as long as they do, and they as long as the server."""
+    """What a worker does first. Workers of a forkserver outlive a rank that was killed: the server lives as
+    long as they do, and they as long as the server."""
 
     def __init__(self, then: Callable[[int], None] | None) -> None:
         self._then = then

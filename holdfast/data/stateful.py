@@ -82,7 +82,7 @@ class StateLoader(Taking):
 
     def _open(self) -> None:
         at = self._session.layout
-        made = not hasattr(self._given, "state_dict")
+        made = is_maker(self._given)
         self._source = self._given(at.dp_rank, at.dp) if made else self._given
         self._check_source()
         held = self._session._streams.held(self._seed)
@@ -174,6 +174,11 @@ class StateLoader(Taking):
         samples, self._samples = self._samples, None
         if not getattr(self._source, "persistent_workers", False):
             end_workers(samples)
+
+
+def is_maker(source: Any) -> bool:
+    """Whether it is a function, or a class, that makes the data set of a replica."""
+    return isinstance(source, type) or (callable(source) and not hasattr(source, "__iter__"))
 
 
 def end_workers(batches: Any) -> None:

@@ -210,6 +210,9 @@ class Streams:
 
     def text(self) -> str:
         """The contract for the header of the state as it is now, as JSON; "" when there is none."""
+        came = self._session._tracked.data
+        if came is not False:  # a state is being put in place: others are given what came with it
+            return json.dumps(came, separators=(",", ":")) if came is not None else ""
         step, batch = self._session.step, self._session.data_step
         streams = [contract.tell(stream, batch, step) for stream in self._known.values() if step]
         iterables = []
@@ -224,9 +227,10 @@ class Streams:
         told = {"script": contract.script(), "streams": streams, "iterables": iterables}
         return json.dumps(typed.encode(told), separators=(",", ":"))
 
-    def restored(self, data: Any, resume: Resume) -> None:
-        """A state is in place. `data`: what its header says; False when it is the one this rank held, None
-        for a state of before there were contracts. Raises RestoreError."""
+    def restored(self, resume: Resume) -> None:
+        """A state is in place, and with it what its header says of the data: False when it is the one this
+        rank held, None for a state of before there were contracts. Raises RestoreError."""
+        data, self._session._tracked.data = self._session._tracked.data, False
         if resume.tier == "fresh":
             data = None
         if data is False:

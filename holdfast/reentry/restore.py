@@ -56,7 +56,7 @@ def restore(session: Session, resume: Resume, port: int) -> set[int]:
     tracked.random, tracked.data = None, False
     ports = _restore(session, resume, port)
     _restore_random(session)
-    session._streams.restored(tracked.data, resume)
+    session._streams.restored(resume)
     return ports
 
 
