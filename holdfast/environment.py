@@ -45,8 +45,7 @@ class Environment:
         member = variables.get("HOLDFAST_MEMBER", "")
         if gate and not member:
             raise SessionError("HOLDFAST_GATE is set but HOLDFAST_MEMBER is not: unset both to train alone")
-        worker = bool(gate) and multiprocessing.parent_process() is not None
-        if worker:  # it runs the script's module level once more: agent, board and ledger are the rank's
+        if gate and _is_worker():  # it runs the script's module level once more: agent, board and ledger are the rank's
             gate = member = ""
             variables = {**variables, "HOLDFAST_BOARD": "", "HOLDFAST_LEDGER": "", "HOLDFAST_ROLE": WORKER}
         return cls(
@@ -82,6 +81,12 @@ class Environment:
             return Board.open(Path(self.board), writable=True)
         except (OSError, ValueError) as error:
             raise SessionError(f"HOLDFAST_BOARD={self.board}: {error}") from error
+
+
+def _is_worker() -> bool:
+    """Whether multiprocessing has started this process, or does so now: spawn imports the script first."""
+    starting = getattr(multiprocessing.current_process(), "_inheriting", False)
+    return bool(starting) or multiprocessing.parent_process() is not None
 
 
 def _integer(variables: Mapping[str, str], name: str, default: int) -> int:

@@ -58,9 +58,9 @@ class StateLoader(Taking):
         self.check()
         session = self._session
         with Aside():
-            seed_all(self._seed, session.data_step, session.layout.dp_rank)
             if self._samples is None or self._next != session.step:
                 self._open()
+            seed_all(self._seed, session.data_step, session.layout.dp_rank)
             assert self._samples is not None
             drawn = self._draw(self._samples)
             state = encode(self._source.state_dict()) if drawn else b""
