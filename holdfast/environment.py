@@ -45,9 +45,7 @@ class Environment:
         member = variables.get("HOLDFAST_MEMBER", "")
         if gate and not member:
             raise SessionError("HOLDFAST_GATE is set but HOLDFAST_MEMBER is not: unset both to train alone")
-        if (
-            gate and _is_worker()
-        ):  # it runs the script's module level once more: agent, board and ledger are the rank's
+        if gate and _is_worker():  # agent, board and ledger are its rank's
             gate = member = ""
             variables = {**variables, "HOLDFAST_BOARD": "", "HOLDFAST_LEDGER": "", "HOLDFAST_ROLE": WORKER}
         return cls(

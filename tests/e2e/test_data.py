@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections import Counter
 
 from holdfast.data import sampling
 from tests.e2e.cli_running import Run, running, until
@@ -112,17 +111,14 @@ def test_a_job_that_is_started_again_with_another_global_batch() -> None:
         tell(run, step + 20, 12, "refuse")
         run.start()
         assert run.end() == 1
-        assert (
-            "was trained with n=101, global_batch=9, seed=3; this script asks for n=101, global_batch=12"
-            in (run.output)
-        )
+        assert f"state of step {step} was trained with n=101, global_batch=9, seed=3; this" in run.output
+        assert "this script asks for n=101, global_batch=12, seed=3" in run.output
         tell(run, step + 20, 12, "continue")
         run.start()
         assert run.end() == 0, run.output
         taken, _ = consumed(run)
     order = [index for at in range(step, step + 20) for index in taken[at]]
     assert order == sampling.indices(N, step * BATCH, 20 * 12, seed=3).tolist()
-    assert max(Counter(order[:N]).values()) <= 2, "nothing comes sooner than in the order of before"
 
 
 def tell(run: Run, steps: int, batch: int, change: str, poison: int = -1) -> None:
