@@ -231,6 +231,7 @@ class Streams:
         """A state is in place, and with it what its header says of the data: False when it is the one this
         rank held, None for a state of before there were contracts. Raises RestoreError."""
         data, self._session._tracked.data = self._session._tracked.data, False
+        self._claimed = (0, {})
         if resume.tier == "fresh":
             data = None
         if data is False:

@@ -74,6 +74,7 @@ def train() -> None:
         if MODE == "half":
             session.sample_indices(20, 4, micro=(1, 2))
         if MODE == "fine":
+            session.sample_indices(20, 4)
             whole = session.sample_indices(20, 4, 1)
             parts = [session.sample_indices(20, 4, 2, micro=(part, 3)) for part in range(3)]
             assert whole.tolist() != torch.cat(parts).tolist() and len(whole) == len(torch.cat(parts)) == 4
@@ -92,11 +93,20 @@ def train() -> None:
         optimizer.step()
 
 
+@session.elastic
+def again() -> None:
+    for _ in session.steps(2):
+        session.sample_indices(30, 4)
+        optimizer.step()
+
+
 kept: list[object] = []
 if __name__ == "__main__":
     try:
         before()
         train()
+        if MODE == "fine":
+            again()  # another training, with data of its own
     except SessionError as error:
         print("refused:", error, flush=True)
     session.close()
