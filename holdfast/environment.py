@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
     from holdfast.reentry.formation import Formation
+
+
+WORKER = "worker"
+"""The role of a process that a rank's multiprocessing has started, such as a DataLoader's worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,9 @@ class Environment:
         member = variables.get("HOLDFAST_MEMBER", "")
         if gate and not member:
             raise SessionError("HOLDFAST_GATE is set but HOLDFAST_MEMBER is not: unset both to train alone")
+        if gate and _is_worker():  # agent, board and ledger are its rank's
+            gate = member = ""
+            variables = {**variables, "HOLDFAST_BOARD": "", "HOLDFAST_LEDGER": "", "HOLDFAST_ROLE": WORKER}
         return cls(
             gate=gate,
             member=member,
@@ -53,6 +61,14 @@ class Environment:
             world_size=_integer(variables, "WORLD_SIZE", 1),
         )
 
+    def check_entry(self) -> None:
+        """Raise SessionError in a process that may not enter an elastic function."""
+        if self.role == WORKER:
+            raise SessionError(
+                "a process that multiprocessing has started (a DataLoader's worker) cannot enter an elastic "
+                'function: call it under if __name__ == "__main__"'
+            )
+
     def open_ledger(self) -> Ledger | None:
         """Where this rank writes what it consumed, if that is wanted."""
         return Ledger(Path(self.ledger), self.member or f"alone.{self.rank}") if self.ledger else None
@@ -65,6 +81,12 @@ class Environment:
             return Board.open(Path(self.board), writable=True)
         except (OSError, ValueError) as error:
             raise SessionError(f"HOLDFAST_BOARD={self.board}: {error}") from error
+
+
+def _is_worker() -> bool:
+    """Whether multiprocessing has started this process, or does so now: spawn imports the script first."""
+    starting = getattr(multiprocessing.current_process(), "_inheriting", False)
+    return bool(starting) or multiprocessing.parent_process() is not None
 
 
 def _integer(variables: Mapping[str, str], name: str, default: int) -> int:

@@ -12,12 +12,15 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from holdfast import coordinates, ddp
-from holdfast.data import sampling
+from holdfast.data import loader, stateful
+from holdfast.data.sampler import Sampler
+from holdfast.data.streams import Streams
+from holdfast.data.taking import Batch
 from holdfast.data.weighting import Weighting
 from holdfast.environment import Environment
 from holdfast.errors import SessionError
 from holdfast.launch import traces
-from holdfast.reentry import elastic, functions, generators, groups, joining, stepping, words
+from holdfast.reentry import elastic, functions, generators, groups, joining, sessions, stepping, words
 from holdfast.reentry.after_step import AfterStep
 from holdfast.reentry.equality import Equality
 from holdfast.reentry.gate import Gate
@@ -47,9 +50,13 @@ class Session:
     loss of a rank; None leaves them alone: then all ranks' generator states go into each snapshot. Who takes
     a lost rank's place has its random numbers again where all go back to a snapshot; where it goes on with
     another rank's newer state, they are lost, and the incident says so.
-    `backend`: of torch.distributed; by default nccl beside a GPU, else gloo. Raises SessionError."""
+    `backend`: of torch.distributed; by default nccl beside a GPU, else gloo. `data_change`: whether a state
+    that was trained with another number of samples, global batch or seed of the data is refused, or training
+    goes on by samples consumed ("continue"). Raises SessionError."""
 
-    def __init__(self, *, seed: int | None = 0, backend: str | None = None) -> None:
+    def __init__(
+        self, *, seed: int | None = 0, backend: str | None = None, data_change: str = "refuse"
+    ) -> None:
         self._environment = environment = Environment.read(os.environ)
         self._seed = seed
         self._tracked = Tracked()
@@ -65,6 +72,7 @@ class Session:
         self._snapshots.functions = self._functions.text
         self._generation, self._completed = self._functions.generation, self._functions.completed
         self._phase = "finished" if self._functions.finished else "starting"
+        self._data_change = data_change
         self._begin_anew()
         self._device: torch.device | None = None
         self._ledger, self._board = environment.open_ledger(), environment.open_board()
@@ -83,7 +91,7 @@ class Session:
         self._functions.groups = self._groups
         if environment.gate:
             self._connect(environment)
-        _sessions.add(self)
+        sessions.add(self)
 
     def _begin_anew(self) -> None:
         """What this rank knows of its own training, before there is any."""
@@ -109,13 +117,12 @@ class Session:
         self._fresh = False
         self._wrapped: list[weakref.ref[torch.nn.Module]] = []
         self._weighting = Weighting()
-        self._ahead = sampling.Ahead()
+        self._streams = Streams(self, self._data_change)
+        self._tracked.contract = self._streams.text
         self._reports = reporting.Reports()
 
     def _connect(self, environment: Environment) -> None:
-        for other in list(_sessions):
-            if other._gate is not None and not other._closed:
-                other._give_way()
+        sessions.make_way(self)
         self._address = self._groups.serve(self._own_sockets)
         self._gate = Gate(
             environment.gate,
@@ -131,18 +138,29 @@ class Session:
 
     @property
     def rank(self) -> int:
-        """This process's rank in the current generation."""
+        """This process's rank in the current generation. Raises SessionError before it has one."""
+        self._check_placed("rank")
         return self._rank
 
     @property
     def world_size(self) -> int:
-        """How many ranks the current generation has."""
+        """How many ranks the current generation has. Raises SessionError before there is one."""
+        self._check_placed("world_size")
         return self._world_size
 
     @property
     def layout(self) -> Coordinates:
-        """Where it stands in the job's layout in the current generation, and the sizes of that."""
+        """Where it stands in the job's layout in the current generation, and the sizes of that. Raises
+        SessionError before it has a place."""
+        self._check_placed("layout")
         return coordinates.read(os.environ, self._rank, self._world_size)
+
+    def _check_placed(self, what: str) -> None:
+        if self._gate is not None and not self._generation:
+            raise SessionError(
+                f"session.{what}: this process has no place yet, a spare may get any: ask for it in the "
+                "function under @session.elastic, or after it"
+            )
 
     def mesh(self) -> DeviceMesh:
         """A device mesh of the job's layout: dimensions dp, pp, cp and tp. All ranks make it together, in
@@ -197,6 +215,8 @@ class Session:
         claim = Claim.of(per_rank, shard, from_rank_0)
         with joining.looking():
             for name, thing in objects.items():
+                if not per_rank:
+                    stateful.refuse(name, thing)
                 self._tracked.add(name, thing, claim)
 
     @property
@@ -293,25 +313,28 @@ class Session:
             self._wrapped.append(weakref.ref(wrapped))
         return wrapped
 
-    def sample_indices(self, n: int, global_batch: int, seed: int = 0) -> torch.Tensor:
+    def sample_indices(
+        self, n: int, global_batch: int, seed: int = 0, *, micro: tuple[int, int] | None = None
+    ) -> torch.Tensor:
         """This rank's share of the current step's samples out of range(n): int64, shuffled anew every epoch.
         Which samples a step has depends on the step alone, never on the world size; the ranks of one replica
-        of the model share theirs (see `layout`). Raises SessionError."""
-        sampling.check(n, global_batch)
-        at = self.layout
-        places = sampling.share(global_batch, at.dp_rank, at.dp)
-        self._weighting.share(len(places), global_batch, at.dp)
-        chosen = self._ahead.take(n, self.data_step, global_batch, places, seed)
-        if self._ledger is not None:
-            self._ledger.attempt(
-                self._completed,
-                self._generation,
-                self._rank,
-                world_size=self._world_size,
-                total=global_batch,
-                indices=chosen.tolist(),
-            )
-        return chosen
+        of the model share theirs (see `layout`). `micro`: (i, count) gives the i-th of count parts of the
+        share. Each data set has a seed of its own. Raises SessionError."""
+        return self._streams.give(n, global_batch, seed, micro)
+
+    def sampler(self, n: int, global_batch: int, *, micro: int | None = None, seed: int = 0) -> Sampler:
+        """A batch sampler for a DataLoader of your own: what `sample_indices` gives, of the step that runs
+        and of those to come. `micro`: samples in a micro-batch, at most. Raises SessionError."""
+        return Sampler(self, n, global_batch, micro, seed)
+
+    def loader(
+        self, dataset: Any, global_batch: int, *, micro: int | None = None, seed: int = 0, **options: Any
+    ) -> loader.Loader | stateful.StateLoader:
+        """The batches of a data set: `for step, batch in zip(session.steps(n), session.loader(...))`, exact
+        through failures, with workers, too. With `micro` (samples in a micro-batch, at most) each step is
+        given its micro-batches, an iterator with a length. `options` are DataLoader's. An iterable data set
+        must have state_dict and load_state_dict. Raises SessionError."""
+        return loader.make(self, dataset, Batch(global_batch, micro, seed), options)
 
     @property
     def loss_weight(self) -> float:
@@ -360,32 +383,5 @@ class Session:
 
     # ------------------------------------------------------------------ for the gate's thread
 
-    def _give_way(self) -> None:
-        """The script makes another session: this one is over."""
-        if self._inside:
-            raise SessionError(
-                "Session: another one is in its elastic function: one session at a time; use that one, or "
-                "make this one when its function has returned"
-            )
-        self._closed = "the script has made another Session since: one at a time"
-        self.close()
-
     def _own_sockets(self) -> set[int]:
         return self._gate.inodes() if self._gate is not None else set()
-
-    def _neutralise(self) -> None:
-        """In a forked child (a DataLoader's worker): the agent and the peers are the parent's."""
-        self._groups.neutralise()
-        if self._gate is not None:
-            self._gate.neutralise()
-
-
-_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for session in list(_sessions):
-        session._neutralise()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

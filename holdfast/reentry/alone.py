@@ -36,6 +36,7 @@ def run(session: Session, name: str, function: Callable[[], R]) -> R:
             session.restore()
         return function()
     finally:
+        session._streams.leave()
         session._inside, session._pending = False, None
         known.leave(name, session._completed)
         stepping.between(session)

@@ -39,6 +39,7 @@ def wrap(session: Session, function: Callable[P, R]) -> Callable[P, R]:
     def entered(*args: P.args, **kwargs: P.kwargs) -> R:
         if session._inside:
             raise SessionError("an elastic function cannot be entered from within one")
+        session._environment.check_entry()
         if session._closed:
             raise SessionError(f"{function.__name__}: this Session is over: {session._closed}")
         gate, name = session._gate, function.__qualname__
@@ -88,6 +89,7 @@ class _Loop:
                 meeting.clear(error)
                 self._leave(error)
             finally:
+                session._streams.leave()
                 session._inside, joined = False, None
             self._collect()
 

@@ -52,12 +52,13 @@ def restore(session: Session, resume: Resume, port: int) -> set[int]:
 
     Raises RestoreError or ArenaError, on every rank when a shard has no source."""
     tracked = session._tracked
-    tracked.at, tracked.random = session.layout, None
+    tracked.at, tracked.random, tracked.data = session.layout, None, False
     session._shard = _word(session, resume)
     ports = _restore(session, resume, port)
     if session._generators is not None and tracked.random is not None:
         session._generators.restore(tracked.random, resume.step)
     tracked.random = None
+    session._streams.restored(resume)
     return ports
 
 

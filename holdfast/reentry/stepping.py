@@ -27,6 +27,7 @@ def begin(session: Session, seed: int | None) -> None:
     if halted and not session._guard.carries:  # else at the next boundary without gradients of its own
         raise Interrupted
     step = session._completed
+    session._streams.begin()
     session._guard.begin(step, keep_random=seed is None, whole=session._fresh)
     if seed is not None:
         seed_step(seed, session.step, session._rank // session.layout.tp)
@@ -59,6 +60,7 @@ def between(session: Session) -> None:
 
 def complete(session: Session) -> None:
     """The step is complete: write it down, tell the script, and take the snapshot that is due."""
+    session._streams.end()
     session._guard.end()
     session._completed += 1
     session._fresh = False

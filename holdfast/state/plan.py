@@ -96,6 +96,8 @@ class Plan:
             more += f',"own":{json.dumps(own)}'
         if self._tracked.scattered:
             more += ',"scattered":true'
+        contract = self._tracked.contract()
+        more += f',"data":{contract}' if contract else ""
         state_text = f'{{"objects":{{"dict":[{",".join(texts)}]}},"away":{self._away_text}{more}}}'
         shard = f',"shard":{json.dumps(self.shard)}' if self.shard != shards.WHOLE else ""
         return f'{{"tensors":{self._tensors_text},"state":{state_text}{shard}}}'.encode()

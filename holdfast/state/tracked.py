@@ -19,6 +19,9 @@ from holdfast.state.claims import REPLICATED, Claim
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 Tree = dict[str, Any]
 
 
@@ -40,6 +43,8 @@ class Tracked:
         self.at = Coordinates(0, 1)  # this rank's place in the current generation
         self.scattered = False  # buffers were seen to differ between ranks: each keeps its own
         self.random: Any = None  # the generators' states that came with the newest state, as typed data
+        self.data: Any = False  # the data contract that came with it, as typed data; False: none came
+        self.contract: Callable[[], str] = str  # the contract now, as JSON
 
     def add(self, name: str, thing: Any, claim: Claim = REPLICATED) -> None:
         """Track an object. Raises SessionError when its state cannot be had."""
@@ -112,7 +117,7 @@ class Tracked:
                 filling.complete(name, trees[name], thing)
         filling.copy()
         self._apply(trees, filling.parts)
-        self.random = plain.get("random") or typed.encode({})
+        self.random, self.data = plain.get("random") or typed.encode({}), plain.get("data")
 
     def adopt_plain(self, names: list[str], plain: Any, tensors: dict[str, torch.Tensor]) -> None:
         """Take over what is no tensor of a state whose tensors have been filled already; `names`: what its
@@ -123,7 +128,7 @@ class Tracked:
             raise RestoreError(f"the state's header cannot be read: {error!r}") from error
         self._check(trees)
         self._apply(trees, {})
-        self.random = plain.get("random") or typed.encode({})
+        self.random, self.data = plain.get("random") or typed.encode({}), plain.get("data")
 
     def _apply(self, trees: Any, parts: dict[int, torch.Tensor]) -> None:
         own = modes.names(self.objects)

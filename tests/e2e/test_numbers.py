@@ -38,7 +38,8 @@ def train():
     return all(bool(torch.isfinite(value).all()) for value in model.parameters())
 
 
-(folder / f"result.{session.rank}").write_text(json.dumps({"finite": train()}))
+finite = train()
+(folder / f"result.{session.rank}").write_text(json.dumps({"finite": finite}))
 session.close()
 """
 FLAGS = ("--nproc-per-node", "2", "--snapshot-every", "5", "--checkpoint-every", "5")

@@ -50,7 +50,8 @@ def main() -> None:
                 wait()
         return [float(p.detach().sum()) for p in model.parameters()]
 
-    line = {"rank": session.rank, "sums": train(), "seen": seen, "env": os.environ["WORLD_SIZE"]}
+    sums = train()
+    line = {"rank": session.rank, "sums": sums, "seen": seen, "env": os.environ["WORLD_SIZE"]}
     (OUT / f"result.{session.rank}.json").write_text(json.dumps(line))
 
 

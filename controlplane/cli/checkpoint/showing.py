@@ -10,6 +10,7 @@ from controlplane.cli.outputs import data
 from controlplane.cli.tables import plain
 from controlplane.telling.quantities import size
 from holdfast.checkpoint import load
+from holdfast.checkpoint.promised import read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +57,7 @@ def _shard(shard: Shard) -> dict[str, Any]:
     return {
         "shard": shard.shard,
         "ranks": list(shard.ranks),
+        "data": read(shard.state),
         "bytes": sum(tensor.nbytes for tensor in shard.tensors),
         "tensors": [
             {
@@ -87,10 +89,19 @@ def _text(told: dict[str, Any], tensors: bool) -> str:
             f"shard       {shard['shard']}: {len(shard['tensors'])} tensors, {size(shard['bytes'])}, "
             f"from rank {ranks}"
         )
+        lines += [_stream(stream) for stream in shard["data"]]
         if tensors:
             rows = [[t["name"], t["dtype"], _place(t), size(t["bytes"])] for t in shard["tensors"]]
             lines += ["", plain(["TENSOR", "DTYPE", "SHAPE", "SIZE"], rows), ""]
     return "\n".join(lines)
+
+
+def _stream(stream: dict[str, Any]) -> str:
+    if "replicas" in stream:
+        where = f"global batch {stream['global_batch']}, the places of {stream['replicas']} replicas"
+        return f"data        iterable, seed {stream['seed']}: {where} after step {stream['step']}"
+    sizes = f"{stream['n']} samples, global batch {stream['global_batch']}"
+    return f"data        seed {stream['seed']}: {sizes}, next at position {stream['position']}"
 
 
 def _place(tensor: dict[str, Any]) -> str:

@@ -1,0 +1,160 @@
+"""What a training has agreed on with its data: which samples come at which position, and how it goes on when
+the sizes change. Plain numbers in, samples out; the state's header carries them.
+
+A stream is known by its seed. Its batches are numbered; batch `batch` begins at `position` of the samples'
+order, each later one `global_batch` further. The order is made of stretches: one, as long as neither the
+number of samples nor the seed has changed. How a change is taken:
+
+- another global_batch: no sample is repeated, none is skipped;
+- more samples, or another seed: the epoch that has begun is finished in the old order, then comes the new;
+- fewer samples: what the begun epoch still had to give may be gone, so a new epoch begins at once: what was
+  consumed of the begun one may come again in it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from holdfast.data import sampling
+from holdfast.errors import RestoreError
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """From position `first` on the samples are those of the endless order over n samples that would have
+    begun at position `base`."""
+
+    first: int
+    n: int
+    seed: int
+    base: int
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Which samples each batch of one stream has. `before`: what it was until batch `batch`, if it changed
+    in this process."""
+
+    n: int
+    global_batch: int
+    seed: int
+    batch: int = 0
+    position: int = 0
+    stretches: tuple[Stretch, ...] = ()
+    before: Order | None = None
+
+    @classmethod
+    def new(cls, n: int, global_batch: int, seed: int) -> Order:
+        """One that has never changed."""
+        return cls(n, global_batch, seed, stretches=(Stretch(0, n, seed, 0),))
+
+    @property
+    def plain(self) -> bool:
+        """Whether batch b begins at b * global_batch of the one order."""
+        return not self.batch and not self.position and self.stretches == (Stretch(0, self.n, self.seed, 0),)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """What a script names it by."""
+        return self.n, self.global_batch, self.seed
+
+    def start(self, batch: int) -> int:
+        """The position at which a batch begins: how many samples come before it."""
+        return self.position + (batch - self.batch) * self.global_batch
+
+    def samples(self, batch: int, places: range) -> torch.Tensor:
+        """The samples at these places of a batch (int64)."""
+        begin, parts = self.start(batch) + places.start, []
+        end = begin + len(places)
+        for index, stretch in enumerate(self.stretches):
+            last = index + 1 == len(self.stretches)
+            until = end if last else min(end, self.stretches[index + 1].first)
+            if begin < until:
+                parts.append(sampling.indices(stretch.n, begin - stretch.base, until - begin, stretch.seed))
+                begin = until
+        return torch.cat(parts) if parts else torch.empty(0, dtype=torch.int64)
+
+    def changed(self, batch: int, n: int, global_batch: int, seed: int) -> Order:
+        """The order that goes on with other sizes from this batch on."""
+        position, stretches = self.start(batch), self.stretches
+        current = next((s for s in reversed(stretches) if s.first <= position), stretches[0])
+        if (n, seed) != (self.n, self.seed):
+            begun = -(-(position - current.base) // current.n)  # epochs
+            first = current.base + begun * current.n
+            if n < current.n:
+                first = position
+            new = Stretch(first, n, seed, first - begun * n)
+            stretches = (current, new) if first > position else (new,)
+        before = replace(self, before=None)  # a step back is all that a process goes by itself
+        return Order(n, global_batch, seed, batch, position, stretches, before)
+
+    def at(self, batch: int) -> Order:
+        """As it was when this batch was to come."""
+        order = self
+        while batch < order.batch and order.before is not None:
+            order = order.before
+        return order
+
+
+@dataclass(slots=True)
+class Stream:
+    """One order in use. `last`: the newest step that asked for samples of it."""
+
+    order: Order
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Where an iterable stream stands, with so many completed steps: a state of each data-parallel
+    coordinate."""
+
+    global_batch: int
+    states: tuple[bytes, ...]
+
+
+def tell(stream: Stream, batch: int, step: int) -> dict[str, Any]:
+    """A stream as plain data, in a state of `step` completed steps in which `batch` comes next."""
+    order = stream.order.at(batch)
+    return {
+        "seed": order.seed,
+        "n": order.n,
+        "global_batch": order.global_batch,
+        "batch": batch,
+        "position": order.start(batch),
+        "stretches": [(s.first, s.n, s.seed, s.base) for s in order.stretches],
+        "last": min(stream.last, step - 1),
+    }
+
+
+def hear(entry: dict[str, Any]) -> Stream:
+    """The stream that was told. Raises RestoreError."""
+    try:
+        stretches = tuple(Stretch(*map(int, numbers)) for numbers in entry["stretches"])
+        n, global_batch, seed = (int(entry[name]) for name in ("n", "global_batch", "seed"))
+        order = Order(n, global_batch, seed, int(entry["batch"]), int(entry["position"]), stretches)
+        if not stretches or min(order.n, order.global_batch, *(s.n for s in stretches)) < 1:
+            raise ValueError("no samples")
+        return Stream(order, int(entry["last"]))
+    except (LookupError, TypeError, ValueError) as error:
+        raise RestoreError(f"the state's data contract cannot be read: {error!r}") from error
+
+
+@functools.cache
+def script() -> str:
+    """A word for this script and its arguments: equal words, the same program."""
+    path = Path(sys.argv[0])
+    content = path.read_bytes() if path.is_file() else str(path).encode()
+    return hashlib.blake2s(content + json.dumps(sys.argv[1:]).encode(), digest_size=8).hexdigest()
+
+
+def shown(sizes: tuple[int, int, int]) -> str:
+    """Sizes for people."""
+    return "n={}, global_batch={}, seed={}".format(*sizes)

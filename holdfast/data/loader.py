@@ -1,0 +1,133 @@
+"""Batches of a map data set, fetched ahead by DataLoader's workers and consumed step by step.
+
+What is fetched ahead belongs to nobody: it bears the tag of its generation, step and micro-batch, and is
+thrown away when something has changed. Loss weight and ledger go by what a step takes."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, default_collate
+
+from holdfast.data import sampler, sampling
+from holdfast.data.seeding import Aside, Collated, Fetched, Seeded, Started, Tag, Wanted
+from holdfast.data.stateful import StateLoader, end_workers, is_maker
+from holdfast.data.taking import Taking
+from holdfast.errors import SessionError
+from holdfast.reentry import stepping
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.data.sampler import Course
+    from holdfast.data.taking import Batch
+    from holdfast.session import Session
+
+_OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "generator", "in_order")
+
+
+def make(session: Session, dataset: Any, batch: Batch, options: dict[str, Any]) -> Loader | StateLoader:
+    """The loader for this kind of data set. Raises SessionError."""
+    for name in _OURS:
+        if name in options:
+            raise SessionError(f"session.loader: {name} follows from global_batch, micro, seed: leave it out")
+    if is_maker(dataset):
+        return StateLoader(session, dataset, batch, options)
+    iterable = isinstance(dataset, DataLoader | IterableDataset)
+    if not iterable and hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
+        return Loader(session, dataset, batch, options)
+    if not (hasattr(dataset, "state_dict") and hasattr(dataset, "load_state_dict")):
+        raise SessionError(
+            f"session.loader: a {type(dataset).__name__} does not say where it stands: give a map data set "
+            "(with __getitem__ and __len__), or one with state_dict and load_state_dict, or a function "
+            "(dp_rank, dp) that makes one; of a DataLoader give its data set"
+        )
+    return StateLoader(session, dataset, batch, options)
+
+
+class Loader(Taking):
+    """Gives the batch of the step that runs: `for step, batch in zip(session.steps(n), loader)`. With micro
+    it gives the step's micro-batches, an iterator with a length."""
+
+    def __init__(self, session: Session, dataset: Any, batch: Batch, options: dict[str, Any]) -> None:
+        sampler.check(len(dataset), batch.size, batch.micro)
+        super().__init__(session)
+        self._micro, self._sizes = batch.micro, (len(dataset), batch.size, batch.seed)
+        collate = options.pop("collate_fn", None) or default_collate
+        self._feed = _Feed(batch.seed)
+        self._torch: DataLoader[Any] = DataLoader(
+            Seeded(dataset),
+            batch_sampler=self._feed,  # type: ignore[arg-type]  # what it gives is for Seeded alone
+            collate_fn=Collated(collate),  # type: ignore[arg-type]
+            worker_init_fn=Started(options.pop("worker_init_fn", None)),
+            generator=torch.Generator(),  # else each pass would draw from the script's random numbers
+            **options,
+        )
+        self._course: Course | None = None
+        self._batches: Iterator[Fetched] | None = None
+        self._next = -1  # the step that the workers' next batch is of
+
+    def __iter__(self) -> Loader:
+        return self
+
+    def __next__(self) -> Any:
+        self.check()
+        session = self._session
+        course = sampler.course(session, self._sizes, self._micro)
+        if course != self._course or self._next != session.step or self._batches is None:
+            self._open(course)
+        self._next = session.step + 1
+        pull = functools.partial(self._pull, course, session.step)
+        return self.take(course.parts, pull, whole=self._micro is None)
+
+    def _open(self, course: Course) -> None:
+        """Have the workers begin with this step: what they had fetched is thrown away."""
+        self._close()
+        self._course = self._feed.course = course
+        self._feed.step = self._session.step
+        self._batches = iter(self._torch)
+
+    def _pull(self, course: Course, step: int, part: int) -> Any:
+        """One micro-batch: from now on it is consumed. Raises SessionError."""
+        session = self._session
+        if self._batches is None or course != self._course or session.step != step:
+            raise SessionError(f"these micro-batches are those of step {step}: take them in that step")
+        with Aside():  # without workers the data set's random numbers are drawn here
+            fetched = next(self._batches)
+        stepping.check_interrupted(session)
+        if fetched.tag != Tag(course.generation, step, part):
+            raise SessionError(f"the DataLoader gave {fetched.tag} for step {step}, micro-batch {part}")
+        order, share = course.order, course.share
+        if not part:
+            indices = order.samples(session.data_step, share).tolist()
+            session._streams.attempt(order.global_batch, indices)
+        samples = len(sampling.share(len(share), part, course.parts))
+        session._streams.weigh(samples, course.parts, order.global_batch)
+        return fetched.data
+
+    def leave(self) -> None:
+        """The elastic function is left: workers end, but for persistent ones, which are given new work."""
+        super().leave()
+        self._close()
+
+    def _close(self) -> None:
+        batches, self._batches, self._course = self._batches, None, None
+        if not self._torch.persistent_workers:
+            end_workers(batches)
+
+
+class _Feed:
+    """DataLoader's batch sampler: what is wanted from the step at which the loader was opened."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self.course: Course | None = None
+        self.step = 0
+
+    def __iter__(self) -> Iterator[Wanted]:
+        course = self.course
+        assert course is not None
+        for step, batch, part, indices in course.batches(self.step):
+            yield Wanted(Tag(course.generation, step, part), self._seed, batch, indices)

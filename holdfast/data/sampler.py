@@ -1,0 +1,154 @@
+"""Batches for DataLoader, from the step alone: those of the step that runs, and of all steps to come."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from holdfast.data import contract, sampling, streams
+from holdfast.errors import SessionError
+from holdfast.telemetry import numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.data.contract import Order
+    from holdfast.data.streams import Streams
+    from holdfast.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """All that says which samples this rank has, step after step, until something of it changes."""
+
+    generation: int
+    order: Order
+    share: range
+    parts: int
+    windows: tuple[tuple[int, int], ...]
+
+    def batches(self, step: int) -> Iterator[tuple[int, int, int, list[int]]]:
+        """Step, batch of the data, micro-batch and samples, without end."""
+        ahead = sampling.Ahead()
+        while True:
+            batch = numbers.batch(step, self.windows)
+            whole = streams.samples(self.order, batch, self.share, ahead).tolist()
+            for part in range(self.parts):
+                mine = sampling.share(len(whole), part, self.parts)
+                yield step, batch, part, whole[mine.start : mine.stop]
+            step += 1
+
+
+def course(session: Session, sizes: tuple[int, int, int], micro: int | None) -> Course:
+    """This rank's from the step that runs or comes next. Raises SessionError."""
+    owner = session._streams
+    order = owner.use(*sizes)
+    share = owner.share(order.global_batch)
+    parts = micro_batches(order.global_batch, session.layout.dp, micro)
+    check_share(session, len(share), parts, order.global_batch, micro)
+    return Course(session.generation, order, share, parts, session._skips)
+
+
+def micro_batches(global_batch: int, dp: int, micro: int | None) -> int:
+    """How many micro-batches a step has: on every rank as many as the largest share needs."""
+    return math.ceil(math.ceil(global_batch / dp) / micro) if micro else 1
+
+
+def check_share(session: Session, samples: int, parts: int, global_batch: int, micro: int | None) -> None:
+    """Raise SessionError when one of this rank's micro-batches would have no samples."""
+    if samples < parts:
+        raise SessionError(
+            f"a global batch of {global_batch} over {session.layout.dp} replicas"
+            + (f" in micro-batches of {micro}" if micro else "")
+            + f" leaves rank {session.rank} one without samples: choose a larger global_batch or micro"
+        )
+
+
+def check(n: int, global_batch: int, micro: int | None) -> None:
+    """Raise SessionError on sizes that cannot be."""
+    sampling.check(n, global_batch)
+    if micro is not None and (type(micro) is not int or micro < 1):
+        raise SessionError(f"micro must be the size of a micro-batch, 1 or more, not {micro!r:.80}")
+
+
+class Sampler(torch.utils.data.Sampler[list[int]]):
+    """A batch sampler for a DataLoader of the script's own."""
+
+    def __init__(self, session: Session, n: int, global_batch: int, micro: int | None, seed: int) -> None:
+        check(n, global_batch, micro)
+        self._session, self._sizes, self._micro = session, (n, global_batch, seed), micro
+
+    def __iter__(self) -> Iterator[list[int]]:
+        session = self._session
+        if not session._inside:
+            raise SessionError(
+                "session.sampler: iterate its DataLoader inside of the function under @session.elastic"
+            )
+        found = course(session, self._sizes, self._micro)
+        if found.parts > 1 and self._sizes[1] % (session.layout.dp * found.parts):
+            raise SessionError(
+                f"session.sampler: micro-batches of {contract.shown(self._sizes)} are not equally large on "
+                f"{session.layout.dp} replicas, and a DataLoader of your own does not say which one is being "
+                "computed: use session.loader, which weighs them"
+            )
+        return _Drawing(session._streams, session, found)
+
+
+class _Drawing:
+    """One pass of a DataLoader over a sampler, in one generation. The step that runs is taken to consume its
+    share for as long as the pass lives."""
+
+    def __init__(self, owner: Streams, session: Session, course: Course) -> None:
+        self._streams, self._session, self._course = owner, weakref.ref(session), course
+        self._batches = course.batches(session.step)
+        self._steps = session.step  # up to this one everything was drawn
+        owner.watch(self)
+        if owner.running:
+            self._consume(session)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return self
+
+    def __next__(self) -> list[int]:
+        session = self._session()
+        if session is None or self._stale(session):
+            raise SessionError(
+                "this iterator belongs to a generation that was left, or to data before batches were left "
+                "out: take a new one, with iter(loader), in the function under @session.elastic"
+            )
+        step, _, part, indices = next(self._batches)
+        self._steps = step + (part + 1 == self._course.parts)
+        return indices
+
+    def _stale(self, session: Session) -> bool:
+        return (session.generation, session._skips) != (self._course.generation, self._course.windows)
+
+    def begin(self) -> None:
+        """A step begins, and consumes its share."""
+        session = self._session()
+        if session is not None and not self._stale(session):
+            self._consume(session)
+
+    def _consume(self, session: Session) -> None:
+        order, share = self._course.order, self._course.share
+        self._streams.use(*order.sizes)
+        self._streams.weigh(len(share), 1, order.global_batch)
+        self._streams.attempt(order.global_batch, order.samples(session.data_step, share).tolist())
+
+    def end(self) -> None:
+        """The step is to be complete: its share must have been drawn."""
+        session = self._session()
+        if session is not None and not self._stale(session) and self._steps <= session.step:
+            raise SessionError(
+                f"step {session.step} has not taken its {self._course.parts} batches from a DataLoader over "
+                f"session.sampler({contract.shown(self._course.order.sizes)}): take them in every step, or "
+                "let go of the iterator"
+            )
+
+    def leave(self) -> None:
+        """The elastic function is left: nothing is drawn any more."""
+        self._streams._consumers.discard(self)

@@ -1,0 +1,263 @@
+"""Batches of an iterable data set that says where it stands: one instance, and one state, per data-parallel
+coordinate.
+
+Before a step is computed every rank has drawn its part of it; then all tell each other whether they could,
+and where they stand now. So an end of the data is the same step for everybody, every rank has the states of
+all, and whoever takes a place, in a world of whatever size, goes on exactly there."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, default_collate
+
+from holdfast import coordinates
+from holdfast.checkpoint import typed
+from holdfast.data import sampler, sampling
+from holdfast.data.contract import Held
+from holdfast.data.seeding import Aside, seed_all
+from holdfast.data.taking import Taking
+from holdfast.errors import SessionError
+from holdfast.reentry.groups import carrier, gather_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from holdfast.data.taking import Batch
+    from holdfast.session import Session
+
+
+class StateLoader(Taking):
+    """Gives the batch of the step that runs, or with micro its micro-batches, an iterator with a length."""
+
+    def __init__(self, session: Session, source: Any, batch: Batch, options: dict[str, Any]) -> None:
+        sampler.check(1, batch.size, batch.micro)
+        self._collate = options.pop("collate_fn", None) or default_collate
+        if options:
+            raise SessionError(
+                f"session.loader: {', '.join(sorted(options))} cannot be had for an iterable data set; give "
+                "torchdata's StatefulDataLoader, or a function (dp_rank, dp) that makes one, for workers"
+            )
+        super().__init__(session)
+        self._given, self._seed = source, batch.seed
+        self._global_batch, self._micro = batch.size, batch.micro
+        self._source: Any = None
+        self._made: bytes | None = None  # the state in which the source was given
+        self._samples: Iterator[Any] | None = None
+        self._next = -1  # the step that the source's next samples are of
+
+    def __iter__(self) -> StateLoader:
+        return self
+
+    def __next__(self) -> Any:
+        self.check()
+        session = self._session
+        with Aside():
+            if self._samples is None or self._next != session.step:
+                self._open()
+            seed_all(self._seed, session.data_step, session.layout.dp_rank)
+            assert self._samples is not None
+            drawn = self._draw(self._samples)
+            state = encode(self._source.state_dict()) if drawn else b""
+        held = self._agree(state, drawn=bool(drawn))
+        if held is None:
+            self._samples = None
+            raise StopIteration
+        session._streams.hold(self._seed, held)
+        self._next = session.step + 1
+        return self.take(len(drawn), functools.partial(self._give, drawn), whole=self._micro is None)
+
+    def _give(self, drawn: list[tuple[int, Any]], part: int) -> Any:
+        """One micro-batch: from now on it is consumed."""
+        samples, data = drawn[part]
+        self._session._streams.weigh(samples, len(drawn), self._global_batch)
+        return data
+
+    # ------------------------------------------------------------------ where the source stands
+
+    def _open(self) -> None:
+        at = self._session.layout
+        made = is_maker(self._given)
+        self._source = self._given(at.dp_rank, at.dp) if made else self._given
+        self._check_source()
+        held = self._session._streams.held(self._seed)
+        if held is not None:
+            self._check_contract(held)
+            self._source.load_state_dict(decode(self._placed(held.states, at.dp)[at.dp_rank]))
+        elif self._made is not None and not made:
+            self._source.load_state_dict(decode(self._made))
+        elif not made:
+            self._made = encode(self._source.state_dict())
+        self._samples = iter(self._source)
+
+    def _check_source(self) -> None:
+        for name in ("state_dict", "load_state_dict", "__iter__"):
+            if not hasattr(self._source, name):
+                raise SessionError(f"session.loader: {type(self._source).__name__} has no {name}")
+
+    def _check_contract(self, held: Held) -> None:
+        if held.global_batch != self._global_batch and not self._session._streams.goes_on:
+            raise SessionError(
+                f"the state of step {self._session.step} was trained with global_batch={held.global_batch}, "
+                f"seed={self._seed}; this script asks for global_batch={self._global_batch}: resume with the "
+                'old value, or go on from there with Session(data_change="continue")'
+            )
+
+    def _placed(self, states: Sequence[bytes], dp: int) -> Sequence[bytes]:
+        """A state for each coordinate, in a world of another size, too."""
+        if len(states) == dp:
+            return states
+        deal = getattr(self._source, "redistribute", None)
+        deal = deal or getattr(getattr(self._source, "dataset", None), "redistribute", None)
+        if deal is None:
+            raise SessionError(
+                f"session.loader: a {type(self._source).__name__} was read by {len(states)} replicas and has "
+                f"no redistribute(states, old_dp, new_dp) that makes states for {dp}: give it one"
+            )
+        dealt = deal([decode(state) for state in states], len(states), dp)
+        if len(dealt) != dp:
+            raise SessionError(f"redistribute gave {len(dealt)} states for {dp} replicas")
+        return [encode(state) for state in dealt]
+
+    # ------------------------------------------------------------------ a step's part
+
+    def _draw(self, items: Iterator[Any]) -> list[tuple[int, Any]]:
+        """The step's micro-batches, with the samples in each; none when the data ends before that."""
+        share, dp = len(self._session._streams.share(self._global_batch)), self._session.layout.dp
+        parts = sampler.micro_batches(self._global_batch, dp, self._micro)
+        sampler.check_share(self._session, share, parts, self._global_batch, self._micro)
+        cuts = [sampling.share(share, part, parts) for part in range(parts)]
+        if isinstance(self._source, DataLoader):
+            self._check_loader(self._source, {len(cut) for cut in cuts})
+            found = _take(items, parts)
+            return [(len(cuts[0]), data) for data in found] if len(found) == parts else []
+        found = _take(items, share)
+        if len(found) < share:
+            return []
+        return [(len(cut), self._collate(found[cut.start : cut.stop])) for cut in cuts]
+
+    def _check_loader(self, loader: DataLoader[Any], sizes: set[int]) -> None:
+        if sizes != {loader.batch_size} or not loader.drop_last:
+            raise SessionError(
+                f"session.loader: rank {self._session.rank} computes batches of {sorted(sizes)} samples; the "
+                f"{type(loader).__name__} makes them of {loader.batch_size}, drop_last={loader.drop_last}: "
+                "give it that batch_size (one for all: choose global_batch and micro so) and drop_last=True"
+            )
+
+    def _agree(self, state: bytes, *, drawn: bool) -> Held | None:
+        """The states of all coordinates; None when a rank has come to the end of its data."""
+        session = self._session
+        device, world = carrier(session._backend, session.device), session.world_size
+        rows = gather_numbers([int(drawn), len(state)], device, world)
+        if not all(row[0] for row in rows):
+            return None
+        states = [state] if world == 1 else _gather(state, [row[1] for row in rows], device)
+        found: dict[int, bytes] = {}
+        at = session.layout
+        for rank, given in enumerate(states):
+            place = coordinates.Coordinates(rank, world, at.tp, at.pp, at.cp).dp_rank
+            if found.setdefault(place, given) != given:
+                raise SessionError(
+                    f"session.loader: rank {rank} and others of replica {place} read the same data and stand "
+                    "at different places: have the data set go by dp_rank, not by rank"
+                )
+        return Held(self._global_batch, tuple(found[place] for place in range(at.dp)))
+
+    def leave(self) -> None:
+        """The elastic function is left: what the source has given since the state is drawn again."""
+        super().leave()
+        samples, self._samples = self._samples, None
+        if not getattr(self._source, "persistent_workers", False):
+            end_workers(samples)
+
+
+def is_maker(source: Any) -> bool:
+    """Whether it is a function, or a class, that makes the data set of a replica."""
+    return isinstance(source, type) or (callable(source) and not hasattr(source, "__iter__"))
+
+
+def end_workers(batches: Any) -> None:
+    """Have the workers of DataLoader's iterator end now, not when nobody holds it any more."""
+    shut = getattr(batches, "_shutdown_workers", None)
+    if shut is not None:
+        shut()
+
+
+def _take(items: Iterator[Any], count: int) -> list[Any]:
+    found = []
+    for _ in range(count):
+        try:
+            found.append(next(items))
+        except StopIteration:
+            break
+    return found
+
+
+def _gather(state: bytes, sizes: list[int], device: torch.device) -> list[bytes]:
+    """Every rank's bytes, by rank."""
+    most = max(*sizes, 1)
+    own = torch.frombuffer(bytearray(state.ljust(most, b"\0")), dtype=torch.uint8).to(device)
+    every = torch.empty(len(sizes) * most, dtype=torch.uint8, device=device)
+    dist.all_gather(list(torch.split(every, most)), own)
+    whole = bytes(every.cpu().numpy().tobytes())
+    return [whole[rank * most : rank * most + size] for rank, size in enumerate(sizes)]
+
+
+def encode(state: Any) -> bytes:
+    """A state as bytes; equal states, equal bytes. Raises SessionError, naming what cannot be kept."""
+    tensors: list[tuple[str, list[int], bytes]] = []
+
+    def leaf(value: Any) -> int | None:
+        if not isinstance(value, torch.Tensor):
+            return None
+        flat = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        tensors.append((str(value.dtype).removeprefix("torch."), list(value.shape), bytes(flat.tolist())))
+        return len(tensors) - 1
+
+    try:
+        tree = typed.encode(_plain(state), leaf, "state")
+        return json.dumps({"tree": tree, "tensors": typed.encode(tensors)}, separators=(",", ":")).encode()
+    except typed.TypedDataError as error:
+        raise SessionError(f"session.loader: where the data set stands cannot be kept: {error}") from error
+
+
+def decode(data: bytes) -> Any:
+    """The state that was encoded."""
+    told = json.loads(data)
+    tensors = [
+        torch.frombuffer(bytearray(content), dtype=getattr(torch, dtype)).reshape(shape)
+        if content
+        else torch.empty(shape, dtype=getattr(torch, dtype))
+        for dtype, shape, content in typed.decode(told["tensors"])
+    ]
+    return typed.decode(told["tree"], tensors.__getitem__)
+
+
+def _plain(value: Any) -> Any:
+    """numpy's scalars as numbers, its arrays as tensors."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.generic):
+        return value.item()
+    if numpy is not None and isinstance(value, numpy.ndarray):
+        return torch.from_numpy(value.copy())
+    if type(value) is dict:
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_plain(item) for item in value)
+    return value
+
+
+def refuse(name: str, thing: Any) -> None:
+    """Raise SessionError when a thing that is to be tracked holds one rank's place in its data."""
+    kinds = (DataLoader, torch.utils.data.IterableDataset, torch.utils.data.Sampler)
+    if isinstance(thing, kinds):
+        raise SessionError(
+            f"track({name}=...): a {type(thing).__name__} says where one rank stands in its data, and a "
+            "replacement would get rank 0's place: give it (or its data set) to session.loader(dataset, "
+            "global_batch), which keeps a place for each replica, or track it with per_rank=True"
+        )

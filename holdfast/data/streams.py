@@ -1,0 +1,265 @@
+"""The streams of samples that a session deals from: which are in use, what this step has taken of them, and
+what the state says of them. Only what is consumed counts here; what is prefetched is nobody's yet."""
+
+from __future__ import annotations
+
+import json
+import logging
+import weakref
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast.checkpoint import typed
+from holdfast.data import contract, sampling
+from holdfast.data.contract import Held, Order, Stream
+from holdfast.errors import RestoreError, SessionError
+
+if TYPE_CHECKING:
+    import torch
+
+    from holdfast.reentry.formation import Resume
+    from holdfast.session import Session
+
+CHANGES = ("refuse", "continue")
+_HELD_MAX = 3  # states of an iterable stream that are kept: of the newest steps
+log = logging.getLogger("holdfast.sdk")
+
+
+class Consumer(Protocol):
+    """What takes samples ahead of the steps that consume them."""
+
+    def begin(self) -> None:
+        """A step begins."""
+
+    def end(self) -> None:
+        """The step is to be complete. Raises SessionError when it has not consumed its share."""
+
+    def leave(self) -> None:
+        """The elastic function is left: let go of what was taken ahead."""
+
+
+class Streams:
+    """Those of one session."""
+
+    def __init__(self, session: Session, change: str) -> None:
+        if change not in CHANGES:
+            raise SessionError(f"Session: data_change must be 'refuse' or 'continue', not {change!r:.80}")
+        self._session, self.goes_on = session, change == "continue"
+        self._known: dict[int, Stream] = {}  # by seed
+        self._held: dict[int, dict[int, Held]] = {}  # of iterable streams, by seed and completed steps
+        self._made_by = contract.script()  # who made the state
+        self._ahead: dict[int, sampling.Ahead] = {}
+        self._claimed: tuple[int, dict[int, int]] = (0, {})  # asked for in this generation: seeds, with n
+        self._given: dict[tuple[int, int, int], tuple[int, set[int]]] = {}  # in this step: parts of each
+        self.running = False  # a step runs
+        self._placed: tuple[tuple[int, int, int], tuple[int, int]] = ((-1, -1, -1), (0, 1))
+        self._consumers: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    # ------------------------------------------------------------------ what scripts ask for
+
+    def give(self, n: int, global_batch: int, seed: int, micro: tuple[int, int] | None) -> torch.Tensor:
+        """This rank's samples of the step that runs, or a part of them. Raises SessionError."""
+        sampling.check(n, global_batch)
+        part, parts = _part(micro)
+        share = self.share(global_batch)
+        first = self._give_once((n, global_batch, seed), part, parts)
+        order = self.use(n, global_batch, seed)
+        ahead = self._ahead.setdefault(seed, sampling.Ahead())
+        chosen = samples(order, self._session.data_step, share, ahead)
+        if first:
+            self.attempt(global_batch, chosen.tolist())
+        mine = sampling.share(len(share), part, parts)
+        self.weigh(len(mine), parts, global_batch)
+        return chosen[mine.start : mine.stop]
+
+    def _give_once(self, sizes: tuple[int, int, int], part: int, parts: int) -> bool:
+        if not self.running:
+            return True
+        count, given = self._given.setdefault(sizes, (parts, set()))
+        if part in given or count != parts:
+            raise SessionError(
+                f"sample_indices({contract.shown(sizes)}) was asked twice in step {self._session.step}, and "
+                "would give the same samples again: use the first result again, give micro=(i, count) "
+                "for the i-th of count micro-batches, or another seed for other samples"
+            )
+        given.add(part)
+        return len(given) == 1
+
+    def use(self, n: int, global_batch: int, seed: int) -> Order:
+        """The order of a stream, at the step that runs. Raises SessionError when it is not the one that the
+        state was trained with, unless the session goes on with other data."""
+        session, batch, sizes = self._session, self._session.data_step, (n, global_batch, seed)
+        claimed = self._claims()
+        known = self._known.get(seed) or self._replaced()
+        order = known.order.at(batch) if known is not None else Order.new(*sizes)
+        if order.sizes != sizes:
+            self._check_change(order.sizes, sizes, claimed.get(seed))
+            told = "step %d: the data goes on with %s instead of %s, after %d samples"
+            log.warning(
+                told, session.step, contract.shown(sizes), contract.shown(order.sizes), order.start(batch)
+            )
+            self._known.pop(order.seed, None)
+            order = order.changed(batch, *sizes)
+        claimed[seed] = n
+        self._known[seed] = Stream(order, session.step)
+        return order
+
+    def _claims(self) -> dict[int, int]:
+        generation = self._session.generation
+        if self._claimed[0] != generation:
+            self._claimed = (generation, {})
+        return self._claimed[1]
+
+    def _replaced(self) -> Stream | None:
+        """The stream that a seed which nobody knows stands for: one that the state's newest step consumed
+        and that nobody has asked for since, where another script or other arguments made the state."""
+        claimed, newest = self._claims(), self._session.step - 1
+        due = [s for seed, s in self._known.items() if seed not in claimed and s.last == newest >= 0]
+        if due and self._made_by == contract.script():
+            old = contract.shown(due[0].order.sizes)
+            log.warning("step %d: a stream of samples begins in place of %s", newest + 1, old)
+            return None
+        return due[0] if due else None
+
+    def _check_change(self, old: tuple[int, ...], new: tuple[int, ...], claimed: int | None) -> None:
+        if self.goes_on and claimed in (None, new[0]):
+            return
+        was, now = contract.shown((old[0], old[1], old[2])), contract.shown((new[0], new[1], new[2]))
+        if claimed is not None and claimed != new[0]:
+            raise SessionError(
+                f"sample_indices({now}): seed {new[2]} stands for {was} in this training: "
+                "give each data set a seed of its own"
+            )
+        raise SessionError(
+            f"the state of step {self._session.step} was trained with {was}; this script asks for {now}, "
+            "which would repeat and skip samples: resume with the old values, give another data set a seed "
+            'of its own, or go on by samples consumed with Session(data_change="continue")'
+        )
+
+    # ------------------------------------------------------------------ what a step consumes
+
+    def share(self, global_batch: int) -> range:
+        """This rank's places in a global batch. Raises SessionError where it has no place yet."""
+        return sampling.share(global_batch, *self.place())
+
+    def place(self) -> tuple[int, int]:
+        """Which replica this rank belongs to, and how many there are. Raises SessionError."""
+        session = self._session
+        now = (session.generation, session.rank, session.world_size)
+        if self._placed[0] != now:
+            self._placed = (now, (session.layout.dp_rank, session.layout.dp))
+        return self._placed[1]
+
+    def weigh(self, samples: int, parts: int, global_batch: int) -> None:
+        """So many samples are in the micro-batch that is computed next, one of `parts`."""
+        self._session._weighting.share(samples * parts, global_batch, self.place()[1])
+
+    def attempt(self, global_batch: int, indices: list[int]) -> None:
+        """This rank's share of the step is being consumed: write it down."""
+        session = self._session
+        if session._ledger is not None:
+            told = {"world_size": session.world_size, "total": global_batch, "indices": indices}
+            session._ledger.attempt(session._completed, session.generation, session.rank, **told)
+
+    def watch(self, consumer: Consumer) -> None:
+        """Have it told of steps."""
+        self._consumers.add(consumer)
+
+    def begin(self) -> None:
+        """A step begins."""
+        self.running = True
+        self._given.clear()
+        for consumer in list(self._consumers):
+            consumer.begin()
+
+    def end(self) -> None:
+        """The step is to be complete. Raises SessionError when samples of it were not consumed."""
+        for sizes, (parts, given) in self._given.items():
+            if len(given) != parts:
+                raise SessionError(
+                    f"step {self._session.step} took {len(given)} of {parts} micro-batches of "
+                    f"{contract.shown(sizes)}: the others would be skipped"
+                )
+        for consumer in list(self._consumers):
+            consumer.end()
+        self.running = False
+
+    def leave(self) -> None:
+        """The elastic function is left."""
+        self.running = False
+        self._given.clear()
+        for consumer in list(self._consumers):
+            consumer.leave()
+
+    # ------------------------------------------------------------------ iterable streams
+
+    def hold(self, seed: int, held: Held) -> None:
+        """Where an iterable stream stands after the batch of the step that runs."""
+        states = self._held.setdefault(seed, {})
+        states[self._session.step + 1] = held
+        for step in sorted(states)[:-_HELD_MAX]:
+            del states[step]
+
+    def held(self, seed: int) -> Held | None:
+        """Where it stands now; None: it has not begun."""
+        states = self._held.get(seed, {})
+        for step in [step for step in states if step > self._session.step]:
+            del states[step]  # of a future that is to come again
+        return states[max(states)] if states else None
+
+    # ------------------------------------------------------------------ the state's header
+
+    def text(self) -> str:
+        """The contract for the header of the state as it is now, as JSON; "" when there is none."""
+        came = self._session._tracked.data
+        if came is not False:  # a state is being put in place: others are given what came with it
+            return json.dumps(came, separators=(",", ":")) if came is not None else ""
+        step, batch = self._session.step, self._session.data_step
+        streams = [contract.tell(stream, batch, step) for stream in self._known.values() if step]
+        iterables = []
+        for seed, states in self._held.items():
+            past = [known for known in states if known <= step]
+            if past:
+                held = states[max(past)]
+                entry = {"seed": seed, "step": max(past), "global_batch": held.global_batch}
+                iterables.append({**entry, "states": held.states})
+        if not streams and not iterables:
+            return ""
+        told = {"script": contract.script(), "streams": streams, "iterables": iterables}
+        return json.dumps(typed.encode(told), separators=(",", ":"))
+
+    def restored(self, resume: Resume) -> None:
+        """A state is in place, and with it what its header says of the data: False when it is the one this
+        rank held, None for a state of before there were contracts. Raises RestoreError."""
+        data, self._session._tracked.data = self._session._tracked.data, False
+        self._claimed = (0, {})
+        if resume.tier == "fresh":
+            data = None
+        if data is False:
+            return
+        self._known, self._held, self._made_by = {}, {}, contract.script()
+        if data is not None:
+            try:
+                told = typed.decode(data)
+                self._made_by = str(told["script"])
+                self._known = {entry["seed"]: contract.hear(entry) for entry in told["streams"]}
+                for entry in told["iterables"]:
+                    held = Held(int(entry["global_batch"]), tuple(entry["states"]))
+                    self._held[entry["seed"]] = {int(entry["step"]): held}
+            except (typed.TypedDataError, LookupError, TypeError, ValueError) as error:
+                raise RestoreError(f"the state's data contract cannot be read: {error!r}") from error
+
+
+def samples(order: Order, batch: int, places: range, ahead: sampling.Ahead) -> torch.Tensor:
+    """The samples at these places of a batch; worked out for some batches to come where that is simple."""
+    if order.plain:
+        return ahead.take(order.n, batch, order.global_batch, places, order.seed)
+    return order.samples(batch, places)
+
+
+def _part(micro: tuple[int, int] | None) -> tuple[int, int]:
+    if micro is None:
+        return 0, 1
+    part, parts = micro
+    if type(part) is not int or type(parts) is not int or not 0 <= part < parts:
+        raise SessionError(f"sample_indices: micro=(i, count) with 0 <= i < count, not {micro!r:.80}")
+    return part, parts

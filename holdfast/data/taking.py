@@ -1,0 +1,91 @@
+"""A step takes its batch once, all of it, and while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import SessionError
+from holdfast.reentry import stepping
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a script says of a loader's batches. `micro`: samples in a micro-batch, at most."""
+
+    size: int  # of the global batch
+    micro: int | None
+    seed: int
+
+
+class Parts:
+    """The micro-batches of one step, in turn."""
+
+    def __init__(self, count: int, pull: Callable[[int], Any]) -> None:
+        self._count, self._pull = count, pull
+        self.given = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Parts:
+        return self
+
+    def __next__(self) -> Any:
+        if self.given == self._count:
+            raise StopIteration
+        data = self._pull(self.given)
+        self.given += 1
+        return data
+
+
+class Taking:
+    """What a loader has given to the step that runs."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._taken: Parts | None = None
+        session._streams.watch(self)
+
+    def check(self) -> None:
+        """Raise SessionError unless a step runs that has not taken its batch yet, and Interrupted when it
+        cannot be completed any more."""
+        session = self._session
+        if not session._streams.running:
+            raise SessionError(
+                "session.loader: a batch belongs to a step, and none runs: "
+                "for step, batch in zip(session.steps(n), loader), the steps first"
+            )
+        if self._taken is not None:
+            raise SessionError(
+                f"session.loader: step {session.step} has taken its batch already: one per step; micro= "
+                "makes several micro-batches of it"
+            )
+        stepping.check_interrupted(session)
+
+    def take(self, count: int, pull: Callable[[int], Any], *, whole: bool) -> Any:
+        """This step's micro-batches; its one batch if it is to be given whole."""
+        self._taken = parts = Parts(count, pull)
+        return next(parts) if whole else parts
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._taken = None
+
+    def end(self) -> None:
+        """The step is to be complete. Raises SessionError when micro-batches of it are left."""
+        taken, self._taken = self._taken, None
+        if taken is not None and len(taken) != taken.given:
+            raise SessionError(
+                f"step {self._session.step} took {taken.given} of its {len(taken)} micro-batches: "
+                "the others would be skipped"
+            )
+
+    def leave(self) -> None:
+        """The elastic function is left: let go of what was fetched ahead."""
+        self._taken = None
