@@ -65,7 +65,11 @@ class Session:
         self._held_in = self._functions.held_in  # the newest generation in which the state was put in place
         self._closed = ""  # why it cannot be used any more
         self._asking = Asking(self)
-        self._made = (-1, 0)  # step and generation of the newest snapshot
+        self._made, self._last = (
+            (-1, 0),
+            -1,
+        )  # step and generation of the newest snapshot; the job's step with
+        # which the newest loop over steps ends
         self._inside = False  # in the elastic function
         self._late = False  # what is tracked is made in the elastic function, anew in each generation
         self._pending: Callable[[], None] | None = None  # puts the state in place
@@ -212,6 +216,7 @@ class Session:
         chosen = self._seed if isinstance(seed, str) else seed
         self.restore()
         stepping.after_break(self)
+        self._last = self._completed - self.step + total
         try:
             while self.step < total:
                 stepping.begin(self, chosen)

@@ -30,12 +30,17 @@ def after_step(session: Session, gate: Gate, now_ns: int) -> None:
         session._progress.show("snapshot")
         session._asking.step_ended()
         session._progress.show("between")
-    elif every and session._completed % every == 0 and session._tracked.objects:
+    elif every and session._completed % every == 0 and session._tracked.objects and not _ends(session):
         session._progress.show("snapshot")
         reason = snapshot(session, gate)
         if reason:
             skipped(session, gate, reason)
         session._progress.show("between")
+
+
+def _ends(session: Session) -> bool:
+    """Whether this was the last step of its loop: the function's end keeps its state, with its value."""
+    return session._completed == session._last
 
 
 def _started(session: Session, gate: Gate, first: tuple[float, float, float], now_ns: int) -> None:
