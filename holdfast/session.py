@@ -65,13 +65,10 @@ class Session:
         self._held_in = self._functions.held_in  # the newest generation in which the state was put in place
         self._closed = ""  # why it cannot be used any more
         self._asking = Asking(self)
-        self._made, self._last = (
-            (-1, 0),
-            -1,
-        )  # step and generation of the newest snapshot; the job's step with
-        # which the newest loop over steps ends
-        self._inside = False  # in the elastic function
-        self._late = False  # what is tracked is made in the elastic function, anew in each generation
+        self._made = (-1, 0)  # step and generation of the newest snapshot
+        self._last = -1  # the job's step with which the newest loop over steps ends
+        # in the elastic function; what is tracked is made in it, anew in each generation
+        self._inside = self._late = False
         self._pending: Callable[[], None] | None = None  # puts the state in place
         self._kept: Kept | None = None
         self._old: list[weakref.ref[torch.nn.Module]] = []
