@@ -59,8 +59,8 @@ class Session:
             self._snapshots.random = lambda: randomness.capture(self._rank)
         self._functions = functions.of(environment.member if environment.gate else "")
         self._snapshots.functions = self._functions.text
-        self._generation, self._completed = self._functions.generation, self._functions.completed
-        self._phase = "finished" if self._functions.finished else "starting"
+        self._phase, self._generation = self._functions.place()
+        self._completed = self._functions.completed
         self._held = -1
         self._held_in = self._functions.held_in  # the newest generation in which the state was put in place
         self._closed = ""  # why it cannot be used any more

@@ -65,6 +65,12 @@ class Functions:
         """The job's step with which the function begins that comes after those that are over."""
         return self.finished[-1].end + 1 if self.finished else 0
 
+    def place(self) -> tuple[str, int]:
+        """Where the process stands when it makes a session: its phase, and the generation."""
+        if self.joined is not None:
+            return "forming", self.joined.formation.number
+        return ("finished", self.generation) if self.generation else ("starting", 0)
+
     def local(self, completed: int) -> int:
         """The steps of the function that this process is in, or was in last, at this step of the job."""
         if 0 < self.called <= len(self.finished):
