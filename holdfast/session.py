@@ -70,8 +70,8 @@ class Session:
             self._snapshots.random = self._generators.found
         self._functions = functions.of(environment.member if environment.gate else "")
         self._snapshots.functions = self._functions.text
-        self._generation, self._completed = self._functions.generation, self._functions.completed
-        self._phase = "finished" if self._functions.finished else "starting"
+        self._phase, self._generation = self._functions.place()
+        self._completed = self._functions.completed
         self._data_change = data_change
         self._begin_anew()
         self._device: torch.device | None = None
@@ -105,6 +105,7 @@ class Session:
         self._owed = 0  # snapshots that were due where gradients were carried
         self._equality = Equality(self)
         self._made = (-1, 0)  # step and generation of the newest snapshot
+        self._last = -1  # the job's step with which the newest loop over steps ends
         self._inside = False  # in the elastic function
         self._late = False  # what is tracked is made in the elastic function, anew in each generation
         self._pending: Callable[[], None] | None = None  # puts the state in place
@@ -274,6 +275,7 @@ class Session:
         chosen = self._seed if isinstance(seed, str) else seed
         self.restore()
         stepping.after_break(self)
+        self._last = self._completed - self.step + total
         try:
             while self.step < total:
                 stepping.begin(self, chosen)

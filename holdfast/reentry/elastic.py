@@ -233,13 +233,13 @@ class _Loop:
         session._groups.form(formation)
         port = session._groups.formed()
         meeting.check_past(session, gate, self._name, self._number, formation)
-        self._apart = joining.agree(session, formation.resume)
-        return Joined(formation, port, begun, time.monotonic())
+        formed = time.monotonic()
+        return Joined(formation, port, begun, formed, joining.agree(session, formation.resume))
 
     def _begin_state(self, joined: Joined) -> None:
         """Put the state in place, or have it put there when what is tracked is made."""
         session, formation, port = self._session, joined.formation, joined.port
-        session._functions.behind = False
+        session._functions.behind, self._apart = False, joined.apart
         joining.lift(session)
         if session._late:
             rows = meeting.gather(session, [port])
@@ -357,6 +357,7 @@ class _Loop:
         """Say so, and keep the final state with what the function has returned."""
         self._session.restore()
         stepping.check_interrupted(self._session)
+        self._session._last = self._session._completed + 1  # one that was left by a break is the last, too
         stepping.after_break(self._session)
         stepping.commit(self._session)
         ending.keep_value(self._session, self._name, self._result)

@@ -18,9 +18,11 @@ _POLL_S = 0.05
 
 def keep_value(session: Session, name: str, result: Any) -> None:
     """Keep what the function has returned on all ranks, if that is something."""
-    valued, value, refused = joining.same_value(session, result)
-    if valued:
-        session._completed = session._functions.end(name, session._completed, value, refused)
+    found = joining.same_value(session, result)
+    if found.any:
+        session._completed = session._functions.end(
+            name, session._completed, found.value, found.refused, kept=found.kept
+        )
 
 
 def say(session: Session, gate: Gate) -> str:

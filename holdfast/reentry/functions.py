@@ -43,6 +43,7 @@ class Joined:
     port: int
     begun: float
     formed: float
+    apart: bool = False  # some rank has yet to come to the function that runs
 
 
 class Functions:
@@ -63,6 +64,12 @@ class Functions:
     def base(self) -> int:
         """The job's step with which the function begins that comes after those that are over."""
         return self.finished[-1].end + 1 if self.finished else 0
+
+    def place(self) -> tuple[str, int]:
+        """Where the process stands when it makes a session: its phase, and the generation."""
+        if self.joined is not None:
+            return "forming", self.joined.formation.number
+        return ("finished", self.generation) if self.generation else ("starting", 0)
 
     def local(self, completed: int) -> int:
         """The steps of the function that this process is in, or was in last, at this step of the job."""
@@ -121,14 +128,14 @@ class Functions:
 
     # ------------------------------------------------------------------ ends
 
-    def end(self, name: str, completed: int, value: Any, refused: str) -> int:
-        """The function has returned something on all ranks: the state with its value is one of its own, one
-        step on. The job's steps from now on."""
-        if not self.over(self.called - 1):
-            steps = completed - self.base
-            self.finished.append(Finished(name, self.base, completed + 1, steps, value, refused))
-            return completed + 1
-        return completed
+    def end(self, name: str, completed: int, value: Any, refused: str, *, kept: bool) -> int:
+        """The function has returned something on all ranks. `kept`: its last state has been kept without the
+        value, so that the one with it is a state of its own, one step on. The job's steps from now on."""
+        if self.over(self.called - 1):
+            return completed
+        end = completed + int(kept)
+        self.finished.append(Finished(name, self.base, end, completed - self.base, value, refused))
+        return end
 
     def leave(self, name: str, completed: int) -> None:
         """The ranks return from the function; one without a value is over now."""

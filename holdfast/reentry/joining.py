@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -61,20 +62,30 @@ def _found(session: Session, resume: Resume) -> str:
     return ""
 
 
-def same_value(session: Session, result: Any) -> tuple[bool, Any, str]:
-    """What all ranks make of their function's value: whether any of them has one, the value as it is kept,
-    and why it is not."""
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """What all ranks make of their function's value. `any`: some rank has one; `refused`: why it is not kept;
+    `kept`: some rank has kept the last state already."""
+
+    any: bool
+    value: Any
+    refused: str
+    kept: bool
+
+
+def same_value(session: Session, result: Any) -> Agreed:
+    """Have all ranks of the generation agree on what their function has returned."""
     value, refused = functions.kept(result)
     words = json.dumps(value, sort_keys=True) + refused
     content = hashlib.blake2b(words.encode(), digest_size=_DIGEST_BYTES).digest()
     digest = int.from_bytes(content, "big")
-    row = [int(result is not None), digest]
+    row = [int(result is not None), digest, int(session._made == (session._completed, session._generation))]
     rows = [row]
     if session._world_size > 1:
         rows = gather_numbers(row, carrier(session._backend, session.device), session._world_size)
     if not refused and any(each[1] != digest for each in rows):
         value, refused = None, "it differed by rank, so that none of the values is that of all"
-    return any(each[0] for each in rows), value, refused
+    return Agreed(any(each[0] for each in rows), value, refused, any(each[2] for each in rows))
 
 
 class Absent:

@@ -41,13 +41,20 @@ def after_step(session: Session, gate: Gate, now_ns: int) -> None:
         session._progress.show("snapshot")
         session._asking.step_ended()
         session._progress.show("between")
-    elif every and session._tracked.objects and (session._owed or session._completed % every == 0):
+    elif _is_due(session, every):
         session._progress.show("snapshot")
         reason = snapshot(session, gate)
         if reason:
             skipped(session, gate, reason)
         session._progress.show("between")
     session._owed = 0
+
+
+def _is_due(session: Session, every: int) -> bool:
+    """Whether a snapshot is, by the number of the step or because it was put off. That of a function's last
+    step is taken with its value."""
+    due = bool(every) and (session._owed > 0 or session._completed % every == 0)
+    return due and bool(session._tracked.objects) and not _ends(session)
 
 
 def _postpone(session: Session) -> None:
@@ -61,6 +68,11 @@ def _postpone(session: Session) -> None:
                 "are not meant to count there, clear them with zero_grad() when the optimizer has stepped",
                 every * (_OWED_TOLD - 1),
             )
+
+
+def _ends(session: Session) -> bool:
+    """Whether this was the last step of its loop: the function's end keeps its state, with its value."""
+    return session._completed == session._last
 
 
 def _started(session: Session, gate: Gate, first: tuple[float, float, float], now_ns: int) -> None:

@@ -54,7 +54,7 @@ def passed(*steps: int) -> Functions:
     for index, count in enumerate(steps):
         book.call(f"f{index}")
         done = book.base + count
-        book.end(f"f{index}", done, [index], "") if index % 2 else book.leave(f"f{index}", done)
+        book.end(f"f{index}", done, [index], "", kept=True) if index % 2 else book.leave(f"f{index}", done)
     return book
 
 
