@@ -40,9 +40,9 @@ class Equality:
         self._told = False  # that buffers differ
         self._differing = False  # buffers differ, and nobody can keep them apart
 
-    def meet(self, *, holds: bool, fresh: bool) -> None:
-        """Compare all of it among those that hold the state. `fresh`: as the script built it. Raises
-        SessionError on every rank when it is not equal."""
+    def meet(self, step: int, *, holds: bool, fresh: bool) -> None:
+        """Compare all of it among those that hold the state of `step`. `fresh`: as the script built it.
+        Raises SessionError on every rank when it is not equal."""
         session = self._session
         own = session._tracked.objects
         claims = session._tracked.claims
@@ -53,7 +53,8 @@ class Equality:
             giving.give(session, chosen, most)
         states, buffers = differing.keys(self._compare(None if holds else -1))
         if states:
-            self._refuse(states, "as the script built it" if fresh else f"of step {session._held}")
+            when = "as the script built it" if fresh else f"in the state of step {step}"
+            self._refuse(states, when, holds=holds)
         lost = [rank for rank, row in enumerate(rows) if not row[2] and row[0]]
         if fresh and buffers:
             self._scatter()
@@ -97,8 +98,8 @@ class Equality:
             return [[] for _ in range(session._world_size)]
         return gather_numbers(numbers, carrier(session._backend, session.device), session._world_size)
 
-    def _refuse(self, keys: set[int], when: str) -> None:
-        plan = self._plan()
+    def _refuse(self, keys: set[int], when: str, *, holds: bool = True) -> None:
+        plan = self._plan() if holds else None
         details = self._proof.details(plan, keys) if plan is not None else {}
         every = transfer.tell_all(details, carrier(self._session._backend, self._session.device))
         with contextlib.suppress(RuntimeError):  # nobody leaves before all have heard: then it says no more

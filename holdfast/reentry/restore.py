@@ -194,7 +194,7 @@ class _Exchange:
 
     def _run(self) -> set[int]:
         resume, fresh = self._resume, self._resume.tier == "fresh"
-        self._session._equality.meet(holds=self._has, fresh=fresh)
+        self._session._equality.meet(resume.step, holds=self._has, fresh=fresh)
         self._word = shards.number(self._session._shard)
         sources = _named(self._session, resume)
         rows = self._gather(sources)

@@ -99,6 +99,12 @@ def fit_once(model: torch.nn.Module, optimizer: Any, step: int) -> None:
     optimizer.step()
 
 
+def drift(model: Any) -> None:
+    """One bit of one weight, on one rank, once."""
+    if session.rank == 2 and session.step == 5:
+        model[2].weight.data.view(torch.int32)[1, 1] ^= 1
+
+
 def unfreeze(own: Seeded) -> None:
     """The last layer joins the training at step 4, in a group of its own; the first goes to eval mode."""
     for step in session.steps(STEPS):
@@ -122,6 +128,8 @@ def train_early(own: Seeded) -> str:
     if KIND.startswith("local"):
         fit(own.model, own.optimizer)
     else:
+        if KIND == "drift":
+            own.optimizer.register_step_post_hook(lambda *_: drift(own.model))
         wrapped = DistributedDataParallel(own.model) if KIND == "buffers" else session.ddp(own.model)
         fit(wrapped, own.optimizer)
     return digest()

@@ -65,6 +65,16 @@ def test_local_steps_are_refused_at_the_first_look(zygote: Zygote) -> None:
     assert all("after step 0" in line and "model.state.0.weight" in line for line in lines)
 
 
+def test_copies_that_have_drifted_apart_are_not_given_on(zygote: Zygote) -> None:
+    """One bit differs since the last look; then a rank is lost, and the survivors compare what they hold."""
+    with Node(zygote, SCRIPT, 3, KIND="drift", KILL=json.dumps([kill(1, 7)])) as node:
+        survivors = [node.members["job.0"], node.members["job.2"]]
+        node.run(lambda: all(zygote.poll(member.pid) is not None for member in survivors))
+        lines = [member.log.read_text().strip().splitlines()[-1] for member in survivors]
+        told = "in the state of step 7: model.state.2.weight (rank 0 has another than rank 2)"
+        assert all(told in line for line in lines), lines
+
+
 @pytest.mark.parametrize("victim", [0, 2])
 def test_local_steps_that_are_declared_survive_exactly(zygote: Zygote, victim: int) -> None:
     whole, words, _, _ = outcome(zygote, 3, "local", STEPS="11")
