@@ -58,7 +58,8 @@ class Order:
     @property
     def plain(self) -> bool:
         """Whether batch b begins at b * global_batch of the one order."""
-        return not self.batch and not self.position and self.stretches == (Stretch(0, self.n, self.seed, 0),)
+        whole = len(self.stretches) == 1 and not self.stretches[0].base
+        return whole and self.position == self.batch * self.global_batch
 
     @property
     def sizes(self) -> tuple[int, int, int]:

@@ -98,9 +98,11 @@ class Streams:
                 told, session.step, contract.shown(sizes), contract.shown(order.sizes), order.start(batch)
             )
             self._known.pop(order.seed, None)
-            order = order.changed(batch, *sizes)
+            order, known = order.changed(batch, *sizes), None
         claimed[seed] = n
-        self._known[seed] = Stream(order, session.step)
+        if known is None:
+            known = self._known[seed] = Stream(order, session.step)
+        known.order, known.last = order, session.step
         return order
 
     def _claims(self) -> dict[int, int]:
@@ -144,7 +146,7 @@ class Streams:
     def place(self) -> tuple[int, int]:
         """Which replica this rank belongs to, and how many there are. Raises SessionError."""
         session = self._session
-        now = (session.generation, session.rank, session.world_size)
+        now = (session._generation, session._rank, session._world_size)
         if self._placed[0] != now:
             self._placed = (now, (session.layout.dp_rank, session.layout.dp))
         return self._placed[1]
