@@ -17,7 +17,7 @@ from holdfast.data.weighting import Weighting
 from holdfast.environment import Environment
 from holdfast.errors import SessionError
 from holdfast.launch import traces
-from holdfast.reentry import elastic, groups, stepping, words
+from holdfast.reentry import elastic, groups, misuse, proof, stepping, words
 from holdfast.reentry.gate import Gate
 from holdfast.reentry.guard import Guard
 from holdfast.state import randomness
@@ -85,7 +85,10 @@ class Session:
         self._skips: tuple[tuple[int, int], ...] = ()  # batches that are left out
         self._gate: Gate | None = None
         self._groups = groups.Groups(environment.address, self._backend, self._own_sockets)
+        self._proof = proof.Proof(self)
+        self._mistakes = misuse.Mistakes(self)
         if environment.gate:
+            misuse.check_no_group(_sessions)
             self._connect(environment)
         _sessions.add(self)
 
@@ -147,13 +150,14 @@ class Session:
             self._device = groups.device_for(self._backend, max(self._environment.local_rank, 0))
         return self._device
 
-    def track(self, **objects: Any) -> None:
+    def track(self, *unnamed: Any, **objects: Any) -> None:
         """Keep these objects' state through failures: anything with state_dict and load_state_dict, and
         torch.Generator. Raises SessionError.
 
         Call it before the elastic function is entered; or, for what is tied to a process group (FSDP2, tensor
         parallel), track everything in it, before its first step: then what is tracked is made anew in each
         generation, and the state comes with the first call of `steps`, or of `restore`."""
+        misuse.check_named(unnamed)
         if self._inside and not (self._late and self._pending):
             raise SessionError(
                 "track: call it before the function under @session.elastic is entered; or, when nothing is "
@@ -166,6 +170,7 @@ class Session:
         """Put the state of this generation's first step into what is tracked, if that has not been done yet;
         the number of completed steps. All ranks call it together. `steps` does it by itself: call it when the
         state is needed before the first step."""
+        self._mistakes.used = True
         pending = self._pending
         if pending is not None:
             stepping.check_interrupted(self)
@@ -183,6 +188,7 @@ class Session:
         left by `break` is, too, if its optimizer has stepped, and else comes again."""
         if type(total) is not int or total < 0:
             raise SessionError(f"steps: total must be an integer of 0 or more, not {total!r:.80}")
+        misuse.check_inside(self, "steps")
         chosen = self._seed if isinstance(seed, str) else seed
         self.restore()
         stepping.after_break(self)
@@ -216,6 +222,7 @@ class Session:
         gradients are weighted so that they are exactly those of the mean over the global batch. That is
         right for a loss which is the mean over the rank's own samples. With another normalisation give
         False, and have the average over the ranks come out right: see `loss_weight`."""
+        misuse.check_wraps(self)
         if self._world_size == 1 or not dist.is_initialized():
             return module
         if weighted:
@@ -278,6 +285,7 @@ class Session:
         """Let go of everything. A session that is not closed ends with its process."""
         self._asking.end("the session was closed")
         self._groups.dissolve()
+        self._mistakes.close()
         if self._gate is not None:
             self._gate.close()
         self._snapshots.detach()

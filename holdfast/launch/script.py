@@ -106,7 +106,7 @@ def become(order: Order) -> None:
         _apply_threads(inherited, order.env)
         _reseed()
         sys.argv = list(order.argv)
-        _execute(order)
+        _execute_to_its_end(order)
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -117,8 +117,10 @@ def become(order: Order) -> None:
 
 
 def _show(error: BaseException, trace: types.TracebackType | None) -> None:
-    """Print it as the script would have it; at once, where that is the interpreter's own way."""
-    if sys.excepthook is sys.__excepthook__ and sys.stderr is not None:
+    """Print it as the script would have it; at once, where that is the interpreter's own way. What the
+    session says is told once for all ranks: then torch's hook, which names the rank in each line, is passed by."""
+    torchs = _kind(error) == "holdfast.SessionError" and "torch.distributed" in sys.excepthook.__module__
+    if (torchs or sys.excepthook is sys.__excepthook__) and sys.stderr is not None:
         sys.stderr.write(_told(error))
     else:
         sys.excepthook(type(error), error, trace)
@@ -126,6 +128,18 @@ def _show(error: BaseException, trace: types.TracebackType | None) -> None:
 
 def _told(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
+
+
+def _execute_to_its_end(order: Order) -> None:
+    """Raises SessionError when the script has ended well, and never begun what it had a session for."""
+    try:
+        _execute(order)
+    except SystemExit as end:
+        if end.code:
+            raise
+    misuse = sys.modules.get("holdfast.reentry.misuse")
+    if misuse is not None:
+        misuse.check_begun()
 
 
 def _execute(order: Order) -> None:
@@ -204,7 +218,7 @@ def report(error: BaseException) -> None:
         "version": 1,
         "member": member,
         "pid": os.getpid(),
-        "exception": type(error).__qualname__,
+        "exception": _kind(error),
         "message": _words(error)[:_TEXT_MAX],
         "traceback": _told(error)[-_TEXT_MAX:],
     }
@@ -213,6 +227,13 @@ def report(error: BaseException) -> None:
         connection.connect(gate)
         connection.sendall(encode(message))
         connection.recv(1)
+
+
+def _kind(error: BaseException) -> str:
+    """The type's name; the session's own is told from a script's that is called alike."""
+    kind = type(error)
+    own = kind.__module__ == "holdfast.errors"
+    return f"holdfast.{kind.__qualname__}" if own else kind.__qualname__
 
 
 def _words(error: BaseException) -> str:

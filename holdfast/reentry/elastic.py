@@ -16,8 +16,8 @@ import torch.distributed as dist
 
 from holdfast.checkpoint.shm import ArenaError
 from holdfast.environment import announce
-from holdfast.errors import Interrupted, RestoreError, SessionError, StateError
-from holdfast.reentry import lines, restore, stepping
+from holdfast.errors import AwayError, CollectiveFailed, Interrupted, RestoreError, SessionError, StateError
+from holdfast.reentry import lines, misuse, restore, stepping
 from holdfast.reentry.formation import Resume
 from holdfast.reentry.groups import carrier, gather_numbers, is_broken_collective
 from holdfast.state import keeping
@@ -48,7 +48,7 @@ def wrap(session: Session, function: Callable[P, R]) -> Callable[P, R]:
         if session._inside:
             raise SessionError("an elastic function cannot be entered from within one")
         gate = session._gate
-        run = functools.partial(function, *args, **kwargs)
+        run = session._mistakes.watched(functools.partial(function, *args, **kwargs), function.__name__)
         return _alone(session, run) if gate is None else _Loop(session, gate, run).run()
 
     return entered
@@ -105,6 +105,7 @@ class _Loop:
                 self._result = self._run()
                 self._finish()
             except BaseException as error:
+                misuse.explain(error)
                 if not self._recoverable(error):
                     raise
                 _clear(error)
@@ -126,7 +127,7 @@ class _Loop:
         orders = self._await()
         gate.forget("ready")
         if orders.refused:
-            raise SessionError(f"the agent refused this process: {orders.refused}")
+            raise AwayError(f"the agent refused this process: {orders.refused}")
         if orders.complete is not None:
             self._end(orders.complete)
             return None
@@ -273,13 +274,13 @@ class _Loop:
 
     def _recoverable(self, error: BaseException) -> bool:
         session, gate = self._session, self._gate
-        if isinstance(error, Interrupted):
+        if isinstance(error, Interrupted) and not isinstance(error, CollectiveFailed):
             return True
-        if not isinstance(error, Exception) or isinstance(error, SessionError):
+        if not isinstance(error, Exception | CollectiveFailed) or isinstance(error, SessionError):
             return False
         if gate.interrupted(session._generation):
             return True
-        if not is_broken_collective(error):
+        if not isinstance(error, CollectiveFailed) and not is_broken_collective(error):
             return False
         step, times = self._breaks
         times = times + 1 if step == session._completed else 1

@@ -25,6 +25,7 @@ def begin(session: Session, seed: int | None) -> None:
     if session._gate is not None and session._gate.halted(session._generation):
         raise Interrupted
     step = session._completed
+    session._proof.begin()
     session._guard.begin(keep_random=seed is None, whole=session._fresh)
     if seed is not None:
         seed_step(seed, step, session._rank // session.layout.tp)
@@ -43,7 +44,8 @@ def after_break(session: Session) -> None:
 
 
 def complete(session: Session) -> None:
-    """The step is complete: write it down, and take the snapshot that is due."""
+    """The step is complete: write it down, and take the snapshot that is due. Raises CollectiveFailed."""
+    session._proof.check("the step")
     session._guard.end()
     session._completed += 1
     session._fresh = False
