@@ -25,7 +25,7 @@ R = TypeVar("R")
 _TWICE = "initialize the default process group twice"
 _NO_GROUP = (
     "a default process group stands that the session has not made: remove "
-    "torch.distributed.init_process_group(...) from the script; session.elastic makes a group for each generation"
+    "torch.distributed.init_process_group(...) from the script; session.elastic makes one in each generation"
 )
 _begun: list[bool] = []  # an elastic function of this process was called
 _connected: weakref.WeakSet[Session] = weakref.WeakSet()

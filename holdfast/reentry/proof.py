@@ -76,7 +76,8 @@ def _begun() -> Counts:
 
 def _unended() -> set[str]:
     """The groups, by torch's flight recorder, whose newest collective has not ended; "" when it is off."""
-    shown = json.loads(c10d._dump_fr_trace_json(False, True)).get("pg_status") or {}
+    recorder: Any = c10d  # torch's annotations lack it
+    shown = json.loads(recorder._dump_fr_trace_json(False, True)).get("pg_status") or {}
     late = {
         name
         for name, at in shown.items()
