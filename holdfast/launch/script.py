@@ -118,7 +118,7 @@ def become(order: Order) -> None:
 
 def _show(error: BaseException, trace: types.TracebackType | None) -> None:
     """Print it as the script would have it; at once, where that is the interpreter's own way. What the
-    session says is told once for all ranks: then torch's hook, which names a rank in each line, is left out."""
+    session says is told once for all ranks: then torch's hook, which names one rank, is left out."""
     torchs = _kind(error) == "holdfast.SessionError" and "torch.distributed" in sys.excepthook.__module__
     if (torchs or sys.excepthook is sys.__excepthook__) and sys.stderr is not None:
         sys.stderr.write(_told(error))

@@ -60,7 +60,8 @@ def average(step: int) -> None:
         except RuntimeError:
             swallowed.append(step)
     for parameter in model.parameters():
-        parameter.grad /= session.world_size
+        assert parameter.grad is not None
+        parameter.grad.div_(session.world_size)
 
 
 swallowed: list[int] = []
