@@ -59,7 +59,7 @@ class Rung:
 HOPELESS_START = Rung(
     lambda s: not s.barrier and s.exception in HOPELESS,
     Strategy.STOP,
-    "the script cannot start: {exception} before its first step will not heal by starting it again",
+    "the script cannot go on: {exception} will not heal by starting it again",
 )
 CANNOT_START = Rung(lambda s: not s.barrier, Strategy.STOP, "the script could not be started")
 MISUSED = Rung(
