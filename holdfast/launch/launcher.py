@@ -225,6 +225,9 @@ class Launcher:
             self._say(message)
 
     def _on_member(self, life: Life, message: Message) -> None:
+        if message.get("op") == "imported":
+            self._zygote.learn(message["modules"])
+            return
         if message.get("op") == "warm":
             self._zygote.forget(life.member)
             self._forked(life, message["pid"])

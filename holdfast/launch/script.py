@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.ipc.frames import encode
-from holdfast.launch import traces
+from holdfast.launch import imports, traces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -148,6 +148,7 @@ def _execute(order: Order) -> None:
     sys.modules["__main__"] = main
     if order.module:
         sys.path.insert(0, os.getcwd())
+        imports.yield_to(os.getcwd())
         run_as_main: Any = runpy._run_module_as_main  # type: ignore[attr-defined]
         run_as_main(order.argv[0], alter_argv=True)
     elif (Path(order.argv[0]) / "__main__.py").exists() or order.argv[0].endswith((".zip", ".pyz")):
@@ -160,7 +161,9 @@ def _run_file(script: str, main: types.ModuleType) -> None:
     path = os.path.abspath(script)
     if not os.path.isfile(path):
         raise FileNotFoundError(f"the script {script} is not there (looked for {path})")
-    sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+    folder = os.path.dirname(os.path.realpath(path))
+    sys.path.insert(0, folder)
+    imports.yield_to(folder)
     with io.open_code(path) as file:
         code = compile(file.read(), path, "exec")
     loader = importlib.machinery.SourceFileLoader("__main__", path)
