@@ -40,26 +40,31 @@ class Proof:
             self._generation, self._proven = session._generation, None
             self._lost = frozenset(_unended())
             _forget_half_steps(session)
-        if not session._groups.broken:
-            self._note(session)
+        self._prove(session)
 
     def check(self, what: str) -> None:
         """Raise CollectiveFailed when a collective of the step may have failed: `what` is not to go on."""
         session = self._of()
         if session is None or session._gate is None or not session._inside:
             return
-        if not session._groups.broken:
-            self._note(session)
-        elif _begun() != self._proven and not _left_in_order(session):
+        if not self._prove(session) and not _left_in_order(session):
             raise CollectiveFailed(
                 f"connection closed: the group broke in step {session._completed}, and not every collective "
                 f"of it is known to have succeeded: {what} is not counted"
             )
 
-    def _note(self, session: Session) -> None:
+    def _prove(self, session: Session) -> bool:
+        """Whether nothing is known to have failed. The group is looked at last: what had ended by then, on
+        a group that is whole now, has succeeded."""
         begun = _begun()
-        if begun != self._proven and not _unended() - self._lost and not session._groups.broken:
+        if begun == self._proven:
+            return True
+        ended = not _unended() - self._lost
+        if session._groups.broken:
+            return False
+        if ended:
             self._proven = begun
+        return True
 
 
 def _begun() -> Counts:
