@@ -80,7 +80,8 @@ def take(modules: Mapping[str, str]) -> str:
             continue
         try:
             importlib.import_module(name)
-        except Exception:  # the script will meet it itself, and be told
+        except Exception as error:  # the script will meet it itself
+            print(f"{name} is not preloaded: {error!r}", file=sys.stderr)
             continue
         _learned.add(name)
         if linux.threads() > 1 or _has_gpu():
