@@ -81,7 +81,7 @@ def take(modules: Mapping[str, str]) -> str:
         try:
             importlib.import_module(name)
         except Exception as error:  # the script will meet it itself
-            print(f"{name} is not preloaded: {error!r}", file=sys.stderr)
+            sys.stderr.write(f"{name} is not preloaded: {error!r}\n")
             continue
         _learned.add(name)
         if linux.threads() > 1 or _has_gpu():
