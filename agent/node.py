@@ -196,6 +196,13 @@ class Node:
         """The same: the gate."""
         return self.gate.connected(member)
 
+    def wrote(self, member: str) -> bool:
+        """The same: its log."""
+        try:
+            return self.paths.log(member).stat().st_size > 0
+        except OSError:
+            return False
+
     # ------------------------------------------------------------ what the gate asks (gate.Admission)
 
     def admit(self, member: str, pid: int) -> str:

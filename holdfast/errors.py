@@ -7,6 +7,10 @@ class SessionError(RuntimeError):
     """The session was used in a way that cannot be, or its state cannot be kept. Names the mend."""
 
 
+class AwayError(SessionError):
+    """What the session needs is not to be had now: tried again, it may be."""
+
+
 class StateError(SessionError):
     """A tracked object does not give its state, or one that cannot be kept."""
 
@@ -17,3 +21,7 @@ class RestoreError(SessionError):
 
 class Interrupted(BaseException):
     """The generation is broken: leave the user's loop. Never seen by users' `except Exception`."""
+
+
+class CollectiveFailed(Interrupted):
+    """This rank found the group broken before its agent told it so."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import weakref
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -20,7 +20,18 @@ from holdfast.data.weighting import Weighting
 from holdfast.environment import Environment
 from holdfast.errors import SessionError
 from holdfast.launch import traces
-from holdfast.reentry import elastic, functions, generators, groups, joining, sessions, stepping, words
+from holdfast.reentry import (
+    elastic,
+    functions,
+    generators,
+    groups,
+    joining,
+    misuse,
+    proof,
+    sessions,
+    stepping,
+    words,
+)
 from holdfast.reentry.after_step import AfterStep
 from holdfast.reentry.equality import Equality
 from holdfast.reentry.gate import Gate
@@ -30,10 +41,10 @@ from holdfast.state.claims import Claim
 from holdfast.state.snapshot import Snapshots
 from holdfast.state.tracked import Tracked
 from holdfast.telemetry import numbers, progress, reporting
+from holdfast.telemetry.telling import Telling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
 
     from holdfast.coordinates import Coordinates
     from holdfast.state.snapshot import Kept
@@ -42,7 +53,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Session:
+class Session(Telling):
     """Connects this rank to its agent and makes its training survive failures.
 
     Without an agent in the environment the same script trains alone, or under torchrun. `seed`: every step
@@ -89,7 +100,10 @@ class Session:
         if not again:
             self._functions.joined = None
         self._functions.groups = self._groups
+        self._proof = proof.Proof(self)
+        self._mistakes = misuse.Mistakes(self)
         if environment.gate:
+            misuse.check_no_group(sessions.living())
             self._connect(environment)
         sessions.add(self)
 
@@ -194,7 +208,12 @@ class Session:
         return self._device
 
     def track(
-        self, *, per_rank: bool = False, shard: str = "", from_rank_0: bool = False, **objects: Any
+        self,
+        *unnamed: Any,
+        per_rank: bool = False,
+        shard: str = "",
+        from_rank_0: bool = False,
+        **objects: Any,
     ) -> None:
         """Keep these objects' state through failures: anything with state_dict and load_state_dict, and
         torch.Generator. Raises SessionError.
@@ -208,6 +227,7 @@ class Session:
         parallel), track everything in it, before its first step: then what is tracked is made anew in each
         generation, and the state comes with the first call of `steps`, or of `restore`. Between two elastic
         functions it adds to what is tracked, or takes the place of what had the same name."""
+        misuse.check_named(unnamed)
         if self._inside and not (self._late and self._pending):
             raise SessionError(
                 "track: call it before the function under @session.elastic is entered; or, when nothing is "
@@ -230,6 +250,7 @@ class Session:
         """Put the state of this generation's first step into what is tracked, if that has not been done yet;
         the number of completed steps. All ranks call it together. `steps` does it by itself: call it when the
         state is needed before the first step."""
+        self._mistakes.used = True
         pending = self._pending
         if pending is not None:
             stepping.check_interrupted(self)
@@ -272,6 +293,7 @@ class Session:
         if tail not in ("required", "skippable"):
             raise SessionError(f'steps: tail must be "required" or "skippable", not {tail!r:.80}')
         self._guard.skippable = tail == "skippable"
+        misuse.check_inside(self, "steps")
         chosen = self._seed if isinstance(seed, str) else seed
         self.restore()
         stepping.after_break(self)
@@ -306,6 +328,7 @@ class Session:
         gradients are weighted so that they are exactly those of the mean over the global batch. That is
         right for a loss which is the mean over the rank's own samples. With another normalisation give
         False, and have the average over the ranks come out right: see `loss_weight`."""
+        misuse.check_wraps(self)
         if self._world_size == 1 or not dist.is_initialized():
             return module
         if weighted:
@@ -347,26 +370,6 @@ class Session:
         world_size / global_batch instead."""
         return self._weighting.weight
 
-    def report(self, **values: Any) -> None:
-        """Show numbers to the operator, once a second at most. Tensors are read later, off this thread."""
-        self._reports.add(values, self._completed)
-
-    def check(self, loss: Any, *, every: int = numbers.LOOK_EVERY) -> None:
-        """Have a loss that is NaN or Inf noticed; what follows is the job's policy (--on-nan). A tensor on a
-        GPU is looked at every `every` steps, for the GPU is waited for then; anything else at once."""
-        self._numbers.check(loss, every)
-
-    def fault(self, why: str, *, rollback: bool = True) -> NoReturn:
-        """The numbers are wrong, by the script's own judgement: all ranks go back to an older state, or with
-        `rollback` false the job stops with this reason. Raises SessionError where there is no agent."""
-        self._numbers.fault(why, rollback=rollback)
-
-    def phase(self, name: str, *, timeout_s: float | None = None) -> AbstractContextManager[None]:
-        """Declare what is done within: compile, checkpoint, evaluate or data. It may take longer than a step;
-        a rank that has not left it after `timeout_s` counts as hung (by default long: see hangs in the docs).
-        Raises SessionError on another name."""
-        return self._progress.phase(name, timeout_s)
-
     def close(self) -> None:
         """Let go of everything. A session that is not closed ends with its process, or when the script makes
         the next one; only one at a time has an agent."""
@@ -374,6 +377,7 @@ class Session:
         self._asking.end("the session was closed")
         if self._functions.joined is None:  # else a generation waits for the next session of this process
             self._groups.dissolve()
+        self._mistakes.close()
         if self._gate is not None:
             self._gate.close()
         self._snapshots.detach()

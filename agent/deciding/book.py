@@ -51,6 +51,9 @@ class Senses(Protocol):
     def connected(self, member: str) -> bool:
         """Whether this member is at the gate now."""
 
+    def wrote(self, member: str) -> bool:
+        """Whether this member's process has written anything so far."""
+
 
 class Book:
     """All members of a node, its clock, and what is wanted of the shell. Times in s."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import signal
+from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.deciding import effects as fx
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
     from agent.deciding.book import Book
     from agent.deciding.events import LauncherSaid
     from agent.deciding.fields import Message
+
+
+WROTE = "output"
+_LOOK_FIRST_S = 0.02
+_LOOK_EVERY_S = 0.5
+"""Between looks whether a script has written something: each is a `stat`."""
 
 
 class Exits:
@@ -69,6 +76,8 @@ class Exits:
             self._heard(member)
         self._book.do(fx.Adopt(name))
         self._book.update(member, pid=entry["pid"], phase=phase)
+        if phase == MemberPhase.STARTING:
+            self._watch_output(member, _LOOK_FIRST_S)
 
     def _warm(self, message: Message) -> None:
         member = self._book.get(message["member"])
@@ -85,6 +94,20 @@ class Exits:
             return
         if member.status.phase in (MemberPhase.LAUNCHED, MemberPhase.WARM):
             self._book.update(member, phase=MemberPhase.STARTING, pid=message["pid"])
+            self._watch_output(member, _LOOK_FIRST_S)
+
+    def _watch_output(self, member: Member, in_s: float) -> None:
+        """Look for the first output of a script that does not speak through the SDK: its only progress
+        that there is to see."""
+        self._book.later(in_s, partial(self._look, member, in_s))
+
+    def _look(self, member: Member, waited_s: float) -> None:
+        if not member.alive or member.status.elastic or member.status.phase != MemberPhase.STARTING:
+            return
+        if self._book.senses.wrote(member.name):
+            self._book.update(member, activity=WROTE)
+        else:
+            self._watch_output(member, min(2 * waited_s, _LOOK_EVERY_S))
 
     def _exited(self, message: Message) -> None:
         member = self._book.get(message["member"])

@@ -81,6 +81,8 @@ class Ranks:
         }
         if member.status.phase != MemberPhase.RAISED:
             changes["phase"] = phase
+        if not member.status.elastic:
+            changes["activity"] = ""  # what it wrote before it spoke tells nothing any more
         member.formed = max(member.formed, generation)
         if generation > 0:
             changes["generation"] = generation

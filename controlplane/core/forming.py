@@ -155,8 +155,22 @@ def _running_plain(m: Machine, job: Job) -> None:
     if m.now < plain_at:
         m.wake(job, plain_at)
     if job.incident is not None:
-        spent = m.now - job.clock.stored
-        _recovered(m, job, {"fence": job.clock.stored - job.clock.judged, "reform": spent})
+        _watch_plain(m, job, plain_at)
+
+
+def _watch_plain(m: Machine, job: Job, plain_at: float) -> None:
+    """Every rank runs its script again: the incident is over with the first thing that one of them writes,
+    or when there was nothing for a while."""
+    clock, again = job.clock, "reform" not in job.phases
+    job.phases.setdefault("reform", m.now - clock.stored)
+    phases = {"fence": clock.stored - clock.judged, "reform": job.phases["reform"]}
+    if any(member.status is not None and member.status.activity for member in job.seated()):
+        spent = m.now - clock.stored - job.phases["reform"]
+        _recovered(m, job, phases | {"first_step": spent})
+    elif m.now >= plain_at:
+        _recovered(m, job, phases)
+    elif again:
+        incidents.tell(m, job, phases)
 
 
 def _watch_broken(m: Machine, job: Job, generation: Generation) -> None:

@@ -231,6 +231,7 @@ def _same(old: MemberStatus, new: MemberStatus) -> bool:
         and old.no_room == new.no_room
         and old.store == new.store
         and old.failure == new.failure
+        and (old.elastic or old.activity == new.activity)
         and (old.stalled_s > 0) == (new.stalled_s > 0)
     )
 

@@ -115,7 +115,9 @@ class MemberStatus:
     former_step: int = NO_STEP  # the other READY slot, when an earlier generation made it
     former_generation: int = 0
     stalled_s: float = 0.0  # RUNNING: so long without progress, past its deadline; 0: it gets on
-    activity: str = ""  # what it is in meanwhile: forward, optimizer, or a phase that the script declared
+    activity: str = (
+        ""  # in which meanwhile: forward, optimizer, a declared phase; output: written, by a plain script
+    )
     held_generation: int = 0  # the newest generation in which its state was put in place; 0: none, not told
     ended_step: int | None = None  # READY: it has ended the bodies of so many steps, and none may be left out
 
@@ -252,7 +254,7 @@ class Plan:
 @dataclass(frozen=True, slots=True)
 class Incident:
     """One failure from injury to first committed step. Phases in s: detect, decide, fence, reform,
-    restore, first_step; only those reached so far."""
+    restore, first_step (of a script without the SDK: its first output); only those reached so far."""
 
     id: int
     job: str

@@ -15,6 +15,9 @@ HOPELESS = frozenset(
 )
 """Exceptions that a script which never got anywhere will raise again."""
 
+MISUSE = "holdfast.SessionError"
+"""What the session raises about the script itself, or about a state that it cannot keep."""
+
 NODE_RESTARTS_MAX = 10
 """So often within an hour a script without the SDK is started again for a node's sake, at the least."""
 HOUR_S = 3600.0
@@ -57,9 +60,14 @@ class Rung:
 HOPELESS_START = Rung(
     lambda s: not s.barrier and s.exception in HOPELESS,
     Strategy.STOP,
-    "the script cannot start: {exception} before its first step will not heal by starting it again",
+    "the script cannot go on: {exception} will not heal by starting it again",
 )
 CANNOT_START = Rung(lambda s: not s.barrier, Strategy.STOP, "the script could not be started")
+MISUSED = Rung(
+    lambda s: s.exception == MISUSE,
+    Strategy.STOP,
+    "the session cannot be used so: starting it again would raise it again",
+)
 UNBORN = Rung(
     lambda s: s.elastic and not s.barrier,
     Strategy.STOP,
@@ -135,7 +143,7 @@ LADDERS: dict[Cause, tuple[Rung, ...]] = {
     Cause.FAULT: (FAULT_STOPS, FAULT_AGAIN, ROLLBACK),
     Cause.SIGNALED: _COUNTED,
     Cause.EXITED: (HOPELESS_START, *_COUNTED),
-    Cause.RAISED: (HOPELESS_START, UNBORN, *_COUNTED),
+    Cause.RAISED: (MISUSED, HOPELESS_START, UNBORN, *_COUNTED),
     Cause.SILENT: _COUNTED,
     Cause.STUCK: _COUNTED,
     Cause.DEVICE: _COUNTED,

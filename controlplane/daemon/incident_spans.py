@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core import effects
+from controlplane.core.model import Strategy
 from holdfast.logs import incident_name
 
 if TYPE_CHECKING:
@@ -148,6 +149,12 @@ def _parts(begin_s: float, marks: list[tuple[str, float]], end_s: float) -> list
     return parts
 
 
+def _lost(incident: Incident) -> list[tuple[str, Any]]:
+    """Of a script without the SDK nobody knows it."""
+    known = incident.plan.strategy is not Strategy.RELAUNCH
+    return [("holdfast.lost_steps", max(0, incident.lost_steps))] if known else []
+
+
 def _attributes(incident: Incident) -> list[tuple[str, Any]]:
     verdict = incident.verdict
     return [
@@ -159,7 +166,7 @@ def _attributes(incident: Incident) -> list[tuple[str, Any]]:
         ("holdfast.nodes", list(verdict.nodes)),
         ("holdfast.ranks", list(verdict.ranks)),
         ("holdfast.step", verdict.step),
-        ("holdfast.lost_steps", max(0, incident.lost_steps)),
+        *_lost(incident),
         ("holdfast.generation_before", incident.generation_before),
         ("holdfast.generation_after", incident.generation_after),
         ("holdfast.restored", incident.restored),

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from controlplane.telling import repeating
 from controlplane.telling.quantities import duration, size
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ def headline(reason: str) -> str:
 
 def phases(incident: Body) -> str:
     """The phases of an incident reached so far: `detect 3 ms, decide 1 ms`."""
-    return ", ".join(f"{name.replace('_', ' ')} {duration(span)}" for name, span in incident["phases_s"])
+    strategy = incident["plan"]["strategy"]
+    spans = incident["phases_s"]
+    return ", ".join(f"{repeating.phase(strategy, name)} {duration(span)}" for name, span in spans)
 
 
 _NOBODY = {"job": "the whole job"}
@@ -77,10 +80,10 @@ def _judged(body: Body) -> Sentence:
     first, more = verdict["evidence"][:1], len(verdict["evidence"]) - 1
     evidence = f" ({first[0]}{f'; and {more} more' if more > 0 else ''})" if first else ""
     cause = verdict["cause"].replace("_", " ")
-    moment = f"at step {verdict['step']}" if verdict["step"] >= 0 else "before its first step"
-    what = f"{whom(verdict)} {cause} {moment}{evidence}"
+    moment = repeating.moment(verdict["step"])
+    what = f"{whom(verdict)} {cause}{moment}{evidence}"
     if verdict["cause"] == "resized":
-        what = f"planned, {moment}"
+        what = f"planned,{moment}" if moment else "planned"
     text = (
         f"incident {body['incident']}: {what}; "
         f"{plan['strategy'].replace('_', ' ')}: {headline(plan['reason'])}"
@@ -94,14 +97,20 @@ def _incident(body: Body) -> Sentence:
     if incident["outcome"] == "open":
         return Sentence(Level.DECISION, f"{head}: {phases(incident) or 'begins'}")
     total = duration(sum(span for _, span in incident["phases_s"]))
-    lost = f"{incident['lost_steps']} steps lost"
-    text = f"{head} {incident['outcome']} in {total}, {lost} ({phases(incident)})"
+    text = f"{head} {_outcome(incident, total)} ({phases(incident)})"
     restored = incident.get("restored", "")
     if restored and not restored.startswith("donor"):
         text += f"; state from {restored}"
     if incident.get("inexact"):
         text += f"; not exact: {incident['inexact']}"
     return Sentence(Level.HEADLINE, text)
+
+
+def _outcome(incident: Body, total: str) -> str:
+    if incident["plan"]["strategy"] == repeating.RELAUNCH and incident["outcome"] == "recovered":
+        return f"over: started again in {total}; {repeating.SAID}"
+    lost = f", {incident['lost_steps']} steps lost" if incident["outcome"] == "recovered" else ""
+    return f"{incident['outcome']} in {total}{lost}"
 
 
 def _job(body: Body) -> Sentence:

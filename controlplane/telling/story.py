@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from controlplane.telling import repeating
 from controlplane.telling.event_text import Level, headline, tell, whom
 from controlplane.telling.lines import Line, job_of
 from controlplane.telling.quantities import duration
@@ -50,6 +51,11 @@ PHASES = {
     "restore": "to put the state in place",
     "first_step": "for the first step after it",
 }
+_PLAIN_PHASES = {
+    "reform": "until every rank's process ran the script",
+    "first_step": "until one of them wrote its first output",
+}
+"""Of a script without the SDK."""
 ENDINGS = {"incident_over": "recovered", "incident_overtaken": "superseded"}
 """What a leader notes of the incident that a former one left open, and the outcome that this is."""
 TIMELINE_MAX = 40
@@ -163,10 +169,11 @@ def as_json(story: Story) -> dict[str, Any]:
         "verdict": story.verdict,
         "plan": story.plan,
         "done": done(story),
-        "spans": [[PHASES.get(name, name), span] for name, span in story.phases_s.items()],
+        "spans": [[_phase(story, name), span] for name, span in story.phases_s.items()],
         "phases_s": story.phases_s,
         "total_s": sum(story.phases_s.values()),
         "lost_steps": max(0, story.incident.get("lost_steps", 0)),
+        "repeated": _again(story),
         "restored": story.incident.get("restored", ""),
         "inexact": story.incident.get("inexact", ""),
         "generation_before": story.incident.get("generation_before", 0),
@@ -184,9 +191,9 @@ def _title(story: Story) -> str:
 def _sentence(story: Story) -> str:
     verdict = story.verdict
     cause = CAUSES.get(verdict["cause"], verdict["cause"].replace("_", " "))
-    moment = f"at step {verdict['step']}" if verdict["step"] >= 0 else "before its first step"
+    moment = repeating.moment(verdict["step"])
     who = "the whole job" if verdict["scope"] == "job" else whom(verdict)
-    return f"{who} {cause} {moment}"
+    return f"{who} {cause}{moment}"
 
 
 def _happened(story: Story) -> str:
@@ -225,14 +232,25 @@ def _cost(story: Story) -> str:
     spans = story.phases_s
     if not spans:
         return "What it cost: not known yet."
-    lost = max(0, story.incident.get("lost_steps", 0))
-    steps = {0: "no step was lost", 1: "1 step was done again"}.get(lost, f"{lost} steps were done again")
     so_far = " so far" if story.outcome == "open" else ""
-    rows = [f"What it cost: {duration(sum(spans.values()))}{so_far}, {steps}."]
-    rows += [
-        f"  {duration(span):>12}  {PHASES.get(name, name.replace('_', ' '))}" for name, span in spans.items()
-    ]
+    joined = "; " if _started_again(story) else ", "
+    rows = [f"What it cost: {duration(sum(spans.values()))}{so_far}{joined}{_again(story)}."]
+    rows += [f"  {duration(span):>12}  {_phase(story, name)}" for name, span in spans.items()]
     return "\n".join(rows)
+
+
+def _started_again(story: Story) -> bool:
+    return story.plan.get("strategy") == repeating.RELAUNCH
+
+
+def _again(story: Story) -> str:
+    return repeating.again(str(story.plan.get("strategy", "")), story.incident.get("lost_steps", 0))
+
+
+def _phase(story: Story, name: str) -> str:
+    if _started_again(story) and name in _PLAIN_PHASES:
+        return _PLAIN_PHASES[name]
+    return PHASES.get(name, name.replace("_", " "))
 
 
 def _clock(wall_s: float) -> str:

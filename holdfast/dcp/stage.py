@@ -24,7 +24,7 @@ from torch.distributed.tensor import DTensor
 from holdfast.checkpoint import layout
 from holdfast.checkpoint.shm import ArenaError, populate
 from holdfast.dcp.staged import Box, Staged, box_of, place_of
-from holdfast.errors import SessionError
+from holdfast.errors import AwayError, SessionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -153,7 +153,7 @@ class HoldfastStager(AsyncStager):
                 fits.free.clear()
                 return fits
             if waited > self._wait_s and len(self._arenas) >= self._most:
-                raise SessionError(
+                raise AwayError(
                     f"stage: {self._most} earlier saves still read their copies after {self._wait_s:.0f} s; "
                     "wait for the result of the one before, and let go of futures that failed"
                 )

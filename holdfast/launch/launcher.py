@@ -38,6 +38,8 @@ PID_NAME = "launcher.pid"
 _CHUNK_BYTES = 64 << 10
 _STRAYS_MAX = 1000
 _OVER_TIMEOUT_S = 30.0
+_CARETAKERS_S = 2.0
+"""Before the launcher's end is overdue: who keeps names of members' semaphores, and stays, is killed then."""
 _STRAY_NS = 10_000_000_000
 """An older end of an unknown process is not that of a member about to be announced: pids come again."""
 log = logging.getLogger("holdfast.launcher")
@@ -223,6 +225,9 @@ class Launcher:
             self._say(message)
 
     def _on_member(self, life: Life, message: Message) -> None:
+        if message.get("op") == "imported":
+            self._zygote.learn(message["modules"])
+            return
         if message.get("op") == "warm":
             self._zygote.forget(life.member)
             self._forked(life, message["pid"])
@@ -295,7 +300,10 @@ class Launcher:
         deadline = time.monotonic() + 5.0
         while linux.children() and time.monotonic() < deadline:
             self._reap()
+            late = time.monotonic() > deadline - _CARETAKERS_S
             for pid in linux.children():  # orphans of members, in sessions of their own
+                if linux.is_caretaker(pid) and not late:
+                    continue
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             await asyncio.sleep(0.002)

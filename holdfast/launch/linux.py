@@ -8,10 +8,15 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _OUT_OF_REACH = (ProcessLookupError, PermissionError)
+_CARETAKERS = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -47,11 +52,11 @@ def await_parent(parent: int, timeout_s: float = 10.0) -> None:
     die_with_parent(parent)
 
 
-def children() -> list[int]:
-    """The direct children of this process, zombies included."""
+def children(of: int | str = "self") -> list[int]:
+    """The direct children of this process, or of another, zombies included."""
     return [
         int(pid)
-        for task in Path("/proc/self/task").iterdir()
+        for task in Path(f"/proc/{of}/task").iterdir()
         for pid in (task / "children").read_text().split()
     ]
 
@@ -59,20 +64,56 @@ def children() -> list[int]:
 def kill_session(leader: int) -> None:
     """SIGKILL what is left of a session: its leader's process group, and orphans of it that are ours now.
 
-    What has become another user's (by sudo, say) is left alone."""
-    with contextlib.suppress(*_OUT_OF_REACH):
-        os.killpg(leader, signal.SIGKILL)
+    What has become another user's (by sudo, say) is left alone, and so are caretakers: they end by themselves
+    when all whose names they keep have ended, and remove these names first."""
+    below = _left_of(leader)
+    if not any(map(is_caretaker, below)):
+        with contextlib.suppress(*_OUT_OF_REACH):
+            os.killpg(leader, signal.SIGKILL)
+        _kill(below)
+        return
+    killed: set[int] = set()
+    while others := {pid for pid in below if pid not in killed and not is_caretaker(pid)}:
+        _kill(others)
+        killed |= others
+        below = _left_of(leader)  # what they have forked meanwhile
+
+
+def is_caretaker(pid: int) -> bool:
+    """Whether a process keeps the names of other processes' semaphores and shared memory, to remove them
+    when these have ended: multiprocessing's resource tracker, torch's manager of shared files."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return any(name in words for name in _CARETAKERS)
+
+
+def _left_of(leader: int) -> list[int]:
+    """The processes of a session whose leader, a child of ours, has ended, and what these have started."""
+    found = []
     for pid in children():
         with contextlib.suppress(*_OUT_OF_REACH):
             if pid != leader and os.getsid(pid) == leader:
-                os.kill(pid, signal.SIGKILL)
+                found.append(pid)
+    for pid in found:  # grows as it goes
+        with contextlib.suppress(OSError):
+            found += [each for each in children(pid) if os.getsid(each) == leader]
+    return found
+
+
+def _kill(pids: Iterable[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(*_OUT_OF_REACH):
+            os.kill(pid, signal.SIGKILL)
 
 
 def signal_group(leader: int, number: int) -> bool:
     """Send a signal to a child's process group. False when it is gone, or another user's by now.
 
-    A child just forked leads no group yet: then it is the child alone. It must not have been reaped."""
-    for send in (os.killpg, os.kill):
+    A child just forked leads no group yet: then it is the child alone. It must not have been reaped. SIGKILL
+    is for the child alone, too: `kill_session` is for the rest, once it has ended."""
+    for send in (os.kill,) if number == signal.SIGKILL else (os.killpg, os.kill):
         try:
             send(leader, number)
         except _OUT_OF_REACH:

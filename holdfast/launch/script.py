@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.ipc.frames import encode
-from holdfast.launch import traces
+from holdfast.launch import imports, traces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,7 +106,7 @@ def become(order: Order) -> None:
         _apply_threads(inherited, order.env)
         _reseed()
         sys.argv = list(order.argv)
-        _execute(order)
+        _execute_to_its_end(order)
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -117,8 +117,10 @@ def become(order: Order) -> None:
 
 
 def _show(error: BaseException, trace: types.TracebackType | None) -> None:
-    """Print it as the script would have it; at once, where that is the interpreter's own way."""
-    if sys.excepthook is sys.__excepthook__ and sys.stderr is not None:
+    """Print it as the script would have it; at once, where that is the interpreter's own way. What the
+    session says is told once for all ranks: then torch's hook, which names one rank, is left out."""
+    torchs = _kind(error) == "holdfast.SessionError" and "torch.distributed" in sys.excepthook.__module__
+    if (torchs or sys.excepthook is sys.__excepthook__) and sys.stderr is not None:
         sys.stderr.write(_told(error))
     else:
         sys.excepthook(type(error), error, trace)
@@ -128,12 +130,25 @@ def _told(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
+def _execute_to_its_end(order: Order) -> None:
+    """Raises SessionError when the script has ended well, and never begun what it had a session for."""
+    try:
+        _execute(order)
+    except SystemExit as end:
+        if end.code:
+            raise
+    misuse = sys.modules.get("holdfast.reentry.misuse")
+    if misuse is not None:
+        misuse.check_begun()
+
+
 def _execute(order: Order) -> None:
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = main
     if order.module:
         sys.path.insert(0, os.getcwd())
+        imports.yield_to(os.getcwd())
         run_as_main: Any = runpy._run_module_as_main  # type: ignore[attr-defined]
         run_as_main(order.argv[0], alter_argv=True)
     elif (Path(order.argv[0]) / "__main__.py").exists() or order.argv[0].endswith((".zip", ".pyz")):
@@ -146,7 +161,9 @@ def _run_file(script: str, main: types.ModuleType) -> None:
     path = os.path.abspath(script)
     if not os.path.isfile(path):
         raise FileNotFoundError(f"the script {script} is not there (looked for {path})")
-    sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+    folder = os.path.dirname(os.path.realpath(path))
+    sys.path.insert(0, folder)
+    imports.yield_to(folder)
     with io.open_code(path) as file:
         code = compile(file.read(), path, "exec")
     loader = importlib.machinery.SourceFileLoader("__main__", path)
@@ -204,7 +221,7 @@ def report(error: BaseException) -> None:
         "version": 1,
         "member": member,
         "pid": os.getpid(),
-        "exception": type(error).__qualname__,
+        "exception": _kind(error),
         "message": _words(error)[:_TEXT_MAX],
         "traceback": _told(error)[-_TEXT_MAX:],
     }
@@ -213,6 +230,13 @@ def report(error: BaseException) -> None:
         connection.connect(gate)
         connection.sendall(encode(message))
         connection.recv(1)
+
+
+def _kind(error: BaseException) -> str:
+    """The type's name; the session's own is told from a script's that is called alike."""
+    kind = type(error)
+    own = kind.__module__ == "holdfast.errors"
+    return f"holdfast.{kind.__qualname__}" if own else kind.__qualname__
 
 
 def _words(error: BaseException) -> str:

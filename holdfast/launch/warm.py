@@ -7,6 +7,7 @@ socket; each is forked twice, so that the launcher (a subreaper) becomes its tru
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import importlib
 import json
@@ -17,7 +18,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast.ipc.frames import Decoder, FrameError, Message, encode
-from holdfast.launch import linux, script
+from holdfast.launch import imports, linux, script
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,7 +32,8 @@ PRELOAD = (
     "torch._dynamo",  # the first optimizer of a process imports it: 1.2 s
     "holdfast.session",
 )
-"""What every training script is likely to import. HOLDFAST_PRELOAD=a,b.c names others in their place."""
+"""What every training script is likely to import. HOLDFAST_PRELOAD=a,b.c names others in their
+place, and nothing is learned from scripts then (see imports.py)."""
 PACKET_BYTES_MAX = 64 << 10
 
 
@@ -72,7 +74,11 @@ def serve(control: socket.socket, launcher: int, bare: bool) -> Member:
             raise SystemExit(0)
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
-        name = json.loads(data)["member"]
+        packet = json.loads(data)
+        if "preload" in packet:
+            _say(control, {"op": "preloaded", "spoilt": imports.take(packet["preload"])})
+            continue
+        name = packet["member"]
         if _fork(control, name):
             control.close()
             return Member(socket.socket(fileno=descriptors[0]), descriptors[1], launcher, before)
@@ -130,6 +136,8 @@ class Member:
             script.exec_fresh(message, order.env)
         os.environ.clear()
         os.environ.update(self._before)
+        if "HOLDFAST_PRELOAD" not in self._before:
+            imports.Watch(self._report).start()
         script.become(order)
         raise SystemExit(0)
 
@@ -152,6 +160,11 @@ class Member:
             self._control.sendall(encode(message))
         except ConnectionError:  # the launcher wants this member no more: nothing has run yet
             os._exit(0)
+
+    def _report(self, modules: dict[str, str]) -> None:
+        """Say what was imported. The script waits for nobody: what cannot be said at once is left out."""
+        with contextlib.suppress(OSError):
+            self._control.send(encode({"op": "imported", "modules": modules}), socket.MSG_DONTWAIT)
 
     def _receive(self) -> Message:
         decoder = Decoder()

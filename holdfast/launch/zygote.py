@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 import time
@@ -19,6 +21,9 @@ _PACKET_BYTES_MAX = 64 << 10
 _QUICK_DEATH_S = 5.0
 _RESTART_PAUSE_S = 1.0
 log = logging.getLogger("holdfast.launcher")
+_LESSON_PAUSE_S = 1.0
+_LESSON_MAX = 100
+"""Modules in one packet to the zygote."""
 _QUICK_DEATHS_MAX = 3
 """After so many deaths right after the start, imports are to blame: the next one preloads nothing."""
 
@@ -52,6 +57,10 @@ class Zygote:
         self._started = 0.0
         self._restart: asyncio.TimerHandle | None = None
         self.pid = 0
+        self._learned: dict[str, str] = {}  # of scripts: library and origin, to be preloaded
+        self._known: set[str] = set()  # of these, what this process has, or must not have
+        self._taking: dict[str, str] = {}
+        self._lesson: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Start the process. It tells when it is ready; requests wait until then. Raises OSError."""
@@ -71,6 +80,41 @@ class Zygote:
         self._control, self._started, self._ready = ours, time.monotonic(), False
         asyncio.get_running_loop().add_reader(ours.fileno(), self._read)
 
+    def learn(self, modules: dict[str, str]) -> None:
+        """Scripts import these: have them preloaded, once no more has come for a while."""
+        self._learned.update(modules)
+        self._teach_in(_LESSON_PAUSE_S)
+
+    def _teach_in(self, pause_s: float) -> None:
+        if self._lesson is not None:
+            self._lesson.cancel()
+        self._lesson = asyncio.get_running_loop().call_later(pause_s, self._teach)
+
+    def _teach(self) -> None:
+        new = {name: origin for name, origin in self._learned.items() if name not in self._known}
+        new = dict(list(new.items())[:_LESSON_MAX])
+        bare = self._quick_deaths >= _QUICK_DEATHS_MAX
+        if not new or bare or self._taking or not self._ready or self._control is None:
+            return
+        try:
+            self._control.send(json.dumps({"preload": new}).encode())
+        except (BlockingIOError, ConnectionError):
+            return
+        self._taking = new
+        self._known |= set(new)
+
+    def _taught(self, spoilt: str) -> None:
+        """It has what it was to import. `spoilt`: what it must not have; then another takes its place."""
+        taken, self._taking = self._taking, {}
+        if spoilt:
+            log.info("%s is not preloaded: forked interpreters could not use it", spoilt)
+            del self._learned[spoilt]
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+        elif taken:
+            log.info("preloaded for the next start: %s", ", ".join(sorted(taken)))
+            self._teach_in(0)
+
     def fork(self, request: Request) -> None:
         """Have a member forked, now or once the zygote is ready."""
         self._waiting[request.member] = request
@@ -87,6 +131,9 @@ class Zygote:
         """The process died: start another. What was asked for and not yet forked is asked for again."""
         self._close_control()
         self.pid = 0
+        for name in self._taking:  # it may have died of one of them: none is tried again
+            self._learned.pop(name, None)
+        self._taking, self._known = {}, set()
         quick = time.monotonic() - self._started < _QUICK_DEATH_S
         self._quick_deaths = self._quick_deaths + 1 if quick else 0
         pause_s = _RESTART_PAUSE_S if quick and self._quick_deaths > 1 else 0.0
@@ -104,8 +151,9 @@ class Zygote:
 
     def close(self) -> None:
         """Forget everything. The process ends when its socket does, or is killed by the caller."""
-        if self._restart is not None:
-            self._restart.cancel()
+        for timer in (self._restart, self._lesson):
+            if timer is not None:
+                timer.cancel()
         self._close_control()
         for member in list(self._waiting):
             self.forget(member)
@@ -150,6 +198,10 @@ class Zygote:
             self._ready = True
             for request in list(self._waiting.values()):
                 self._send(request)
+            self._teach_in(0)
+        elif message["op"] == "preloaded":
+            self._taught(message["spoilt"])
+            return
         else:
             self.forget(message["member"])
         self._told(message)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast.checkpoint.shm import ArenaError
 from holdfast.environment import announce
-from holdfast.errors import Interrupted, RestoreError, SessionError, StateError
-from holdfast.reentry import alone, ending, joining, leaving, lines, meeting, restore, stepping, words
+from holdfast.errors import AwayError, CollectiveFailed, Interrupted, RestoreError, SessionError, StateError
+from holdfast.reentry import alone, ending, joining, leaving, lines, meeting, misuse, restore, stepping, words
 from holdfast.reentry.functions import Joined
 from holdfast.reentry.groups import is_broken_collective
 from holdfast.state import keeping
@@ -43,7 +43,7 @@ def wrap(session: Session, function: Callable[P, R]) -> Callable[P, R]:
         if session._closed:
             raise SessionError(f"{function.__name__}: this Session is over: {session._closed}")
         gate, name = session._gate, function.__qualname__
-        run = functools.partial(function, *args, **kwargs)
+        run = session._mistakes.watched(functools.partial(function, *args, **kwargs), function.__name__)
         return alone.run(session, name, run) if gate is None else _Loop(session, gate, name, run).run()
 
     return entered
@@ -83,6 +83,7 @@ class _Loop:
                 self._go_through(formation)
                 self._finish()
             except BaseException as error:
+                misuse.explain(error)
                 if not self._recoverable(error):
                     known.thrown = f"{type(error).__name__} has left {self._name}"
                     raise
@@ -146,7 +147,7 @@ class _Loop:
         orders = self._await()
         gate.forget("ready")
         if orders.refused:
-            raise SessionError(f"the agent refused this process: {orders.refused}")
+            raise AwayError(f"the agent refused this process: {orders.refused}")
         if orders.complete is not None:
             self._end(orders.complete)
         if self._finished:
@@ -304,13 +305,13 @@ class _Loop:
 
     def _recoverable(self, error: BaseException) -> bool:
         session, gate = self._session, self._gate
-        if isinstance(error, Interrupted):
+        if isinstance(error, Interrupted) and not isinstance(error, CollectiveFailed):
             return True
-        if not isinstance(error, Exception) or isinstance(error, SessionError):
+        if not isinstance(error, Exception | CollectiveFailed) or isinstance(error, SessionError):
             return False
         if gate.interrupted(session._generation):
             return True
-        if not is_broken_collective(error):
+        if not isinstance(error, CollectiveFailed) and not is_broken_collective(error):
             return False
         step, times = self._breaks
         times = times + 1 if step == session._completed else 1

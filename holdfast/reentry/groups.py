@@ -49,6 +49,8 @@ class Groups:
         self._before: frozenset[sockets.Handle] = frozenset()
         self._window: frozenset[sockets.Handle] | None = None
         self._growing = False  # the script still makes groups of its own
+        self._severed = 0  # the newest generation that was broken from here
+        self._made: Any = None  # the default group that stands
         self._lock = threading.Lock()
         self._address = address
         self._active = 0
@@ -84,6 +86,7 @@ class Groups:
             )
         finally:
             sys.excepthook = hook  # torch wraps it at each init, one deeper every time
+        self._made = dist.group.WORLD
 
     def formed(self) -> int:
         """Groups stand: fix the set of their sockets. The port they were accepted at, 0 if unknown."""
@@ -129,6 +132,7 @@ class Groups:
         with self._lock:
             if not self._active or self._active > generation:
                 return False
+            self._severed = self._active
             window = self._window
             if window is None:  # still forming: everything opened since is the store's or the group's
                 ours = self._ours()
@@ -143,6 +147,20 @@ class Groups:
             _abort()
         return True
 
+    @property
+    def broken(self) -> bool:
+        """Whether the generation's groups can carry nothing more: broken from here, or by a peer. From the
+        main thread; microseconds."""
+        if self._active and self._severed >= self._active:
+            return True
+        window = self._window
+        return self.backend == "gloo" and window is not None and not sockets.whole(window)
+
+    @property
+    def foreign(self) -> bool:
+        """Whether a default group stands that was not made here."""
+        return dist.is_initialized() and dist.group.WORLD is not self._made
+
     def _near(self, window: frozenset[sockets.Handle]) -> frozenset[sockets.Handle]:
         """What was opened since and leads to where the group's peers are."""
         peers = {known[2] for handle in window if (known := sockets.ports(handle))}
@@ -152,7 +170,9 @@ class Groups:
     def dissolve(self) -> None:
         """From the main thread: the generation is over, its groups go."""
         with self._lock:
-            self._active, self._growing = 0, False
+            self._active, self._growing, self._made = 0, False, None
+        for handle in self._window or ():
+            sockets.shut(handle)  # before the script's own groups go: by these do peers know what failed
         _abort()
         # A failed init has counted the group it did not make: names would differ between ranks.
         distributed_c10d._world.group_count = 0

@@ -96,6 +96,11 @@ class Guard:
         return self._inside
 
     @property
+    def stepping(self) -> bool:
+        """Whether an optimizer is at work now."""
+        return self._begun != self._ended
+
+    @property
     def moved(self) -> bool:
         """Whether an optimizer has begun its work in this step."""
         return any(self._begun)

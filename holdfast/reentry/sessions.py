@@ -19,6 +19,11 @@ def add(session: Session) -> None:
     _living.add(session)
 
 
+def living() -> list[Session]:
+    """All of them that have not gone yet."""
+    return list(_living)
+
+
 def make_way(session: Session) -> None:
     """The script makes another session that has an agent: those before it are over. Raises SessionError."""
     for other in list(_living):

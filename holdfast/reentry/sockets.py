@@ -6,6 +6,7 @@ free who waits in it. Shutting down the group's own connected sockets does, with
 from __future__ import annotations
 
 import os
+import select
 import socket
 import stat
 from dataclasses import dataclass
@@ -85,3 +86,16 @@ def close_inherited(handles: frozenset[Handle]) -> None:
                 os.close(handle.descriptor)
         except OSError:
             continue
+
+
+def whole(handles: frozenset[Handle]) -> bool:
+    """Whether all these connected sockets are still there, and open both ways."""
+    poll = select.poll()
+    for handle in handles:
+        try:
+            if os.fstat(handle.descriptor).st_ino != handle.inode:
+                return False
+        except OSError:
+            return False
+        poll.register(handle.descriptor, select.POLLRDHUP)
+    return not poll.poll(0)

@@ -27,6 +27,7 @@ def begin(session: Session, seed: int | None) -> None:
     if halted and not session._guard.carries:  # else at the next boundary without gradients of its own
         raise Interrupted
     step = session._completed
+    session._proof.begin()
     session._streams.begin()
     session._guard.begin(step, keep_random=seed is None, whole=session._fresh)
     if seed is not None:
@@ -59,7 +60,9 @@ def between(session: Session) -> None:
 
 
 def complete(session: Session) -> None:
-    """The step is complete: write it down, tell the script, and take the snapshot that is due."""
+    """The step is complete: write it down, tell the script, and take the snapshot that is due. Raises
+    CollectiveFailed."""
+    session._proof.check("the step")
     session._streams.end()
     session._guard.end()
     session._completed += 1

@@ -58,6 +58,9 @@ class Stage:
     def wants(self, member: str) -> bool:
         return False
 
+    def wrote(self, member: str) -> bool:
+        return True
+
     def connected(self, member: str) -> bool:
         return member in self.there
 

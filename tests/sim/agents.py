@@ -101,6 +101,9 @@ class Agent:
     def wants(self, member: str) -> bool:
         return member in self.reads
 
+    def wrote(self, member: str) -> bool:
+        return True
+
     def connected(self, member: str) -> bool:
         rank = self.ranks.get(member)
         return rank is not None and rank.connected

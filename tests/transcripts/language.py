@@ -305,7 +305,7 @@ class Play:
 
 def _changed(old: MemberStatus, phase: MemberPhase, named: dict[str, str]) -> MemberStatus:
     changes: dict[str, Any] = {STATUS_FIELDS[k]: int(v) for k, v in named.items() if k in STATUS_FIELDS}
-    changes |= {"shard": named["shard"]} if "shard" in named else {}
+    changes |= {name: named[name] for name in ("shard", "activity") if name in named}
     elastic = old.elastic or phase in (MemberPhase.READY, MemberPhase.RUNNING)
     store = f"{old.member}:4000" if elastic else ""
     rank = old.rank if old.rank != NO_RANK else int(named.get("rank", NO_RANK))

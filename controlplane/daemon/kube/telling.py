@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from controlplane.core import effects as fx
 from controlplane.core.model import JobPhase
 from controlplane.daemon.kube.api import NONSENSE, PATCH, KubeError
+from controlplane.telling import repeating
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +63,9 @@ def _incident(effect: fx.IncidentChanged) -> Word | None:
     kind, reason = _OUTCOMES[incident.outcome]
     took_s = sum(spent for _, spent in incident.phases_s)
     note = f"job {incident.job}, incident {incident.id}: {incident.outcome} after {took_s:.2f} s"
-    note += f", {incident.lost_steps} steps done again; state from {incident.restored or 'where it was'}"
+    note += f", {repeating.again(incident.plan.strategy.value, incident.lost_steps)}"
+    if incident.plan.strategy.value != repeating.RELAUNCH:
+        note += f"; state from {incident.restored or 'where it was'}"
     return Word(kind, reason, _camel(incident.plan.strategy), next(iter(incident.verdict.nodes), ""), note)
 
 

@@ -56,9 +56,8 @@ function update(element, row) {
 }
 
 function cost(row) {
-  const lost = row.lost_steps === 1 ? "1 step done again" : row.lost_steps ? `${row.lost_steps} steps done again` : "no step lost";
   const ending = row.outcome === "open" ? "it goes on" : row.outcome;
-  return Object.keys(row.phases_s).length ? `${row.done}: ${ending}, ${span(row.total_s)}, ${lost}` : `${row.done}: ${ending}`;
+  return Object.keys(row.phases_s).length ? `${row.done}: ${ending}, ${span(row.total_s)}, ${row.repeated}` : `${row.done}: ${ending}`;
 }
 
 function pieces(phases) {
@@ -117,7 +116,6 @@ function tell(body, story) {
   const parts = bar();
   parts.show(pieces(story.phases_s), phrase(story.phases_s));
   const ended = story.outcome === "open" ? "it goes on" : story.outcome;
-  const lost = story.lost_steps ? `${story.lost_steps} steps were done again` : "no step was lost";
   const names = Object.keys(story.phases_s);
   body.replaceChildren(
     el("p", {}, `${moment(story.begun_s)}: ${ended}`),
@@ -129,7 +127,7 @@ function tell(body, story) {
     el("p", {}, `Left: ${story.plan.drop.join(", ") || "nobody"}; came: ${story.plan.add.join(", ") || "nobody"}.`),
     story.restored ? el("p", {}, `State from: ${story.restored}.`) : "",
     el("h2", {}, "What it cost"),
-    el("p", {}, names.length ? `${span(story.total_s)}, ${lost}.` : "Not known yet."), parts,
+    el("p", {}, names.length ? `${span(story.total_s)}, ${story.repeated}.` : "Not known yet."), parts,
     el("ul", { class: "legend" }, story.spans.map(([words, seconds], index) =>
       el("li", {}, el("i", { class: colour(names[index]) }), `${span(seconds)} ${words}`))),
     story.timeline.length ? el("h2", {}, "In between") : "",

@@ -1,0 +1,165 @@
+"""Mistakes of a script that would go wrong in silence, or be told badly: refused at once, with the cure.
+
+Each is a SessionError, which ends the job: it would be raised again however often the script is started."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import torch.distributed as dist
+from torch.optim import optimizer as torch_optimizer
+
+from holdfast.errors import SessionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import torch
+
+    from holdfast.session import Session
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_TWICE = "initialize the default process group twice"
+_NO_GROUP = (
+    "a default process group stands that the session has not made: remove "
+    "torch.distributed.init_process_group(...) from the script; session.elastic makes one in each generation"
+)
+_begun: list[bool] = []  # an elastic function of this process was called
+_connected: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+class Mistakes:
+    """Watches over one session."""
+
+    def __init__(self, session: Session) -> None:
+        self._of = weakref.ref(session)
+        self._hook: Any = None
+        self._strangers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()  # of no tracked module
+        self._stepping: weakref.ref[torch.optim.Optimizer] | None = None
+        self.used = False  # by the elastic function that runs: steps or restore
+        if session._environment.gate:
+            _connected.add(session)
+
+    def watched(self, function: Callable[[], R], name: str) -> Callable[[], R]:
+        """The function of one call of an elastic function. Raises SessionError where it never trains, or
+        where a group of the script's own stands in its way."""
+        session = self._of()
+        assert session is not None
+        _begun.append(True)
+        if session._gate is not None and session._groups.foreign:
+            raise SessionError(_NO_GROUP)
+        self._listen()
+
+        def run() -> R:
+            self.used = False
+            self._strangers.clear()
+            result = function()
+            if not self.used:
+                raise SessionError(
+                    f"{name}: it has returned, and session.steps(...) was never used in it: loop over "
+                    "`for step in session.steps(total):`, or call session.restore() where it does not train"
+                )
+            return result
+
+        return run
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def _listen(self) -> None:
+        if self._hook is None:
+            itself = weakref.ref(self)
+
+            def hook(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+                mistakes = itself()
+                if mistakes is not None:
+                    mistakes._before(optimizer)
+
+            self._hook = torch_optimizer.register_optimizer_step_pre_hook(hook)
+
+    def _before(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer of this process, any, is about to step."""
+        session = self._of()
+        if session is None or not session._inside or optimizer in self._strangers:
+            return
+        tracked = session._tracked.optimizers
+        if any(optimizer is known for known in tracked):
+            session._proof.check("the step")
+            return
+        name = _stepped_by(optimizer, session)
+        if not name:
+            self._strangers.add(optimizer)
+        elif not _within(session):
+            kind = type(optimizer).__name__
+            raise SessionError(
+                f"step {session._completed}: an {kind} that is not tracked steps parameters of the tracked "
+                f"{name!r}: its state would be lost with a rank; add it to session.track(optimizer=...)"
+            )
+
+
+def _stepped_by(optimizer: torch.optim.Optimizer, session: Session) -> str:
+    """The tracked module whose parameters an optimizer has, "" for none."""
+    own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    for name, thing in session._tracked.objects.items():
+        if thing in session._tracked.modules and any(id(each) in own for each in thing.parameters()):
+            return name
+    return ""
+
+
+def _within(session: Session) -> bool:
+    """Whether a tracked optimizer steps now, and this is one that it is made of (ZeroRedundancyOptimizer)."""
+    return session._guard.stepping
+
+
+def check_named(unnamed: Iterable[Any]) -> None:
+    """Raise SessionError on objects that were given without a name."""
+    kinds = [type(thing).__name__ for thing in unnamed]
+    if kinds:
+        name = "optimizer" if "optim" in type(next(iter(unnamed))).__module__ else "model"
+        raise SessionError(f"track(<{kinds[0]}>): give it a name, as in session.track({name}=...)")
+
+
+def check_inside(session: Session, what: str) -> None:
+    """Raise SessionError outside of the elastic function."""
+    if not session._inside:
+        raise SessionError(
+            f"{what}: call it in the function under @session.elastic: outside of it there is no group, and "
+            "no state would be kept"
+        )
+
+
+def check_wraps(session: Session) -> None:
+    """Raise SessionError where session.ddp would give a bare module to a rank that has peers."""
+    under_agent = session._gate is not None
+    if not session._inside and (under_agent or (session._world_size > 1 and not dist.is_initialized())):
+        raise SessionError(
+            "ddp: call it in the function under @session.elastic, which makes the process group anew in each "
+            "generation: here the ranks would train apart from each other"
+        )
+
+
+def check_no_group(sessions: Iterable[Session]) -> None:
+    """Raise SessionError when the script has made the default group itself."""
+    if dist.is_initialized() and all(session._groups.foreign for session in sessions):
+        raise SessionError(_NO_GROUP)
+
+
+def check_begun() -> None:
+    """At the script's end: raise SessionError when a session met its agent, and nothing was begun."""
+    owners = [session._gate._owner for session in _connected if session._gate is not None]
+    if os.getpid() in owners and not _begun:
+        raise SessionError(
+            "the script has ended, and no function under @session.elastic was called: call it, as in train()"
+        )
+
+
+def explain(error: BaseException) -> None:
+    """Raise SessionError for what torch says when the script makes the default group in the function."""
+    if isinstance(error, ValueError) and _TWICE in str(error):
+        raise SessionError(_NO_GROUP).with_traceback(error.__traceback__) from None

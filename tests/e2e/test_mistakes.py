@@ -1,0 +1,98 @@
+"""What a script does wrong with its session: refused at once, once, with the cure; never tried again."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.cli_running import running
+
+HEAD = """
+import sys, time, torch
+import torch.distributed as dist
+from holdfast import Session
+session = Session()
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+def one(ddp, optimizer):
+    optimizer.zero_grad()
+    ddp(torch.ones(3, 4)).square().mean().backward()
+    optimizer.step()
+"""
+TRACK = "session.track(model=model, optimizer=optimizer)\n"
+TRAIN = """
+@session.elastic
+def train():
+    ddp = session.ddp(model)
+    for step in session.steps(5):
+        one(ddp, optimizer)
+"""
+CASES = {
+    "ddp outside": (
+        HEAD
+        + TRACK
+        + "ddp = session.ddp(model)\n"
+        + TRAIN.replace("    ddp = session.ddp(model)\n", "")
+        + "train()\n",
+        "ddp: call it in the function under @session.elastic",
+    ),
+    "steps outside": (
+        HEAD + TRACK + "for step in session.steps(5):\n    one(session.ddp(model), optimizer)\n",
+        "steps: call it in the function under @session.elastic",
+    ),
+    "steps never used": (
+        HEAD + TRACK + "@session.elastic\ndef train():\n    one(session.ddp(model), optimizer)\ntrain()\n",
+        "train: it has returned, and session.steps(...) was never used in it",
+    ),
+    "train never called": (
+        HEAD + TRACK + TRAIN,
+        "no function under @session.elastic was called",
+    ),
+    "train never called, exit": (
+        HEAD + TRACK + TRAIN + "sys.exit(0)\n",
+        "no function under @session.elastic was called",
+    ),
+    "an unnamed object": (
+        HEAD + "session.track(model, optimizer)\n" + TRAIN + "train()\n",
+        "track(<Linear>): give it a name, as in session.track(model=...)",
+    ),
+    "a group before the session": (
+        "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        + HEAD
+        + TRACK
+        + TRAIN
+        + "train()\n",
+        "remove torch.distributed.init_process_group",
+    ),
+    "a group before the function": (
+        HEAD + TRACK + TRAIN + "dist.init_process_group('gloo')\ntrain()\n",
+        "remove torch.distributed.init_process_group",
+    ),
+    "a group in the function": (
+        HEAD
+        + TRACK
+        + TRAIN.replace("    ddp =", "    dist.init_process_group('gloo')\n    ddp =")
+        + "train()\n",
+        "remove torch.distributed.init_process_group",
+    ),
+    "another optimizer": (
+        HEAD
+        + TRACK
+        + TRAIN.replace("        one(ddp, optimizer)\n", "        one(ddp, other)\n")
+        + "other = torch.optim.Adam(model.parameters())\ntrain()\n",
+        "step 0: an Adam that is not tracked steps parameters of the tracked 'model'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_refused_once_with_the_cure(case: str) -> None:
+    script, cure = CASES[case]
+    with running("--nnodes", "2", "--nproc-per-node", "1", "--spares", "1", script=script) as run:
+        assert run.end() == 1, run.output
+        assert cure in run.output, run.output
+        assert "starting it again would raise it again" in run.output, run.output
+        assert run.output.count("Traceback (most recent call last)") == 1, run.output
+        incidents = {body["incident"]["id"] for body in run.journal("IncidentChanged")}
+        assert len(incidents) <= 1, run.output
+        assert run.traces() == []

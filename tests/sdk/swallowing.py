@@ -1,0 +1,103 @@
+"""A training that swallows what its collectives raise. `HOW`: sync, async or hooks (DDP's).
+
+`KILL` is JSON: {"rank", "step"}; that rank dies in that step, between what it gives to the others."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from holdfast import Session
+
+OUT = Path(os.environ["OUT"])
+HOW = os.environ["HOW"]
+KILL = json.loads(os.environ.get("KILL", "{}"))
+N, STEPS = 240, 12
+torch.manual_seed(3)
+session = Session()
+model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 2))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+session.track(model=model, optimizer=optimizer)
+data, target = torch.randn(N, 8), torch.randn(N, 2)
+
+
+def maybe_die(step: int) -> None:
+    if (KILL.get("rank"), KILL.get("step")) == (session.rank, step):
+        try:
+            os.close(os.open(OUT / "chosen", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        (OUT / "at").touch()
+        while KILL.get("hold") and not (OUT / "go").exists():
+            time.sleep(0.005)
+        (OUT / "killed").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def average(step: int) -> None:
+    """The mean of the gradients, by hand; what breaks is swallowed."""
+    works = []
+    for index, parameter in enumerate(model.parameters()):
+        if index == 1:
+            maybe_die(step)
+        assert parameter.grad is not None
+        if HOW == "sync":
+            try:
+                dist.all_reduce(parameter.grad)
+            except RuntimeError:
+                swallowed.append(step)
+        else:
+            try:
+                works.append(dist.all_reduce(parameter.grad, async_op=True))
+            except RuntimeError:
+                swallowed.append(step)
+    for work in works:
+        try:
+            work.wait()
+        except RuntimeError:
+            swallowed.append(step)
+    for parameter in model.parameters():
+        assert parameter.grad is not None
+        parameter.grad.div_(session.world_size)
+
+
+swallowed: list[int] = []
+
+
+@session.elastic
+def train() -> None:
+    wrapped = session.ddp(model) if HOW == "hooks" else model
+    for step in session.steps(STEPS):
+        indices = session.sample_indices(N, 24, seed=1)
+        optimizer.zero_grad()
+        loss = (wrapped(data[indices]) - target[indices]).pow(2).mean()
+        if HOW == "hooks":
+            maybe_die(step)
+            try:
+                loss.backward()
+            except RuntimeError:
+                swallowed.append(step)
+                if os.environ.get("SKIP"):
+                    continue
+        else:
+            loss.backward()
+            average(step)
+        optimizer.step()
+    found = hashlib.sha256()
+    for parameter in model.parameters():
+        found.update(parameter.detach().numpy().tobytes())
+    line = {"rank": session.rank, "digest": found.hexdigest(), "swallowed": len(swallowed)}
+    (OUT / f"result.{session.rank}.json").write_text(json.dumps(line))
+
+
+train()
+session.close()
+sys.exit(0)
