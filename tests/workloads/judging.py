@@ -1,0 +1,89 @@
+"""Compares what a struck run came to with the plain loop: every bit, every sample. Pure.
+
+What was run again counts: each step's samples must be the plain loop's each time it was completed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SHOWN = 4
+"""Differences of a kind that are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What each rank wrote at its end, by rank: `digests` by the name of a tensor or number, and for the
+    plain loop `shares`: (step, samples), in the order in which they were taken."""
+
+    digests: dict[int, dict[str, str]]
+    shares: dict[int, list[tuple[int, tuple[int, ...]]]]
+
+    @classmethod
+    def of(cls, files: Iterable[dict[str, Any]]) -> Told:
+        """From the files of all ranks."""
+        files = list(files)
+        shares = {f["rank"]: [(step, tuple(samples)) for step, samples in f["shares"]] for f in files}
+        return cls({f["rank"]: f["digests"] for f in files}, shares)
+
+
+def bits(plain: Told, struck: Told) -> list[str]:
+    """In what the final state differs, by rank and name."""
+    found = []
+    for rank in sorted(plain.digests.keys() | struck.digests.keys()):
+        if rank not in struck.digests:
+            found.append(f"rank {rank} never said what it came to")
+            continue
+        ours, theirs = struck.digests[rank], plain.digests.get(rank, {})
+        names = [name for name in sorted(ours.keys() | theirs.keys()) if ours.get(name) != theirs.get(name)]
+        if names:
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            found.append(f"rank {rank}: other bits in {', '.join(names[:SHOWN])}{more}")
+    return found
+
+
+def samples(plain: Told, ledger: Iterable[dict[str, Any]]) -> list[str]:
+    """In which samples the completed steps differ, by rank and step."""
+    wanted: dict[tuple[int, int], set[tuple[int, ...]]] = defaultdict(set)
+    for rank, shares in plain.shares.items():
+        for step, taken in shares:
+            wanted[rank, step].add(taken)
+    completed, attempted = _read(ledger)
+    taken_in = defaultdict(set)
+    found = []
+    for (step, generation), ranks in completed.items():
+        missing = {rank for rank, at in wanted if at == step} - attempted[step, generation].keys()
+        if missing and ranks:
+            found.append(f"step {step} was completed in generation {generation} without ranks {missing}")
+        for rank, shares in attempted[step, generation].items():
+            taken_in[rank, step] |= shares
+    for (rank, step), expected in sorted(wanted.items()):
+        if taken_in[rank, step] != expected:
+            got = [list(each) for each in taken_in[rank, step]]
+            found.append(f"step {step}, rank {rank}: took {got}, not {[list(each) for each in expected]}")
+    return found[:SHOWN]
+
+
+def done_again(ledger: Iterable[dict[str, Any]]) -> int:
+    """Steps that some rank had completed and that were completed once more in a later generation."""
+    completed, _ = _read(ledger)
+    generations = defaultdict(set)
+    for step, generation in completed:
+        generations[step].add(generation)
+    return sum(len(times) - 1 for times in generations.values())
+
+
+def _read(ledger: Iterable[dict[str, Any]]) -> tuple[dict[Any, set[int]], dict[Any, dict[int, set[Any]]]]:
+    """By (step, generation): the ranks that completed it; and what each rank was handed."""
+    completed: dict[Any, set[int]] = defaultdict(set)
+    attempted: dict[Any, dict[int, set[Any]]] = defaultdict(lambda: defaultdict(set))
+    for line in ledger:
+        if line["kind"] == "committed":
+            completed[line["step"], line["generation"]].add(line["rank"])
+        elif line["kind"] == "attempt":
+            attempted[line["step"], line["generation"]][line["rank"]].add(tuple(line["indices"]))
+    return completed, attempted
