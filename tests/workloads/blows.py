@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 IN_STEP = ("data", "forward", "backward", "optimizer", "tail", "snapshot")
 IN_RECOVERY = ("forming", "restore")
@@ -19,7 +23,7 @@ _NTH_MAX |= {"forming": 20, "restore": 2}
 @dataclass(frozen=True, slots=True)
 class Blow:
     """One SIGKILL: in this phase of this step (of this task, where a script has several trainings), at the
-    n-th place that counts, to this rank. `after`: the number of the blow that has to have fallen."""
+    n-th place that counts, to this rank."""
 
     number: int
     phase: str
@@ -64,9 +68,11 @@ def _phases(chance: random.Random, kills: int) -> list[str]:
     return found
 
 
-def _places(chance: random.Random, count: int, tasks: int, steps: int):  # type: ignore[no-untyped-def]
-    """Tasks and steps to strike in, ascending, apart from each other; never the first step nor the last two."""
-    everywhere = [(task, step) for task in range(tasks) for step in range(1, steps - 2)]
+def _places(chance: random.Random, count: int, tasks: int, steps: int) -> Iterator[tuple[int, int]]:
+    """Tasks and steps to strike in, ascending, apart from each other, never the first step. The last third is
+    left for what falls later than it was meant to: at the next snapshot, or in the next step of that kind."""
+    everywhere = [(task, step) for task in range(tasks) for step in range(1, steps - 1)]
+    everywhere = everywhere[: len(everywhere) * 2 // 3]
     apart = max(len(everywhere) // max(count, 1), 1)
     for index in range(count):
         low = index * apart

@@ -61,7 +61,8 @@ def _struck(workload: Workload, folder: Path, kills: int, seed: int) -> Row:
         row.wrong.append(str(error))
         return row
     wanted = judging.Told.of(_ends(out))
-    planned = blows.plan(workload.name, seed, kills, workload.ranks, workload.tasks, workload.steps)
+    room = workload.struck or workload.steps
+    planned = blows.plan(workload.name, seed, kills, workload.ranks, workload.tasks, room)
     code, output, run = _run(workload, folder, planned, steps)
     _count(row, folder, planned)
     if code:

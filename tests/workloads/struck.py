@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MARK = "_standing_at"
-END = "end"
+BEGIN, END = "begin", "end"
+BETWEEN = ("snapshot", *IN_RECOVERY)
+"""Phases in which the script's own code does not run."""
 _OURS = str(Path(holdfast.__file__).parent)
 _RESTORING = tuple(str(Path(_OURS, "reentry", name)) for name in ("restore.py", "transfer.py"))
 
@@ -55,18 +57,23 @@ class Struck:
         register_module_forward_hook(self._went_forward)
         register_optimizer_step_pre_hook(self._optimizer)
         register_optimizer_step_post_hook(self._moved)
-        sys.setprofile(self._called)
+        self._listen()
+
+    def _listen(self) -> None:
+        """Calls are only heard while a blow is owed that needs it: hearing of each costs time."""
+        owed = self._pending() and any(blow.phase in BETWEEN for blow in self._blows[self._next :])
+        sys.settrace(self._called if owed else None)
 
     def mark(self, text: str, task: int, step: int) -> None:
-        """The training loop stands before the statement `text`, of this task's step."""
-        if (task, step) != self._at or text == "":
+        """The training loop stands before the statement `text`, of this task's step. Data is drawn by a
+        statement that names sample_indices; the one behind it has the samples."""
+        if text == BEGIN:
             self._at = (task, step)
             self._counts.clear()
-            if self._pending() is None:
-                sys.setprofile(None)
+            self._listen()
         if "sample_indices" in text or self._counts.get("drawn"):
             self._counts["drawn"] = 1
-            self._reached("data", last=not self._counts.get("forward"))
+            self._reached("data")
         if self._counts.get("moved"):
             self._reached("tail", last=text == END)
 
@@ -167,7 +174,7 @@ class _Marked(ast.NodeTransformer):
     def visit_For(self, node: ast.For) -> ast.For:
         if ".steps(" in ast.unparse(node.iter):
             end = self._mark(END, node.body[-1])
-            node.body = [self._mark("", node.body[0]), *self._within(node.body), end]
+            node.body = [self._mark(BEGIN, node.body[0]), *self._within(node.body), end]
         else:
             self.generic_visit(node)
         return node

@@ -16,15 +16,16 @@ SNAPSHOT = SNAPSHOT_EVERY
 @dataclass(frozen=True, slots=True)
 class Workload:
     """One row. `loses`: steps that a kill may cost; `tasks`: trainings one after the other in the script,
-    `steps` of each; `refused`: what the refusal must name, where it is to be refused."""
+    `steps` of each, and blows in the first `struck` of them (0: in all); `refused`: what the refusal must name, where it is to be refused."""
 
     name: str
     script: str
     arguments: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     nproc: int = 2
-    steps: int = 20
+    steps: int = 24
     tasks: int = 1
+    struck: int = 0
     loses: int = SNAPSHOT
     phases: tuple[str, ...] = PHASES
     refused: tuple[str, ...] = ()
@@ -51,4 +52,30 @@ WORKLOADS = (
     Workload("moco", "moco.py"),
     Workload("dino", "dino.py"),
     Workload("gan", "gan.py"),
+    Workload("several_optimizers", "several_optimizers.py"),
+    Workload("lbfgs", "lbfgs.py"),
+    Workload("tensor_parallel", "tensor_parallel.py", flags=("--tensor-parallel", "2")),
+    Workload("pipeline_gpipe", "pipeline.py", flags=("--pipeline-parallel", "2")),
+    Workload("pipeline_1f1b", "pipeline.py", ("--schedule", "1f1b"), ("--pipeline-parallel", "2")),
+    Workload("context_parallel", "context_parallel.py", flags=("--context-parallel", "2")),
+    Workload("three_d", "three_d.py", (), ("--tensor-parallel", "2", "--pipeline-parallel", "2"), nproc=4),
+    Workload("fsdp2", "fsdp2.py"),
+    Workload("hsdp", "fsdp2.py", ("--hsdp",)),
+    Workload("zero1", "zero1.py"),
+    Workload("moe", "moe.py"),
+    Workload("moe_copies", "moe.py", ("--copies",)),
+    Workload("two_tower", "two_tower.py"),
+    Workload("federated", "federated.py"),
+    Workload("local_sgd", "local_sgd.py"),
+    Workload("local_sgd_outer", "local_sgd.py", ("--outer",)),
+    Workload("continual", "continual.py", steps=10, tasks=3),
+    Workload("distillation", "distillation.py", loses=0),
+    Workload("qat", "qat.py", loses=0),
+    Workload("search", "search.py", steps=14, tasks=3, struck=7),
+    Workload("evaluation", "evaluation.py"),
+    Workload("sync_batchnorm", "sync_batchnorm.py", nproc=1, gpu=True),
+    Workload("local_sgd_undeclared", "refused/local_sgd.py", refused=("model.weight", "per_rank")),
+    Workload("experts_undeclared", "refused/experts.py", refused=("expert.weight", "per_rank")),
+    Workload("untracked_optimizer", "refused/optimizer.py", refused=("AdamW", "session.track")),
+    Workload("ddp_outside", "refused/ddp_outside.py", refused=("session.ddp", "ddp_outside.py")),
 )
