@@ -1,4 +1,4 @@
-"""Mixed precision: bf16 autocast and a GradScaler, which now and then finds an overflow and leaves a step out.
+"""Mixed precision: bf16 autocast and a GradScaler that finds an overflow now and then: no optimizer step.
 
 Loses nothing on a kill: the scaler is tracked like everything else that the next step depends on.
 

@@ -24,7 +24,7 @@ args = arguments()
 
 
 class Gathered(torch.autograd.Function):
-    """The parts of all ranks, put together along the sequence; each part gets back what came of it anywhere."""
+    """The parts of all ranks, put together along the sequence; gradients go back to whose part it is."""
 
     @staticmethod
     def forward(ctx: Any, part: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:

@@ -1,8 +1,8 @@
 """Continual learning: three tasks, one after the other, each with data of its own version; elastic weight
 consolidation (EWC) holds on to what the tasks before have needed.
 
-Loses nothing where a rank is left whose step is whole, else up to --snapshot-every steps of its task. A rank that
-joins later does not run a finished task again: it is given what that one returned.
+Loses nothing where a rank is left whose step is whole, else up to --snapshot-every steps of its task. A rank
+that joins later does not run a finished task again: it is given what that one returned.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/continual.py
     torchrun --nproc-per-node 4 examples/workloads/continual.py --reference
@@ -43,10 +43,12 @@ class Consolidation(nn.Module):
 
     @torch.no_grad()
     def begin(self, task: int) -> None:
-        """A task begins: what the one before has learned counts from now on. In the task's first step, so that
-        it is done once, however often that step is run."""
+        """A task begins: what the one before has learned counts from now on. Called in the task's first step,
+        so that it is a part of that step, however often it is run."""
         self.data_version.fill_(task + 1)
-        for much, new, was, now in zip(*map(self.of, ("mattered", "matters", "was")), model.parameters(), strict=True):
+        for much, new, was, now in zip(
+            *map(self.of, ("mattered", "matters", "was")), model.parameters(), strict=True
+        ):
             much.add_(new)
             new.zero_()
             was.copy_(now)

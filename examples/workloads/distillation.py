@@ -1,8 +1,8 @@
-"""Knowledge distillation: a small student learns what a frozen teacher says. What follows the optimizer may be cut
-off: it only writes a line, and so the steps are said to have a skippable tail.
+"""Knowledge distillation: a small student learns what a frozen teacher says. What follows the optimizer only
+writes a line, so that it may be cut off: the steps are said to have a skippable tail.
 
-Loses nothing on a kill. The teacher never moves; it is tracked all the same, so that all ranks are proven to have
-the same one.
+Loses nothing on a kill. The teacher never moves; it is tracked all the same, so that all ranks are proven to
+have the same one.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/distillation.py
     torchrun --nproc-per-node 4 examples/workloads/distillation.py --reference

@@ -1,7 +1,7 @@
-"""Evaluation, "save the best" and early stopping behind the optimizer, and a callback for what happens once per step.
+"""Evaluation, "save the best" and early stopping behind the optimizer; a callback after each step.
 
-Loses nothing where a rank is left whose step is whole, else up to --snapshot-every steps: a step is complete when
-its body has ended, so no evaluation is left out.
+Loses nothing where a rank is left whose step is whole, else up to --snapshot-every steps: a step is complete
+when its body has ended, so no evaluation is left out.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/evaluation.py
     torchrun --nproc-per-node 4 examples/workloads/evaluation.py --reference

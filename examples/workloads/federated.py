@@ -1,8 +1,8 @@
 """Federated averaging: each rank is a client that trains on its own samples for four steps from the server's
 model; then the server's model becomes the clients' average, weighted by their samples.
 
-Loses up to --snapshot-every steps on a kill: nobody else has the client's model between two averages. It differs
-by rank, and is declared so; the server's model is the same everywhere.
+Loses up to --snapshot-every steps on a kill: nobody else has the client's model between two averages. It
+differs by rank, and is declared so; the server's model is the same everywhere.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/federated.py
     torchrun --nproc-per-node 4 examples/workloads/federated.py --reference

@@ -8,7 +8,7 @@ Loses up to --snapshot-every steps on a kill: whoever is broken off is within th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from material import GLOBAL_BATCH, ONE_EACH, SAMPLES, X, Y, arguments, average, begin, finish, mlp, share
@@ -17,6 +17,9 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from holdfast import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 args = arguments()
 model = mlp()

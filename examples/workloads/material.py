@@ -1,8 +1,8 @@
 """What the workloads of this folder share: flags, data, the samples of a plain loop, and what a rank writes
 down at its end, so that two runs can be compared bit by bit.
 
-Every workload is one file and has two modes: under `holdfast run` it trains with a session; with `--reference`
-it is the same training in plain torch, under torchrun. Both must come to the same bits."""
+Every workload is one file and has two modes: under `holdfast run` it trains with a session; `--reference` is
+the same training in plain torch, under torchrun. Both must come to the same bits."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from holdfast.data.sampling import indices
 
 WIDTH, CLASSES, SAMPLES, GLOBAL_BATCH = 8, 4, 96, 16
 ONE_EACH = 1e-6
-"""DDP's bucket size, in MB, that gives each parameter a bucket of its own: then the order in which four ranks'
-gradients are summed does not depend on the order of parameters, and plain DDP can be compared with session.ddp.
-Only the comparison needs it."""
+"""DDP's bucket size, in MB, that gives each parameter a bucket of its own: then the order in which gradients
+of four ranks are summed does not depend on the order of parameters, and plain DDP can be compared with
+session.ddp, bit by bit. Only the comparison needs it."""
 
 _generator = torch.Generator().manual_seed(7)
 X = torch.randn(SAMPLES, WIDTH, generator=_generator)

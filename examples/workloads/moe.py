@@ -1,8 +1,8 @@
-"""A mixture of experts: plain modules, a different one on each rank, reached by all-to-all. With `--copies` there
-are two experts, each on two ranks.
+"""A mixture of experts: plain modules, a different one on each rank, reached by all-to-all. With `--copies`
+there are two experts, each on two ranks.
 
-Loses up to --snapshot-every steps on a kill, for nobody else holds the dead rank's expert; nothing with --copies,
-while the other copy lives. What differs by rank has to be declared: see the two calls of `track`.
+Loses up to --snapshot-every steps on a kill, for nobody else holds the dead rank's expert; nothing with
+--copies, while the other copy lives. What differs by rank has to be declared: see the calls of `track`.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/moe.py
     torchrun --nproc-per-node 4 examples/workloads/moe.py --reference
@@ -10,17 +10,19 @@ while the other copy lives. What differs by rank has to be declared: see the two
 
 from __future__ import annotations
 
+from typing import Any
+
+import material
 import torch
 import torch.distributed as dist
-from material import CLASSES, GLOBAL_BATCH, SAMPLES, WIDTH, X, Y
-from material import arguments, average, begin, finish, gradients, mlp, share
+from material import CLASSES, GLOBAL_BATCH, SAMPLES, WIDTH, X, Y, average, gradients, mlp
 from torch import nn
 from torch.distributed.nn.functional import all_to_all_single
 from torch.nn.functional import cross_entropy
 
 from holdfast import Session
 
-args = arguments(copies={"action": "store_true"})
+args = material.arguments(copies={"action": "store_true"})
 
 
 class Mixture(nn.Module):
@@ -60,7 +62,7 @@ def groups() -> tuple[dist.ProcessGroup | None, dist.ProcessGroup | None]:
     return dist.new_subgroups(2)[0], dist.new_subgroups_by_enumeration([[0, 2], [1, 3]])[0]
 
 
-def backward(model: nn.Module, expert: nn.Module, rows: torch.Tensor, exchange: tuple) -> None:
+def backward(model: nn.Module, expert: nn.Module, rows: torch.Tensor, exchange: tuple[Any, Any]) -> None:
     for parameter in expert.parameters():
         parameter.grad = torch.zeros_like(parameter)  # no token may come to it
     cross_entropy(model(X[rows], expert, exchange[0]), Y[rows]).backward()
@@ -87,20 +89,20 @@ def main() -> None:
             optimizer.step()
             expert_optimizer.step()
             optimizer.zero_grad()
-        finish(args, session.rank, model=model, expert=expert, o=optimizer, eo=expert_optimizer)
+        material.finish(args, session.rank, model=model, expert=expert, o=optimizer, eo=expert_optimizer)
 
     train()
 
 
 def reference() -> None:
-    rank, exchange = begin(), groups()
+    rank, exchange = material.begin(), groups()
     model, expert, optimizer, expert_optimizer = build(rank)
     for step in range(args.steps):
-        backward(model, expert, share(step), exchange)
+        backward(model, expert, material.share(step), exchange)
         optimizer.step()
         expert_optimizer.step()
         optimizer.zero_grad()
-    finish(args, rank, model=model, expert=expert, o=optimizer, eo=expert_optimizer)
+    material.finish(args, rank, model=model, expert=expert, o=optimizer, eo=expert_optimizer)
 
 
 if __name__ == "__main__":

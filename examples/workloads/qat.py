@@ -1,5 +1,5 @@
-"""Quantisation-aware training: weights and activations are rounded in the forward pass, to ranges that are buffers
-and follow what was seen; a frozen teacher in full precision says what should come out.
+"""Quantisation-aware training: weights and activations are rounded in the forward pass, to ranges that are
+buffers and follow what was seen; a frozen teacher in full precision says what should come out.
 
 Loses nothing on a kill: buffers that move in the forward pass are put back when a step is broken off.
 
@@ -33,7 +33,9 @@ class Rounded(nn.Module):
         if self.training:
             self.most.mul_(0.9).add_(x.detach().abs().max(), alpha=0.1)
         weight = self.inner.weight
-        return linear(self.round(x, self.most), self.round(weight, weight.detach().abs().max()), self.inner.bias)
+        return linear(
+            self.round(x, self.most), self.round(weight, weight.detach().abs().max()), self.inner.bias
+        )
 
     @staticmethod
     def round(x: torch.Tensor, most: torch.Tensor) -> torch.Tensor:

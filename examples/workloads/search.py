@@ -1,8 +1,8 @@
-"""A search over learning rates: trials one after the other, each a training of its own, given up half-way where
-the best one before was better there.
+"""A search over learning rates: trials one after the other, each a training of its own, given up half-way
+where the best one before was better there.
 
-Loses nothing where a rank is left whose step is whole, else up to --snapshot-every steps of its trial. Trials that
-are over are not run again: what they returned (plain data) is kept with their final state.
+Loses nothing where a rank is left whose step is whole, else up to --snapshot-every steps of its trial. Trials
+that are over are not run again: what they returned (plain data) is kept with their final state.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/search.py
     torchrun --nproc-per-node 4 examples/workloads/search.py --reference

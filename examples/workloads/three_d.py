@@ -1,6 +1,7 @@
 """Tensor, pipeline and data parallel at once: eight ranks.
 
-Loses nothing while a rank lives that holds the same shard of the same stage, else up to --snapshot-every steps.
+Loses nothing while a rank lives that holds the same shard of the same stage, else up to --snapshot-every
+steps.
 
     holdfast run --nnodes 2 --nproc-per-node 4 --spares 1 --tensor-parallel 2 --pipeline-parallel 2 \\
         examples/workloads/three_d.py

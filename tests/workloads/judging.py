@@ -53,14 +53,14 @@ def samples(plain: Told, ledger: Iterable[dict[str, Any]]) -> list[str]:
         for step, taken in shares:
             wanted[rank, step].add(taken)
     completed, attempted = _read(ledger)
-    taken_in = defaultdict(set)
+    taken_in: dict[tuple[int, int], set[tuple[int, ...]]] = defaultdict(set)
     found = []
     for (step, generation), ranks in completed.items():
         missing = {rank for rank, at in wanted if at == step} - attempted[step, generation].keys()
         if missing and ranks:
             found.append(f"step {step} was completed in generation {generation} without ranks {missing}")
-        for rank, shares in attempted[step, generation].items():
-            taken_in[rank, step] |= shares
+        for rank, handed in attempted[step, generation].items():
+            taken_in[rank, step] |= handed
     for (rank, step), expected in sorted(wanted.items()):
         if taken_in[rank, step] != expected:
             got = [list(each) for each in taken_in[rank, step]]

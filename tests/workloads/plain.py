@@ -45,8 +45,10 @@ def train(script: Path, arguments: Sequence[str], ranks: int, folder: Path) -> N
         child.start()
     for child in children:
         child.join(DEADLINE_S)
-    hung = [child.kill() for child in children if child.exitcode is None]
-    if hung or any(child.exitcode for child in children):
+    for child in children:
+        if child.exitcode is None:
+            child.kill()
+    if any(child.exitcode != 0 for child in children):
         said = "\n".join(path.read_text()[-3000:] for path in sorted(folder.glob("*.log")))
         raise PlainError(f"{script.name} {' '.join(arguments)} in plain torch:\n{said}")
 

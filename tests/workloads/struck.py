@@ -3,8 +3,8 @@
     python -m tests.workloads.struck PLAN SCRIPT [the script's arguments]
 
 The script's loop over `session.steps` is compiled with a mark before each of its statements; all places are
-found through the marks, torch's global hooks, calls into the session, and the rank's progress page. Nothing of
-Holdfast is changed. A process marks a blow on disk before it falls, so that it falls once."""
+found through the marks, torch's global hooks, calls into the session, and the rank's progress page. Nothing
+of Holdfast is changed. A process marks a blow on disk before it falls, so that it falls once."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Struck:
         blow = self._pending()
         if blow is not None and blow.phase == "backward" and isinstance(out, torch.Tensor):
             if out.requires_grad:
-                out.register_hook(lambda _: self._reached("backward"))
+                out.register_hook(lambda _: self._reached("backward"))  # type: ignore[no-untyped-call]
 
     def _optimizer(self, *_: Any) -> None:
         self._reached("optimizer")

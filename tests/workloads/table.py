@@ -15,8 +15,9 @@ SNAPSHOT = SNAPSHOT_EVERY
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One row. `loses`: steps that a kill may cost; `tasks`: trainings one after the other in the script,
-    `steps` of each, and blows in the first `struck` of them (0: in all); `refused`: what the refusal must name, where it is to be refused."""
+    """One row. `loses`: steps that a kill may cost. `tasks`: trainings one after the other in the script,
+    `steps` of each; blows fall in the first `struck` of them (0: in all). `refused`: what the refusal must
+    name, where it is to be refused."""
 
     name: str
     script: str

@@ -1,5 +1,5 @@
-"""Refused: `session.ddp` before the elastic function, where a torchrun script has it. There is no process group
-yet, and the one that comes is another after each failure.
+"""Refused: `session.ddp` before the elastic function, where a torchrun script has it. There is no process
+group yet, and the one that comes is another after each failure.
 
 Write it into the function.
 """

@@ -1,5 +1,5 @@
-"""Refused: local steps that are not declared. Each rank has a model of its own between two averages, but it is
-tracked as if all had the same.
+"""Refused: local steps that are not declared. Each rank has a model of its own between two averages, but it
+is tracked as if all had the same.
 
 Write `session.track(per_rank=True, ...)`: see ../local_sgd.py.
 """
