@@ -1,7 +1,7 @@
 """Data parallel with gradients accumulated over four steps: the optimizer steps in every fourth.
 
-Loses up to three steps, back to where no gradient was being carried, and up to --snapshot-every steps where
-no rank is left that stands there. Their samples are taken again.
+Loses up to three steps, back to where no gradient was being carried; where no rank is left that stands there,
+back to the newest snapshot that was made at such a step. The samples since then are taken again.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/accumulation_across.py
     torchrun --nproc-per-node 4 examples/workloads/accumulation_across.py --reference

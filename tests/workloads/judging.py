@@ -47,7 +47,8 @@ def bits(plain: Told, struck: Told) -> list[str]:
 
 
 def samples(plain: Told, ledger: Iterable[dict[str, Any]]) -> list[str]:
-    """In which samples the completed steps differ, by rank and step."""
+    """In which samples the completed steps differ, by rank and step. Steps without a collective may be
+    completed by some ranks while another is dead already: the last time that one is, all take part."""
     wanted: dict[tuple[int, int], set[tuple[int, ...]]] = defaultdict(set)
     for rank, shares in plain.shares.items():
         for step, taken in shares:
@@ -55,9 +56,10 @@ def samples(plain: Told, ledger: Iterable[dict[str, Any]]) -> list[str]:
     completed, attempted = _read(ledger)
     taken_in: dict[tuple[int, int], set[tuple[int, ...]]] = defaultdict(set)
     found = []
-    for (step, generation), ranks in completed.items():
+    last = dict(sorted(completed))
+    for step, generation in sorted(completed):
         missing = {rank for rank, at in wanted if at == step} - attempted[step, generation].keys()
-        if missing and ranks:
+        if missing and generation == last[step]:
             found.append(f"step {step} was completed in generation {generation} without ranks {missing}")
         for rank, handed in attempted[step, generation].items():
             taken_in[rank, step] |= handed
@@ -68,12 +70,21 @@ def samples(plain: Told, ledger: Iterable[dict[str, Any]]) -> list[str]:
     return found[:SHOWN]
 
 
+def calls(plain: set[tuple[int, int]], struck: set[tuple[int, int]]) -> list[str]:
+    """Which (rank, step) heard nothing of the step's end, or heard it of a step that there is not."""
+    never = [f"rank {rank}: nothing was called after step {step}" for rank, step in sorted(plain - struck)]
+    return [*never, *[f"rank {rank}: was called after step {step}" for rank, step in sorted(struck - plain)]]
+
+
 def done_again(ledger: Iterable[dict[str, Any]]) -> int:
-    """Steps that some rank had completed and that were completed once more in a later generation."""
-    completed, _ = _read(ledger)
+    """Steps that all ranks had taken part in and some rank had completed, and that were completed once more
+    in a later generation."""
+    completed, attempted = _read(ledger)
+    everyone = max((len(ranks) for ranks in attempted.values()), default=0)
     generations = defaultdict(set)
     for step, generation in completed:
-        generations[step].add(generation)
+        if len(attempted[step, generation]) == everyone:
+            generations[step].add(generation)
     return sum(len(times) - 1 for times in generations.values())
 
 

@@ -51,6 +51,12 @@ def strike(workload: Workload, kills: int, seed: int) -> Row:
     return row
 
 
+def planned_for(workload: Workload, kills: int, seed: int) -> tuple[blows.Blow, ...]:
+    """The blows that it takes with this seed."""
+    room = workload.struck or workload.steps
+    return blows.plan(workload.name, seed, kills, workload.ranks, workload.tasks, room)
+
+
 def _struck(workload: Workload, folder: Path, kills: int, seed: int) -> Row:
     steps = ("--steps", str(workload.steps))
     row = Row(workload.name, phases=dict.fromkeys(workload.phases, 0))
@@ -61,21 +67,20 @@ def _struck(workload: Workload, folder: Path, kills: int, seed: int) -> Row:
         row.wrong.append(str(error))
         return row
     wanted = judging.Told.of(_ends(out))
-    room = workload.struck or workload.steps
-    planned = blows.plan(workload.name, seed, kills, workload.ranks, workload.tasks, room)
-    code, output, run = _run(workload, folder, planned, steps)
+    planned = planned_for(workload, kills, seed)
+    code, output = _run(workload, folder, planned, steps)
     _count(row, folder, planned)
     if code:
+        row.refused = "SessionError" in output
         row.wrong.append(f"exit code {code}:\n" + "\n".join(output.splitlines()[-SAID_LINES:]))
     ledger = list(_ledger(folder / "ledger"))
     row.wrong += judging.bits(wanted, judging.Told.of(_ends(folder / "out")))
     row.wrong += judging.samples(wanted, ledger)
+    row.wrong += judging.calls(_calls(out), _calls(folder / "out"))
     row.exact = not row.wrong
     row.steps_lost = judging.done_again(ledger)
-    told = sum(max(0, each["incident"].get("lost_steps", 0)) for each in run if "incident" in each)
     if row.steps_lost > workload.loses * max(row.kills, 1):
         row.wrong.append(f"{row.steps_lost} steps were done again: {workload.loses} a kill at most")
-    del told
     return row
 
 
@@ -89,8 +94,8 @@ def _count(row: Row, folder: Path, planned: tuple[blows.Blow, ...]) -> None:
 
 def _run(
     workload: Workload, folder: Path, planned: tuple[blows.Blow, ...], more: tuple[str, ...]
-) -> tuple[int, str, list[dict[str, Any]]]:
-    """Under `holdfast run`: exit code, all that was said, and the incidents that its journal tells of."""
+) -> tuple[int, str]:
+    """Under `holdfast run`: exit code, and all that was said."""
     plan = folder / "plan"
     plan.mkdir()
     (plan / "plan.json").write_text(json.dumps([dataclasses.asdict(blow) for blow in planned]))
@@ -104,16 +109,16 @@ def _run(
     )
     try:
         code = run.start().end(DEADLINE_S)
-        return code, run.output, run.journal("Incident")
+        return code, run.output
     except AssertionError as error:
-        return -1, str(error), []
+        return -1, str(error)
     finally:
         run.stop()
 
 
 def _refused(workload: Workload, folder: Path) -> Row:
     row = Row(workload.name)
-    code, output, _ = _run(workload, folder, (), ())
+    code, output = _run(workload, folder, (), ())
     row.refused = code != 0
     missing = [word for word in workload.refused if word not in output]
     if not row.refused:
@@ -127,6 +132,11 @@ def _refused(workload: Workload, folder: Path) -> Row:
 
 def _ends(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+
+def _calls(folder: Path) -> set[tuple[int, int]]:
+    """What a script's callback after each step left: a file RANK.STEP."""
+    return {(int(path.stem), int(path.suffix[1:])) for path in (folder / "told").glob("*.*")}
 
 
 def _ledger(folder: Path) -> Iterator[dict[str, Any]]:

@@ -46,7 +46,7 @@ class Workload:
 WORKLOADS = (
     Workload("accumulation", "accumulation.py", loses=0),
     Workload("no_sync", "accumulation.py", ("--no-sync",), loses=0),
-    Workload("accumulation_across", "accumulation_across.py"),
+    Workload("accumulation_across", "accumulation_across.py", loses=4 * SNAPSHOT),
     Workload("amp", "amp.py", loses=0),
     Workload("ema", "ema.py"),
     Workload("ema_every_ten", "ema.py", ("--every", "10")),
