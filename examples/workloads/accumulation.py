@@ -38,14 +38,13 @@ def main() -> None:
     @session.elastic
     def train() -> None:
         ddp = session.ddp(model, bucket_cap_mb=ONE_EACH)
-        for step in session.steps(args.steps):
+        for _step in session.steps(args.steps):
             first, second = session.sample_indices(SAMPLES, GLOBAL_BATCH).chunk(2)
             backward(ddp, first, last=False)
             backward(ddp, second, last=True)
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
-            session.report(step=step)
 
     train()
     finish(args, session.rank, model=model, optimizer=optimizer, schedule=schedule)

@@ -77,7 +77,7 @@ def main() -> None:
         mesh = session.mesh()
         model, optimizer = build(mesh)
         session.track(model=model, optimizer=optimizer)
-        for step in session.steps(args.steps):
+        for _step in session.steps(args.steps):
             rows = session.sample_indices(SAMPLES, GLOBAL_BATCH)
             loss_of(model, mesh, rows).backward()
             average(gradients(model))

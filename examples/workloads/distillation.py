@@ -38,7 +38,7 @@ def main() -> None:
     @session.elastic
     def train() -> None:
         ddp = session.ddp(student, bucket_cap_mb=ONE_EACH)
-        for step in session.steps(args.steps, tail="skippable"):
+        for _step in session.steps(args.steps, tail="skippable"):
             rows = session.sample_indices(SAMPLES, GLOBAL_BATCH)
             loss = loss_of(ddp, rows)
             loss.backward()

@@ -39,7 +39,7 @@ def main() -> None:
     def train() -> None:
         model, optimizer = build(session.world_size)
         session.track(model=model, optimizer=optimizer)
-        for step in session.steps(args.steps):
+        for _step in session.steps(args.steps):
             rows = session.sample_indices(SAMPLES, GLOBAL_BATCH)
             cross_entropy(model(X[rows]), Y[rows]).backward()
             optimizer.step()

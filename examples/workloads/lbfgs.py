@@ -45,10 +45,9 @@ def main() -> None:
     @session.elastic
     def train() -> None:
         ddp = session.ddp(model, bucket_cap_mb=ONE_EACH)
-        for step in session.steps(args.steps):
+        for _step in session.steps(args.steps):
             rows = session.sample_indices(SAMPLES, GLOBAL_BATCH)
             optimizer.step(closure(ddp, rows))
-            session.report(step=step)
 
     train()
     finish(args, session.rank, model=model, optimizer=optimizer)

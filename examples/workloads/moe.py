@@ -83,7 +83,7 @@ def main() -> None:
             session.track(shard=name, expert=expert, expert_optimizer=expert_optimizer)
         else:
             session.track(per_rank=True, expert=expert, expert_optimizer=expert_optimizer)
-        for step in session.steps(args.steps):
+        for _step in session.steps(args.steps):
             rows = session.sample_indices(SAMPLES, GLOBAL_BATCH)
             backward(model, expert, rows, exchange)
             optimizer.step()

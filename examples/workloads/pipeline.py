@@ -50,7 +50,7 @@ def main() -> None:
         mesh = session.mesh()
         stage, optimizer, schedule = build(mesh)
         session.track(stage=stage, optimizer=optimizer)
-        for step in session.steps(args.steps):
+        for _step in session.steps(args.steps):
             rows = session.sample_indices(SAMPLES, GLOBAL_BATCH)
             run(schedule, mesh, rows)
             average(gradients(stage), mesh["dp"].get_group())

@@ -59,7 +59,7 @@ def main() -> None:
     @session.elastic
     def train() -> None:
         ddp = session.ddp(student, bucket_cap_mb=ONE_EACH)
-        for step in session.steps(args.steps):
+        for _step in session.steps(args.steps):
             rows = session.sample_indices(SAMPLES, GLOBAL_BATCH)
             mse_loss(ddp(X[rows]), teacher(X[rows])).backward()
             optimizer.step()

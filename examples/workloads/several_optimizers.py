@@ -37,7 +37,7 @@ def main() -> None:
     @session.elastic
     def train() -> None:
         ddp = session.ddp(model, bucket_cap_mb=ONE_EACH)
-        for step in session.steps(args.steps):
+        for _step in session.steps(args.steps):
             rows = session.sample_indices(SAMPLES, GLOBAL_BATCH)
             backward(ddp, rows)
             body.step()

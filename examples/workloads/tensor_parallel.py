@@ -35,7 +35,7 @@ def main() -> None:
         mesh = session.mesh()
         model, optimizer = build(mesh)
         session.track(model=model, optimizer=optimizer)
-        for step in session.steps(args.steps):
+        for _step in session.steps(args.steps):
             rows = session.sample_indices(SAMPLES, GLOBAL_BATCH)
             cross_entropy(model(X[rows]), Y[rows]).backward()
             average(gradients(model), mesh["dp"].get_group())

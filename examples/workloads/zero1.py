@@ -35,7 +35,7 @@ def main() -> None:
         session.track(model=model)
         session.track(per_rank=True, optimizer=optimizer)
         ddp = session.ddp(model, bucket_cap_mb=ONE_EACH)
-        for step in session.steps(args.steps):
+        for _step in session.steps(args.steps):
             rows = session.sample_indices(SAMPLES, GLOBAL_BATCH)
             cross_entropy(ddp(X[rows]), Y[rows]).backward()
             optimizer.step()

@@ -119,10 +119,11 @@ def _run(
 def _refused(workload: Workload, folder: Path) -> Row:
     row = Row(workload.name)
     code, output = _run(workload, folder, (), ())
-    row.refused = code != 0
+    row.refused = code != 0 and "SessionError" in output
     missing = [word for word in workload.refused if word not in output]
     if not row.refused:
-        row.wrong.append("it was not refused: exit code 0")
+        last = "\n".join(output.splitlines()[-SAID_LINES:])
+        row.wrong.append(f"it was not refused by the session: exit code {code}:\n{last}")
     elif missing:
         last = "\n".join(output.splitlines()[-SAID_LINES:])
         row.wrong.append(f"it was refused without naming {', '.join(missing)}:\n{last}")

@@ -163,7 +163,8 @@ class _Marked(ast.NodeTransformer):
     """Puts a mark before each statement of a loop over `session.steps`, and one at its end."""
 
     def __init__(self) -> None:
-        self.tasks: list[bool] = []
+        self.tasks: list[bool] = []  # of the functions around: whether they are given a task
+        self.step = ""  # what the loop calls it
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         self.tasks.append(any(given.arg == "task" for given in node.args.args))
@@ -173,6 +174,7 @@ class _Marked(ast.NodeTransformer):
 
     def visit_For(self, node: ast.For) -> ast.For:
         if ".steps(" in ast.unparse(node.iter):
+            self.step = ast.unparse(node.target)
             end = self._mark(END, node.body[-1])
             node.body = [self._mark(BEGIN, node.body[0]), *self._within(node.body), end]
         else:
@@ -192,7 +194,7 @@ class _Marked(ast.NodeTransformer):
 
     def _mark(self, text: str, near: ast.stmt) -> ast.stmt:
         task = "task" if any(self.tasks) else "0"
-        made = ast.parse(f"{MARK}({text!r}, {task}, step)").body[0]
+        made = ast.parse(f"{MARK}({text!r}, {task}, {self.step})").body[0]
         for node in ast.walk(made):
             ast.copy_location(node, near)
         return made

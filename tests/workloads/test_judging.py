@@ -128,15 +128,15 @@ def test_marks_stand_before_each_statement_of_the_training_loop(folder: Path) ->
         "class Session:\n"
         "    def steps(self, n): return range(n)\n"
         "def train(task):\n"
-        "    for step in Session().steps(2):\n"
+        "    for at in Session().steps(2):\n"
         "        a = 1\n"
-        "        if step:\n"
+        "        if at:\n"
         "            b = 2\n"
         "train(7)\n"
     )
     seen: list[tuple[str, int, int]] = []
     run(script, lambda text, task, step: seen.append((text, task, step)))
-    inside = [(BEGIN, 7, 0), ("a = 1", 7, 0), ("if step:", 7, 0), (END, 7, 0)]
+    inside = [(BEGIN, 7, 0), ("a = 1", 7, 0), ("if at:", 7, 0), (END, 7, 0)]
     assert seen[:4] == inside and ("b = 2", 7, 1) in seen and len(seen) == 9
 
 
