@@ -1,7 +1,8 @@
 """Data parallel with gradients accumulated over two micro-batches inside a step; `--no-sync` communicates
 for the last of them only.
 
-Loses nothing on a kill: gradients begin and end within a step.
+Loses nothing on a kill, for gradients begin and end within a step; one step, where only some of the ranks
+that live had ended it.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/accumulation.py --no-sync
     torchrun --nproc-per-node 4 examples/workloads/accumulation.py --no-sync --reference

@@ -1,6 +1,7 @@
 """Context parallel by hand: each rank holds a part of the sequence and gathers the keys and values of the others.
 
-Loses nothing on a kill: every rank holds the whole model.
+Loses nothing on a kill, for every rank holds the whole model; one step, where only some of the ranks that
+live had ended it.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 --context-parallel 2 examples/workloads/context_parallel.py
     torchrun --nproc-per-node 4 examples/workloads/context_parallel.py --reference

@@ -1,7 +1,8 @@
 """Quantisation-aware training: weights and activations are rounded in the forward pass, to ranges that are
 buffers and follow what was seen; a frozen teacher in full precision says what should come out.
 
-Loses nothing on a kill: buffers that move in the forward pass are put back when a step is broken off.
+Loses nothing on a kill; one step, where only some of the ranks that live had ended it. Buffers that
+move in the forward pass are put back when a step is broken off.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/qat.py
     torchrun --nproc-per-node 4 examples/workloads/qat.py --reference

@@ -1,6 +1,6 @@
 """Two towers (as CLIP): the negatives of a batch are gathered from all ranks, with their gradients.
 
-Loses nothing on a kill.
+Loses nothing on a kill; one step, where only some of the ranks that live had ended it.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/two_tower.py
     torchrun --nproc-per-node 4 examples/workloads/two_tower.py --reference
