@@ -80,5 +80,5 @@ WORKLOADS = (
     Workload("local_sgd_undeclared", "refused/local_sgd.py", refused=("model.weight", "per_rank")),
     Workload("experts_undeclared", "refused/experts.py", refused=("expert.weight", "per_rank")),
     Workload("untracked_optimizer", "refused/optimizer.py", refused=("AdamW", "session.track")),
-    Workload("ddp_outside", "refused/ddp_outside.py", refused=("session.ddp", "ddp_outside.py")),
+    Workload("ddp_outside", "refused/ddp_outside.py", refused=("@session.elastic", "ddp_outside.py")),
 )
