@@ -48,12 +48,16 @@ def bits(plain: Told, struck: Told) -> list[str]:
 
 def samples(plain: Told, ledger: Iterable[dict[str, Any]]) -> list[str]:
     """In which samples the completed steps differ, by rank and step. Steps without a collective may be
-    completed by some ranks while another is dead already: the last time that one is, all take part."""
-    wanted: dict[tuple[int, int], set[tuple[int, ...]]] = defaultdict(set)
-    for rank, shares in plain.shares.items():
-        for step, taken in shares:
-            wanted[rank, step].add(taken)
+    completed by some ranks while another is dead already: the last time that one is, all take part. The
+    ledger counts the steps of the job: they grow from one training of a script to its next, with a gap."""
     completed, attempted = _read(ledger)
+    known = iter(sorted({step for step, generation in completed if attempted[step, generation]}))
+    steps = [next(known, -1) for _ in range(max(map(len, plain.shares.values()), default=0))]
+    wanted = {
+        (rank, steps[place] if steps[place] >= 0 else place): {taken}
+        for rank, shares in plain.shares.items()
+        for place, (_, taken) in enumerate(shares)
+    }
     taken_in: dict[tuple[int, int], set[tuple[int, ...]]] = defaultdict(set)
     found = []
     last = dict(sorted(completed))

@@ -98,6 +98,11 @@ def test_a_call_after_a_step_that_never_came_is_named() -> None:
     assert calls == ["rank 0: nothing was called after step 1", "rank 1: was called after step 7"]
 
 
+def test_steps_of_a_second_training_are_those_behind_a_gap() -> None:
+    later = lines((0, 1, 0, [0]), (0, 1, 1, [1]), (2, 1, 0, [2]), (2, 1, 1, [3]))
+    assert judging.samples(PLAIN, later) == []
+
+
 def test_a_step_never_completed_is_found() -> None:
     assert "step 1" in judging.samples(PLAIN, WHOLE[:4])[0]
 
