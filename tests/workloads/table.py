@@ -77,8 +77,8 @@ WORKLOADS = (
     Workload("search", "search.py", steps=14, tasks=3, struck=7),
     Workload("evaluation", "evaluation.py"),
     Workload("sync_batchnorm", "sync_batchnorm.py", nproc=1, gpu=True),
-    Workload("local_sgd_undeclared", "refused/local_sgd.py", refused=("model.weight", "per_rank")),
-    Workload("experts_undeclared", "refused/experts.py", refused=("expert.weight", "per_rank")),
+    Workload("local_sgd_undeclared", "refused/local_sgd.py", refused=("model.", "weight", "per_rank=True")),
+    Workload("experts_undeclared", "refused/experts.py", refused=("expert.", "weight", "per_rank=True")),
     Workload("untracked_optimizer", "refused/optimizer.py", refused=("AdamW", "session.track")),
     Workload("ddp_outside", "refused/ddp_outside.py", refused=("@session.elastic", "ddp_outside.py")),
 )
