@@ -1,4 +1,4 @@
-"""What a script tells of itself through its session: numbers, faults, and phases that take longer than a step."""
+"""What a script tells of itself through its session: numbers, faults, phases that take longer than a step."""
 
 from __future__ import annotations
 

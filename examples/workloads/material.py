@@ -1,0 +1,121 @@
+"""What the workloads of this folder share: flags, data, the samples of a plain loop, and what a rank writes
+down at its end, so that two runs can be compared bit by bit.
+
+Every workload is one file and has two modes: under `holdfast run` it trains with a session; `--reference` is
+the same training in plain torch, under torchrun. Both must come to the same bits."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from holdfast.data.sampling import indices
+
+WIDTH, CLASSES, SAMPLES, GLOBAL_BATCH = 8, 4, 96, 16
+ONE_EACH = 1e-6
+"""DDP's bucket size, in MB, that gives each parameter a bucket of its own: then the order in which gradients
+of four ranks are summed does not depend on the order of parameters, and plain DDP can be compared with
+session.ddp, bit by bit. Only the comparison needs it."""
+
+_generator = torch.Generator().manual_seed(7)
+X = torch.randn(SAMPLES, WIDTH, generator=_generator)
+Y = (X @ torch.randn(WIDTH, CLASSES, generator=_generator)).argmax(dim=1)
+_shares: list[tuple[int, list[int]]] = []
+
+
+def arguments(**flags: dict[str, Any]) -> argparse.Namespace:
+    """The flags of every workload and those of this one; torch is set up to give the same bits each time."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--reference", action="store_true", help="plain torch, without Holdfast")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--out", default="", help="a folder for what each rank came to")
+    for name, options in flags.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", **options)
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    torch.manual_seed(0)
+    return parser.parse_args()
+
+
+def mlp(inner: int = 16, out: int = CLASSES, into: int = WIDTH) -> nn.Sequential:
+    """A small network."""
+    return nn.Sequential(nn.Linear(into, inner), nn.Tanh(), nn.Linear(inner, out))
+
+
+def noise(step: int, *shape: int, seed: int = 0) -> torch.Tensor:
+    """Random numbers that depend on the step alone."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1000 * seed + step))
+
+
+def share(step: int, place: int | None = None, places: int | None = None, *, seed: int = 0) -> torch.Tensor:
+    """For the plain loop: which samples the rank at this place of so many takes in a step. A function of the
+    step alone, the one that session.sample_indices is."""
+    place = dist.get_rank() if place is None else place
+    places = dist.get_world_size() if places is None else places
+    first, end = place * GLOBAL_BATCH // places, (place + 1) * GLOBAL_BATCH // places
+    found = indices(SAMPLES, step * GLOBAL_BATCH, GLOBAL_BATCH, seed)[first:end]
+    _shares.append((step, found.tolist()))
+    return found
+
+
+def average(tensors: Any, group: Any = None, weight: float | None = None) -> None:
+    """Replace each tensor by its mean over the ranks of a group, one after the other; with `weight` by the
+    sum of what each rank has times its weight."""
+    with torch.no_grad():
+        for tensor in tensors:
+            own = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+            own.mul_(1 / dist.get_world_size(group) if weight is None else weight)
+            dist.all_reduce(own, group=group)
+
+
+def gradients(*modules: nn.Module) -> list[torch.Tensor]:
+    """Those of all parameters that have one, in their order."""
+    return [p.grad for module in modules for p in module.parameters() if p.grad is not None]
+
+
+def begin() -> int:
+    """For the plain loop: join the process group that torchrun's variables name; this rank."""
+    dist.init_process_group("gloo")
+    return dist.get_rank()
+
+
+def finish(args: argparse.Namespace, rank: int, **objects: Any) -> None:
+    """Write down what this rank came to: a digest of every tensor and every number of these objects' state,
+    by name. And, for the plain loop, which samples it took."""
+    found: dict[str, str] = {}
+    for name, thing in objects.items():
+        tree = thing.state_dict() if hasattr(thing, "state_dict") else thing
+        if isinstance(thing, nn.Module):
+            tree = dict(tree) | dict(thing.named_buffers())
+        _digest(name, tree, found)
+    if args.out:
+        told = {"rank": rank, "digests": found, "shares": _shares if args.reference else []}
+        path = Path(args.out) / f"{rank}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}")
+        partial.write_text(json.dumps(told))
+        partial.replace(path)
+    print(f"rank {rank}:", hashlib.blake2b(repr(sorted(found.items())).encode(), digest_size=8).hexdigest())
+
+
+def _digest(path: str, value: Any, found: dict[str, str]) -> None:
+    if isinstance(value, torch.Tensor):
+        own = value.to_local() if hasattr(value, "to_local") else value
+        data = own.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+        found[path] = hashlib.blake2b(data, digest_size=8).hexdigest() + f" {tuple(own.shape)} {own.dtype}"
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _digest(f"{path}.{key}", item, found)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            _digest(f"{path}.{index}", item, found)
+    elif not callable(value):
+        found[path] = repr(value)
