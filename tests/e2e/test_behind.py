@@ -140,8 +140,9 @@ def test_a_rank_killed_behind_train_has_its_script_run_again(storage: bool) -> N
 def test_what_runs_behind_train_outlives_leader_and_agent() -> None:
     with running(*TWO, script=TRAINS + SAVES) as run:
         until(lambda: len(lines(run, "behind")) == 2 and phase(run) == "leaving", lambda: run.output)
-        for name in ("coordinator", "agent-n0"):
+        for name in ("coordinator", "n0"):
             old = run.pid_of(name)
+            assert old, f"{name} is not there"
             os.kill(old, signal.SIGKILL)
             until(partial(comes_back, run, name, old), f"{name} is back")
         until(lambda: "leaving" in holdfast(run, "get", "jobs").stdout, "the new leader's word")
