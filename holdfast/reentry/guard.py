@@ -57,6 +57,7 @@ class Guard:
         """Let go of the objects and of what was kept of them."""
         self.arm()
         self._small, self._groups, self._whole, self._random = {}, [], None, None
+        self._modes = modes.Kept(self._tracked)  # of nothing
         self._inside = False
 
     def begin(self, *, keep_random: bool, whole: bool = False) -> None:
