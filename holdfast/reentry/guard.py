@@ -78,6 +78,7 @@ class Guard:
         """Let go of the objects and of what was kept of them."""
         self.arm()
         self._small, self._groups, self._whole, self._random = {}, [], None, None
+        self._modes = modes.Kept(self._tracked)  # of nothing
 
     def begin(self, step: int, *, keep_random: bool, whole: bool = False) -> None:
         """A step begins. `whole`: keep a copy of everything, until it is complete."""

@@ -8,6 +8,7 @@ tensor is looked at each time."""
 from __future__ import annotations
 
 import json
+import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -50,13 +51,14 @@ class Proof:
 
     def __init__(self, tracked: Tracked) -> None:
         self._tracked = tracked
-        self._plan: Plan | None = None
+        self._plan: weakref.ref[Plan] | None = None  # a model that goes must not be held by it
         self._known: dict[str, _Known] = {}
 
     def rows(self, plan: Plan, look: int | None) -> list[int]:
         """NUMBERS per object. `look`: which slice; None: everything."""
-        if plan is not self._plan:
-            self._plan, self._known = plan, {}
+        if self._plan is None or plan is not self._plan():
+            known: dict[str, _Known] = {}
+            self._plan, self._known = weakref.ref(plan, lambda _: known.clear()), known
         return [number for part in plan.parts for number in self._row(plan, part, look)]
 
     def _row(self, plan: Plan, part: Part, look: int | None) -> list[int]:
