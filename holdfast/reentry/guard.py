@@ -60,7 +60,9 @@ class Guard:
         self.on_tail: Any = lambda code: None
 
     def arm(self) -> None:
-        """(Re)read the tracked objects: before each generation's first step."""
+        """(Re)read the tracked objects: before each generation's first step. A generation begins where no
+        gradients are carried: those that a broken step has left are dropped."""
+        gradients.drop(self._tracked.modules)
         for hook in self._hooks:
             hook.remove()
         optimizers = self._tracked.optimizers

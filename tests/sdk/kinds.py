@@ -141,7 +141,7 @@ def one_step(wrapped: torch.nn.Module, adversary: torch.nn.Module, step: int) ->
         collective("noise", step)
     if KIND == "accumulate" and step % 4 == 0:
         optimizer.zero_grad()
-    elif KIND != "accumulate":
+    elif KIND not in ("accumulate", "zero-last"):
         optimizer.zero_grad()
     loss_of(wrapped, places).backward()  # type: ignore[no-untyped-call]
     collective("backward", step)
@@ -162,6 +162,8 @@ def one_step(wrapped: torch.nn.Module, adversary: torch.nn.Module, step: int) ->
     if KIND == "moco-tail" and isinstance(model, MoCo):
         model.follow()
     collective("end", step)
+    if KIND == "zero-last":
+        optimizer.zero_grad()
 
 
 @session.elastic

@@ -24,6 +24,7 @@ KINDS = {
     "noise": ("forward", "noise", "backward", "tail"),
     "gan": ("backward", "between", "tail"),
     "critic": ("backward", "between", "tail"),
+    "zero-last": ("backward", "optimizer", "end"),
     "accumulate": ("forward", "backward", "optimizer", "tail"),
 }
 
