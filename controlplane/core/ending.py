@@ -117,6 +117,7 @@ def leaving(m: Machine, job: Job) -> None:
     if len(rolls.over) == len(job.seats):
         end(m, job, JobPhase.FINISHED, job.reason)
     elif len(rolls.ready) == len(job.seats):
+        job.onward = True
         m.set_phase(job, JobPhase.LOADING, "every rank has come to its next elastic function")
     elif rolls.ready and rolls.over:
         _parted(m, job)

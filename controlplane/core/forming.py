@@ -29,6 +29,9 @@ CATCHING_UP = "script"
 """A member's activity while it is FORMING and its script is still on its way."""
 
 
+_PAUSED = "the job goes on where it was paused"
+
+
 def store(m: Machine, job: Job, choice: Resume) -> None:
     """Put the generation that starts from this state into etcd."""
     old = job.generation
@@ -39,7 +42,8 @@ def store(m: Machine, job: Job, choice: Resume) -> None:
     failed = job.incident is not None and job.incident.verdict.cause is not Cause.RESIZED
     restarts = old.restarts + (1 if failed else 0)
     first = job.seated()[0]
-    reason = "every rank goes on from the barrier" if old.store else "the first group of the job"
+    again = "every rank has come to its next elastic function" if job.onward else _PAUSED
+    reason = again if old.store else "the first group of the job"
     reason = job.incident.plan.reason if job.incident else reason
     generation = Generation(
         job=job.name,

@@ -232,11 +232,8 @@ class Job:
     scrubbed_at: float = -1.0
     final_by: float | None = None
     final_tried: bool = False
-    letting_go: tuple[int, str] = (
-        0,
-        "",
-    )  # (generation, why): its ranks are to return from their function, once
-    # etcd knows
+    onward: bool = False  # its ranks stand at the barrier of another elastic function than before
+    letting_go: tuple[int, str] = (0, "")  # (generation, why): once etcd knows, its ranks return from it
     returned: bool = False  # it is started again because of what befell it behind its function
     ending: Ending | None = None
     watched: dict[str, int] = field(default_factory=dict)  # the rank last found to be waited for, by what for

@@ -297,7 +297,7 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
         reach.relabel(job, generation)
     job.cut_at = generation.cut_at
     job.turn(generation)
-    job.storing, job.relaunch, job.returned = None, False, False
+    job.storing, job.relaunch, job.returned, job.onward = None, False, False, False
     job.clock.stored = job.launched_at = m.now
     releasing.begin(job)
     for member in job.seated():
