@@ -42,8 +42,8 @@ def store(m: Machine, job: Job, choice: Resume) -> None:
     failed = job.incident is not None and job.incident.verdict.cause is not Cause.RESIZED
     restarts = old.restarts + (1 if failed else 0)
     first = job.seated()[0]
-    again = "every rank has come to its next elastic function" if job.onward else _PAUSED
-    reason = again if old.store else "the first group of the job"
+    onward = "every rank has come to its next elastic function" if job.onward else _PAUSED
+    reason = onward if old.store else "the first group of the job"
     reason = job.incident.plan.reason if job.incident else reason
     generation = Generation(
         job=job.name,
