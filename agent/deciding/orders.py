@@ -182,10 +182,12 @@ class Orders:
 
     def _of_no_use(self, member: Member, released_step: int) -> bool:
         """Whether nobody will want what a dead member left: its replacement has newer state, and no
-        upload reads it."""
+        upload reads it. A release of the state with which it had finished itself was to make room for the
+        snapshot of that: it came too late, and what it left may be all there is."""
         status = member.status
         newest = max(status.snapshot_step, status.snapshot_before, status.former_step)
-        return newest < released_step and not self._book.senses.wants(member.name)
+        own = status.held_step == released_step
+        return newest < released_step and not own and not self._book.senses.wants(member.name)
 
     def _told(self, order: effects.CheckpointTold) -> None:
         member = self._book.get(order.member)

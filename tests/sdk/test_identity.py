@@ -111,7 +111,7 @@ def test_stages_of_a_pipeline_survive_exactly(zygote: Zygote, victim: int) -> No
     assert words[0] == words[2] != words[1] == words[3] and whole[0] == whole[2] != whole[1] == whole[3]
     found, same, tiers, _ = outcome(zygote, 4, "stages", kill(victim, 7), **STAGES)
     assert (found, same) == (whole, words)
-    assert tiers[1:] == [("donor", 7)]
+    assert tiers[1:] in ([("donor", 7)], [("memory", 5)]), "a stage may have come to its optimizer already"
 
 
 def test_the_only_holder_of_a_stage_is_lost(zygote: Zygote) -> None:
