@@ -96,7 +96,7 @@ def test_both_holders_of_an_expert_are_lost(zygote: Zygote) -> None:
     whole, _, _, _ = outcome(zygote, 4, "experts")
     found, _, tiers, _ = outcome(zygote, 4, "experts", kill(1, 7), kill(3, 7))
     assert found == whole
-    assert tiers[-1] == ("memory", 5)
+    assert tiers[-1] in (("memory", 5), ("donor", 7)), "the second may die when the first has been replaced"
 
 
 def test_plain_experts_without_a_name_are_refused(zygote: Zygote) -> None:
