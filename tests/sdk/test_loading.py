@@ -121,10 +121,14 @@ def test_a_kill_with_batches_fetched_ahead(
     env = {"OUTSIDE": outside} if outside else {}
     with Node(zygote, SCRIPT, 3, spares=1, KILL=json.dumps([KILL]), OPTIONS=options(**given), **env) as node:
         told, sums = run(node)
-        assert [one["resume"]["step"] for one in node.generations] == [0, 6]
+        # A rank that has not ended the step before takes the others back with it.
+        first, again = (one["resume"]["step"] for one in node.generations)
+        assert first == 0 and again in (5, 6)
         survivor = {line["rank"]: line["pid"] for line in node.results()}[0]
         assert survivor == node.members["job.0"].pid, "survivors keep their process"
-    assert told.generations == {step: 1 if step < 6 else 2 for step in range(STEPS)}
+    assert {s: g for s, g in told.generations.items() if s != again} == {
+        step: 1 if step < again else 2 for step in range(STEPS) if step != again
+    }
     assert (told.samples, told.noise, sums) == (undisturbed[0].samples, undisturbed[0].noise, undisturbed[1])
     left = {name for name in set(os.listdir("/dev/shm")) - before if name.startswith("sem.")}
     deadline = time.monotonic() + 30
