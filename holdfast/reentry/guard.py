@@ -157,7 +157,7 @@ class Guard:
             self._rewind_whole()
             return self._anchor
         elif not (self.moved or self._advanced):
-            self.reason = self._strays() or self._unowned.put_back()
+            self.reason = (self._strays() if inside else "") or self._unowned.put_back()
             if not self.reason:
                 self._rewind()
                 return self._anchor
@@ -173,7 +173,7 @@ class Guard:
 
     def _before(self, index: int) -> Any:
         def hook(*_: Any) -> None:
-            if not self.moved:
+            if self._inside and not self.moved:
                 self._strays()
             self._begun[index] += 1
             self.on_optimizer(index)
@@ -191,7 +191,7 @@ class Guard:
     def _strays(self) -> str:
         """The name of a parameter that has moved before its optimizer began, "" when there is none. It is
         kept at each step from now on."""
-        strays = self._owned.moved() if self._inside else []
+        strays = self._owned.moved()
         for stray in strays:
             self._unowned.add_stray(stray)
         return self._unowned.name(strays[0]) if strays else ""

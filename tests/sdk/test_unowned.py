@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from holdfast.reentry.guard import DIRTY, Guard
 from holdfast.state.owned import Owned
 from holdfast.state.tracked import Tracked
 from holdfast.state.unowned import Unowned
@@ -199,3 +200,48 @@ def test_parameters_that_move_before_their_optimizer_are_noticed() -> None:
         parameters[2].data.mul_(0.99)
         noticed |= {id(found) for found in owned.moved()}
     assert noticed == {id(parameters[2])}
+
+
+class Trained:
+    """A guarded model and its optimizer, a few steps into their training."""
+
+    def __init__(self, steps: int = 5) -> None:
+        self.model = torch.nn.Linear(40, 30)
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
+        tracked = Tracked()
+        tracked.add("model", self.model)
+        tracked.add("optimizer", self.optimizer)
+        self.guard = Guard(tracked)
+        self.guard.arm()
+        for step in range(steps):
+            self.guard.begin(step, keep_random=False)
+            self.half()
+            self.optimizer.step()
+            self.guard.end()
+        self.steps = steps
+        self.guard.begin(steps, keep_random=False)
+
+    def half(self) -> None:
+        self.optimizer.zero_grad()
+        self.model(torch.ones(40)).sum().backward()
+
+
+def test_half_a_step_is_undone_and_a_whole_one_is_not() -> None:
+    trained = Trained()
+    before = trained.model.weight.detach().clone()
+    trained.half()
+    assert trained.guard.settle(5) == 5 and torch.equal(trained.model.weight, before)
+    assert trained.model.weight.grad is None
+    stepped = Trained()
+    stepped.half()
+    stepped.optimizer.step()
+    assert stepped.guard.settle(5) == DIRTY and "an optimizer had begun" in stepped.guard.reason
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_weight_that_moves_before_its_optimizer_for_the_first_time_is_no_clean_state(*, seen: bool) -> None:
+    trained = Trained(steps=2)  # all bits are compared in the first steps, so that the write is surely seen
+    with torch.no_grad():
+        (trained.model.weight if seen else trained.model.weight.data).mul_(0.5)
+    assert trained.guard.settle(2) == DIRTY
+    assert trained.guard.reason == "model.weight has moved, and is not kept at each step"
