@@ -134,7 +134,10 @@ class Safety:
         for rank in [ranks[seat.member] for seat in generation.seats if seat.member in ranks]:
             ready = effect.step in rank.ready
             whole = whole and ready
-            lives = rank.phase is MemberPhase.FINISHED and rank.held == effect.step
+            # One that died as it had finished is released on the last that was heard of it: its agent keeps
+            # what it left, for its own final state was to take that room.
+            finished = rank.phase is MemberPhase.FINISHED or (not rank.alive and "finished" in rank.kept)
+            lives = finished and rank.held == effect.step
             assert ready or lives or generation.resume.step >= effect.step, (
                 f"{effect.step} is released, {rank.name} had it never"
             )
