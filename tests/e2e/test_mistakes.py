@@ -10,6 +10,7 @@ HEAD = """
 import sys, time, torch
 import torch.distributed as dist
 from holdfast import Session
+torch.manual_seed(0)
 session = Session()
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

@@ -54,6 +54,7 @@ class Rows(torch.utils.data.Dataset):
 
 def main():
     session = Session()
+    torch.manual_seed(0)
     model = torch.nn.Linear(8, 2)
     optimizer = torch.optim.AdamW(model.parameters())
     session.track(model=model, optimizer=optimizer)

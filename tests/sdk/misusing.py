@@ -11,6 +11,7 @@ from torch.utils.data.distributed import DistributedSampler
 from holdfast import Session, SessionError
 
 MODE = os.environ["MODE"]
+torch.manual_seed(0)
 session = Session()
 model = torch.nn.Linear(1, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

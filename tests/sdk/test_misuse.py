@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HEAD = """
 import torch
 from holdfast import Session
+torch.manual_seed(0)
 session = Session()
 model, other = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
