@@ -250,6 +250,7 @@ class Rank:
         """It comes to its next function, with what the script has built: a state of its own."""
         if not self.stopped:
             self.behind, self.held, self.board = False, self.held + 1, self.held + 1
+            self.done = self.held
             self.line = f"{self.line.split(' of ')[0]} of generation {self.generation}"
             self.wait()
 
