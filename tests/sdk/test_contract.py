@@ -126,10 +126,19 @@ def resumed(zygote: Zygote, folder: Path, *later: dict[str, object], **change: s
     kind = change.pop("KIND")
     kills = json.dumps([*ALL_DIE, *later])
     node = Node(zygote, SCRIPT, 2, KIND=kind, KILL=kills)
-    node.run(lambda: all((node.folder / f"killed.{number}").exists() for number in (0, 1)))
+    node.run(lambda: node.generation == 1)
+    node.hold = True
+    ranks = list(node.members.values())
+    node.run(lambda: any(rank.gone for rank in ranks) and all(rank.gone or rank.ready for rank in ranks))
+    for number, rank in enumerate(ranks):  # one that was still in the step before is back at the barrier
+        if not rank.gone:
+            node.discard(rank)
+        (node.folder / f"killed.{number}").touch()
+    node.run(lambda: all(rank.gone for rank in ranks))
     other = folder / "other.py"
     shutil.copy(SCRIPT, other)
     other.write_text(other.read_text() + "# another script\n")
     node.script = other
     node.env.update(change)
+    node.hold = False
     return node
