@@ -56,7 +56,7 @@ def between(session: Session) -> None:
     """An elastic function is over: what the script draws behind it depends on that alone, in a process that
     was started again, too."""
     if session._seed is not None:
-        seed_step(session._seed, session.step, session._rank // session.layout.tp)
+        seed_step(session._seed, session.step, 0)
 
 
 def complete(session: Session) -> None:
