@@ -109,6 +109,7 @@ def become(order: dict[str, Any]) -> NoReturn:
     os.environ.clear()
     os.environ.update(order["env"])
     sys.argv = [order["script"], *order["argv"]]
+    sys.path.insert(0, str(Path(order["script"]).parent))
     code = 0
     try:
         runpy.run_path(order["script"], run_name="__main__")
