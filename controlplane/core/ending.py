@@ -146,9 +146,9 @@ def _final_saved(m: Machine, job: Job, final: int) -> bool:
         return True
     if job.final_by is None:
         job.final_by = m.now + m.settings.final_checkpoint_timeout_s
-    m.wake(job, job.final_by)
     if m.now >= job.final_by:
         return True
+    m.wake(job, job.final_by)
     for node in dict.fromkeys(mb.node for mb in late):
         # All ranks live with this state: a slot of an older one may make room for it.
         m.order(job, ("release", node, str(final)), fx.Release(node, job.name, final))
