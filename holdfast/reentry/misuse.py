@@ -38,7 +38,6 @@ class Mistakes:
         self._of = weakref.ref(session)
         self._hook: Any = None
         self._strangers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()  # of no tracked module
-        self._stepping: weakref.ref[torch.optim.Optimizer] | None = None
         self.used = False  # by the elastic function that runs: steps or restore
         if session._environment.gate:
             _connected.add(session)
