@@ -81,9 +81,11 @@ class Zygote:
         asyncio.get_running_loop().add_reader(ours.fileno(), self._read)
 
     def learn(self, modules: dict[str, str]) -> None:
-        """Scripts import these: have them preloaded, once no more has come for a while."""
-        self._learned.update(modules)
-        self._teach_in(_LESSON_PAUSE_S)
+        """Scripts import these: have them preloaded, once nothing new has come for a while."""
+        new = {name: origin for name, origin in modules.items() if name not in self._learned}
+        if new:  # a script that starts again and again puts nothing off
+            self._learned.update(new)
+            self._teach_in(_LESSON_PAUSE_S)
 
     def _teach_in(self, pause_s: float) -> None:
         if self._lesson is not None:
