@@ -189,9 +189,9 @@ class Guard:
         return hook
 
     def _strays(self) -> str:
-        """The name of a parameter that has moved before its optimizer began, "" when there is none. It is
-        kept at each step from now on."""
-        strays = self._owned.moved()
+        """The name of a parameter that has moved before its optimizer began and was not copied at the step's
+        start, "" when there is none. It is copied at each step from now on."""
+        strays = [stray for stray in self._owned.moved() if not self._unowned.keeps_stray(stray)]
         for stray in strays:
             self._unowned.add_stray(stray)
         return self._unowned.name(strays[0]) if strays else ""

@@ -56,6 +56,7 @@ class Unowned:
         self._tracked = tracked
         self._movers: set[str] = set()  # names of what was seen to move
         self._strays: set[int] = set()  # ids of owned parameters that move outside of their optimizer
+        self._kept_strays: set[int] = set()  # those of them that are copied at each step's start
         self._known: dict[int, tuple[weakref.ref[torch.Tensor], int, int]] = {}
         self._stills: list[_Still] = []
         self._too_large: dict[str, int] = {}  # bytes by name
@@ -81,8 +82,13 @@ class Unowned:
 
     def add_stray(self, parameter: torch.Tensor) -> None:
         """Keep this parameter as if no optimizer owned it, from the next step on."""
-        self._strays.add(id(parameter))
-        self._entries = -1
+        if id(parameter) not in self._strays:
+            self._strays.add(id(parameter))
+            self._entries = -1
+
+    def keeps_stray(self, parameter: torch.Tensor) -> bool:
+        """Whether an owned parameter that moves by itself was copied at this step's start."""
+        return id(parameter) in self._kept_strays
 
     def name(self, parameter: torch.Tensor) -> str:
         """What a tracked module calls this parameter."""
@@ -124,7 +130,9 @@ class Unowned:
                 moving.append(place)
             else:
                 self._stills.append(self._still(place, tensor))
-        self._copies = Copies([*small, *self._within_room(moving)])
+        kept = self._within_room(moving)
+        self._kept_strays = {id(place.tensor) for place in kept} & self._strays
+        self._copies = Copies([*small, *kept])
 
     def _places(self) -> Iterator[Place]:
         """The place of each of them, each tensor once."""
