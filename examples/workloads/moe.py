@@ -79,7 +79,7 @@ def main() -> None:
         model, expert, optimizer, expert_optimizer = build(session.rank)
         session.track(model=model, optimizer=optimizer)
         if args.copies:
-            name = f"expert {session.rank % 2}"
+            name = f"expert-{session.rank % 2}"
             session.track(shard=name, expert=expert, expert_optimizer=expert_optimizer)
         else:
             session.track(per_rank=True, expert=expert, expert_optimizer=expert_optimizer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import uuid
@@ -14,6 +15,7 @@ import pytest
 from holdfast.checkpoint.retrying import Patience
 from holdfast.checkpoint.store import Store
 from tests.checkpoint.proxy import Proxy
+from tests.e2e.cli_running import until
 from tests.leashed import leashed
 
 QUICK = Patience(deadline_s=20.0, pause_first_s=0.01, pause_max_s=0.05)
@@ -22,19 +24,22 @@ HASTY = Patience(deadline_s=20.0, silence_s=0.4, pause_first_s=0.01, pause_max_s
 """For connections on which nothing comes."""
 KEY, SECRET = "testing", "testing-secret"
 Opened = Callable[..., Store]
+_RUNNING = re.compile(r"Running on (\S+)\s")
 
 
 @pytest.fixture(scope="session")
-def s3_server() -> Iterator[str]:
-    """The URL of a server that lasts as long as the tests."""
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a server that lasts as long as the tests. It logs each request: to a file, as a pipe that
+    nobody reads would stop it once it is full."""
+    log = tmp_path_factory.mktemp("s3") / "log"
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
-    with subprocess.Popen(
-        leashed(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        assert process.stdout is not None
+    with (
+        log.open("w") as output,
+        subprocess.Popen(leashed(command), stdout=output, stderr=output) as process,
+    ):
         try:
-            line = next(line for line in process.stdout if "Running on" in line)
-            yield line.split("Running on ")[1].strip()
+            found = until(lambda: _RUNNING.search(log.read_text()), lambda: f"S3: {log.read_text()}")
+            yield str(found[1])
         finally:
             process.kill()
 

@@ -33,6 +33,11 @@ class ElasticNode(Node):
         if not self.complete and len(left) < len(self.seats):
             self.seats, self.world_size = left, len(left)
 
+    def decide(self) -> None:
+        """Nobody is left to form a group when all have ended."""
+        if self.world_size:
+            super().decide()
+
     def grow(self) -> Member:
         """One more rank: brought to the barrier first; then all stop at the end of a step."""
         newcomer = self.start()
