@@ -372,7 +372,9 @@ def _relaunching(m: Machine, job: Job) -> None:
         return
     seats = job.generation.seats if job.generation else job.seats
     wanted = len(dict.fromkeys(place.node for place in (job.resize.spots if job.resize else seats)))
-    nodes = placing.gather(m, job, job.spec.nnodes_min, max(wanted, job.spec.nnodes_min))
+    least = job.spec.nnodes_min
+    why = shrinking.uncut(job, least) if job.returned and least < wanted else ""
+    nodes = placing.gather(m, job, wanted if why else least, max(wanted, least), why)
     if nodes is not None:
         planned = job.incident is not None and job.incident.verdict.cause is Cause.RESIZED
         restarts = (job.generation.restarts if job.generation else 0) + (0 if planned else 1)

@@ -200,8 +200,9 @@ def lacking_without(m: Machine, job: Job, name: str) -> str:
     )
 
 
-def gather(m: Machine, job: Job, least: int, most: int) -> list[str] | None:
-    """The nodes to place on now: at once with `most`, with `least` after a grace; None: wait."""
+def gather(m: Machine, job: Job, least: int, most: int, why: str = "") -> list[str] | None:
+    """The nodes to place on now: at once with `most`, with `least` after a grace; None: wait. `why`: the
+    reason that fewer than `least` will not do."""
     if m.paused:
         m.set_phase(job, job.phase, f"nothing new is started while the cluster is critical: {m.paused}")
         return None
@@ -212,7 +213,8 @@ def gather(m: Machine, job: Job, least: int, most: int) -> list[str] | None:
     if len(fit) < least:
         job.gathered_at = None
         phase = JobPhase.PENDING if job.phase is JobPhase.PENDING else JobPhase.PARKED
-        m.set_phase(job, phase, formation.shortage(job.spec, found, least))
+        short = formation.shortage(job.spec, found, least)
+        m.set_phase(job, phase, f"{short}; {why}" if why else short)
         return None
     if job.gathered_at is None:
         job.gathered_at = m.now

@@ -55,6 +55,13 @@ def _left(m: Machine, job: Job) -> list[str]:
     return formation.whole_replicas(job.seat_nodes(), job.spec.replica_nodes, wanting(m, job))
 
 
+def uncut(job: Job, nodes: int) -> str:
+    """Why the state cannot go on with so many nodes; "" when it can."""
+    if reach.torn(job, nodes) and newest_good(job.checkpoints.values()) is None:
+        return "its state is in shards, and there is no checkpoint to cut anew for fewer ranks"
+    return ""
+
+
 def lacking(m: Machine, job: Job) -> str:
     """Why the job does not go on without its missing nodes; "" when it may."""
     reach.recall(m, job)
@@ -65,9 +72,7 @@ def lacking(m: Machine, job: Job) -> str:
         return f"the cluster is critical: {m.paused}"
     if not formation.usable(job.spec, len(left)):
         return f"{len(left)} of at least {formation.least(job.spec)} nodes are left"
-    if reach.torn(job, len(left)) and newest_good(job.checkpoints.values()) is None:
-        return "its state is in shards, and there is no checkpoint to cut anew for fewer ranks"
-    return ""
+    return uncut(job, len(left))
 
 
 def tend(m: Machine, job: Job) -> None:

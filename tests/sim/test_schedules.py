@@ -55,9 +55,6 @@ def test_a_swarm_of_a_thousand(first: int) -> None:
     assert not complaints(options, [live(each) for each in options])
 
 
-OPEN = (9,)
-"""Fails, and is not mended yet: docs/simulation.md."""
-
 FAILED_ONCE = (
     (212_210, 4), (213_153, 2), (213_948, 1), (216_984, 1), (303_076, 1), (304_367, 8), (304_918, 4)
 )  # fmt: skip
@@ -82,7 +79,6 @@ def test_hundreds_of_schedules_of_jobs_that_may_shrink_and_grow(first: int) -> N
     options = [
         Options(seed=seed, nodes=2 + seed % 3, faults=tuple(EVERY), elastic=True, fault_s=30.0, steps=80)
         for seed in range(first, first + 100)
-        if seed not in OPEN
     ]
     assert not complaints(options, [live(each) for each in options])
 
