@@ -253,6 +253,7 @@ def test_what_never_passes_ends_at_the_deadline(
 
 
 def test_a_server_that_is_not_there(s3: str, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened(s3).put(NAME, DATA)  # what has to be imported takes seconds on a crowded machine
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     with pytest.raises(StorageError, match=r"cannot read .*127.0.0.1:1.*gave up after .*connection"):
         opened(s3, Patience(deadline_s=5.0, pause_max_s=1.0)).read(NAME, 5)
