@@ -2,7 +2,11 @@
 
 A member tells its launcher which libraries it imports; the zygote imports them too, so that members forked
 later have them. Only what lies in the interpreter's own libraries is learned, never the script's own modules,
-and nothing where HOLDFAST_PRELOAD says what is to be preloaded. Standard library only."""
+and nothing where HOLDFAST_PRELOAD says what is to be preloaded.
+
+What a library reads from the environment as it is imported is frozen in it. One that reads what differs by
+rank, or what the script sets before it imports, is not preloaded; a member for which a variable that was read
+has another value gets a fresh interpreter. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,20 +19,24 @@ import sys
 import sysconfig
 from typing import TYPE_CHECKING, Any
 
-from holdfast.launch import linux
+from holdfast.launch import linux, reads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 _learned: set[str] = set()  # in the zygote, and in what is forked from it
+_read: dict[str, str | None] = {}  # variables that these have read, with the values that they saw
+
+_OF_A_RANK = ("MASTER_", "GROUP_", "ROLE_", "LOCAL_", "HOLDFAST_", "TORCHELASTIC_")
 
 
 class Watch:
     """A finder that finds nothing, and notes which libraries are looked for. `tell` gets the names and
-    origins of those that have been imported since."""
+    origins of those that have been imported since, and the variables that the script has changed before."""
 
-    def __init__(self, tell: Callable[[dict[str, str]], None]) -> None:
+    def __init__(self, tell: Callable[[dict[str, str], list[str]], None]) -> None:
         self._tell, self._owner = tell, os.getpid()
+        self._environment = dict(os.environ)
         self._pending: set[str] = set()
         self._libraries = libraries()
 
@@ -62,7 +70,13 @@ class Watch:
             if origin.startswith(self._libraries):
                 found[name] = origin
         if found and os.getpid() == self._owner:
-            self._tell(found)
+            self._tell(found, self._changed())
+
+    def _changed(self) -> list[str]:
+        """The variables that are not as they were when the script began."""
+        now = dict(os.environ)
+        names = self._environment.keys() | now.keys()
+        return sorted(name for name in names if self._environment.get(name) != now.get(name))
 
 
 def libraries() -> tuple[str, ...]:
@@ -72,23 +86,37 @@ def libraries() -> tuple[str, ...]:
     return tuple(os.path.join(path, "") for path in [*found, *site.getsitepackages()])
 
 
-def take(modules: Mapping[str, str]) -> str:
+def take(modules: Mapping[str, str], changed: Collection[str] = ()) -> str:
     """In the zygote: import these, where the name means the same file here. The name of the first that
-    must not be there before a fork (it has started a thread, or a GPU's context), "" if all is well."""
+    must not be there before a fork (it has started a thread, or a GPU's context, or has read what is not the
+    same for all members: of a rank, or `changed` by a script), "" if all is well."""
     for name, origin in modules.items():
         if name in sys.modules or not _means(name, origin):
             continue
         try:
-            importlib.import_module(name)
+            with reads.noted() as read:
+                importlib.import_module(name)
         except Exception as error:  # the script will meet it itself
             sys.stderr.write(f"{name} is not preloaded: {error!r}\n")
             continue
         _learned.add(name)
-        if linux.threads() > 1 or _has_gpu():
+        _read.update({variable: os.environ.get(variable) for variable in read})
+        if linux.threads() > 1 or _has_gpu() or any(_differs(each, changed) for each in read):
             return name
     gc.collect()
     gc.freeze()
     return ""
+
+
+def _differs(variable: str, changed: Collection[str]) -> bool:
+    """Whether a variable may have another value in each member."""
+    of_a_rank = variable in ("RANK", "WORLD_SIZE", reads.ALL) or variable.startswith(_OF_A_RANK)
+    return of_a_rank or variable in changed
+
+
+def frozen() -> dict[str, str | None]:
+    """The variables that preloaded libraries have read, with the values that they saw."""
+    return dict(_read)
 
 
 def _means(name: str, origin: str) -> bool:

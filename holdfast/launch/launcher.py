@@ -225,8 +225,8 @@ class Launcher:
             self._say(message)
 
     def _on_member(self, life: Life, message: Message) -> None:
-        if message.get("op") == "imported":
-            self._zygote.learn(message["modules"])
+        if message.get("op") in ("imported", "late"):
+            self._zygote.hear(message)
             return
         if message.get("op") == "warm":
             self._zygote.forget(life.member)

@@ -76,6 +76,7 @@ class Order:
 def fresh_causes(before: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
     """The variables for whose sake an interpreter started with `before` cannot serve `wanted`."""
     names = {name for name in (*before, *wanted) if name.startswith(FRESH_PREFIXES)} - _APPLIED_LATER
+    names |= imports.frozen().keys()
     causes = [name for name in names if before.get(name) != wanted.get(name)]
     threads = wanted.get("OMP_NUM_THREADS", "1")
     if before.get("OMP_NUM_THREADS") != wanted.get("OMP_NUM_THREADS") and not threads.isdecimal():

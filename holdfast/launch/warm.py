@@ -18,7 +18,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast.ipc.frames import Decoder, FrameError, Message, encode
-from holdfast.launch import imports, linux, script
+from holdfast.launch import imports, linux, reads, script
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -76,7 +76,7 @@ def serve(control: socket.socket, launcher: int, bare: bool) -> Member:
             os.set_inheritable(descriptor, False)
         packet = json.loads(data)
         if "preload" in packet:
-            _say(control, {"op": "preloaded", "spoilt": imports.take(packet["preload"])})
+            _say(control, {"op": "preloaded", "spoilt": imports.take(packet["preload"], packet["changed"])})
             continue
         name = packet["member"]
         if _fork(control, name):
@@ -138,6 +138,7 @@ class Member:
         os.environ.update(self._before)
         if "HOLDFAST_PRELOAD" not in self._before:
             imports.Watch(self._report).start()
+            reads.watch_writes(imports.frozen(), self._complain)
         script.become(order)
         raise SystemExit(0)
 
@@ -161,10 +162,20 @@ class Member:
         except ConnectionError:  # the launcher wants this member no more: nothing has run yet
             os._exit(0)
 
-    def _report(self, modules: dict[str, str]) -> None:
+    def _report(self, modules: dict[str, str], changed: list[str]) -> None:
         """Say what was imported. The script waits for nobody: what cannot be said at once is left out."""
+        message = {"op": "imported", "modules": modules, "changed": changed}
         with contextlib.suppress(OSError):
-            self._control.send(encode({"op": "imported", "modules": modules}), socket.MSG_DONTWAIT)
+            self._control.send(encode(message), socket.MSG_DONTWAIT)
+
+    def _complain(self, variable: str) -> None:
+        """A preloaded library has read this before the script could set it: the next start has it afresh."""
+        sys.stderr.write(
+            f"holdfast: {variable} is set too late for a library that was preloaded and has read it. Scripts "
+            "started from now on have it in time; HOLDFAST_PRELOAD=torch for the agent preloads torch alone\n"
+        )
+        with contextlib.suppress(OSError):
+            self._control.send(encode({"op": "late", "variable": variable}), socket.MSG_DONTWAIT)
 
     def _receive(self) -> Message:
         decoder = Decoder()

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _PACKET_BYTES_MAX = 64 << 10
 _QUICK_DEATH_S = 5.0
 _RESTART_PAUSE_S = 1.0
 log = logging.getLogger("holdfast.launcher")
 _LESSON_PAUSE_S = 1.0
+_LESSON_MAX_S = 60.0
 _LESSON_MAX = 100
 """Modules in one packet to the zygote."""
 _QUICK_DEATHS_MAX = 3
@@ -58,9 +59,13 @@ class Zygote:
         self._restart: asyncio.TimerHandle | None = None
         self.pid = 0
         self._learned: dict[str, str] = {}  # of scripts: library and origin, to be preloaded
-        self._known: set[str] = set()  # of these, what this process has, or must not have
+        self._refused: set[str] = set()  # libraries that no zygote must have
+        self._changed: set[str] = set()  # variables that scripts set before they import
+        self._known: set[str] = set()  # of what was learned, what this process has
         self._taking: dict[str, str] = {}
+        self._replaced = False  # this process was killed for another to take its place
         self._lesson: asyncio.TimerHandle | None = None
+        self._limit: asyncio.TimerHandle | None = None  # of the lesson that it is at
 
     def start(self) -> None:
         """Start the process. It tells when it is ready; requests wait until then. Raises OSError."""
@@ -80,12 +85,34 @@ class Zygote:
         self._control, self._started, self._ready = ours, time.monotonic(), False
         asyncio.get_running_loop().add_reader(ours.fileno(), self._read)
 
-    def learn(self, modules: dict[str, str]) -> None:
-        """Scripts import these: have them preloaded, once nothing new has come for a while."""
-        new = {name: origin for name, origin in modules.items() if name not in self._learned}
+    def hear(self, message: dict[str, Any]) -> None:
+        """A member tells what its script has imported, or set too late."""
+        if message["op"] == "imported":
+            self._learn(message["modules"], message["changed"])
+        else:
+            self._late(message["variable"])
+
+    def _learn(self, modules: dict[str, str], changed: Sequence[str]) -> None:
+        """Scripts import these: have them preloaded, once nothing new has come for a while. `changed`: the
+        variables that the script had set before."""
+        self._changed.update(changed)
+        known = self._learned.keys() | self._refused
+        new = {name: origin for name, origin in modules.items() if name not in known}
         if new:  # a script that starts again and again puts nothing off
             self._learned.update(new)
             self._teach_in(_LESSON_PAUSE_S)
+
+    def _late(self, variable: str) -> None:
+        """A script has set this variable, and a library that was preloaded had read it before."""
+        if variable not in self._changed:
+            self._changed.add(variable)
+            self._replace()
+
+    def _replace(self) -> None:
+        """Have another process take the place of this one: what it has imported cannot be undone."""
+        self._replaced = True
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
 
     def _teach_in(self, pause_s: float) -> None:
         if self._lesson is not None:
@@ -99,23 +126,36 @@ class Zygote:
         if not new or bare or self._taking or not self._ready or self._control is None:
             return
         try:
-            self._control.send(json.dumps({"preload": new}).encode())
+            self._control.send(json.dumps({"preload": new, "changed": sorted(self._changed)}).encode())
         except (BlockingIOError, ConnectionError):
             return
         self._taking = new
+        self._limit = asyncio.get_running_loop().call_later(_LESSON_MAX_S, self._too_long, self.pid)
         self._known |= set(new)
+
+    def _too_long(self, pid: int) -> None:
+        """Members wait to be forked while it imports. `ended` says that none of these is tried again."""
+        if self._taking and pid == self.pid:
+            log.warning("importing %s takes too long: not preloaded", ", ".join(sorted(self._taking)))
+            self._replace()
 
     def _taught(self, spoilt: str) -> None:
         """It has what it was to import. `spoilt`: what it must not have; then another takes its place."""
         taken, self._taking = self._taking, {}
+        if self._limit is not None:
+            self._limit.cancel()
         if spoilt:
             log.info("%s is not preloaded: forked interpreters could not use it", spoilt)
-            del self._learned[spoilt]
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+            self._refuse(spoilt)
+            self._replace()
         elif taken:
             log.info("preloaded for the next start: %s", ", ".join(sorted(taken)))
             self._teach_in(0)
+
+    def _refuse(self, *names: str) -> None:
+        self._refused.update(names)
+        for name in names:
+            self._learned.pop(name, None)
 
     def fork(self, request: Request) -> None:
         """Have a member forked, now or once the zygote is ready."""
@@ -133,10 +173,10 @@ class Zygote:
         """The process died: start another. What was asked for and not yet forked is asked for again."""
         self._close_control()
         self.pid = 0
-        for name in self._taking:  # it may have died of one of them: none is tried again
-            self._learned.pop(name, None)
+        self._refuse(*self._taking)  # it may have died of one of them: none is tried again
         self._taking, self._known = {}, set()
-        quick = time.monotonic() - self._started < _QUICK_DEATH_S
+        quick = not self._replaced and time.monotonic() - self._started < _QUICK_DEATH_S
+        self._replaced = False
         self._quick_deaths = self._quick_deaths + 1 if quick else 0
         pause_s = _RESTART_PAUSE_S if quick and self._quick_deaths > 1 else 0.0
         self._start_in(pause_s)
@@ -153,7 +193,7 @@ class Zygote:
 
     def close(self) -> None:
         """Forget everything. The process ends when its socket does, or is killed by the caller."""
-        for timer in (self._restart, self._lesson):
+        for timer in (self._restart, self._lesson, self._limit):
             if timer is not None:
                 timer.cancel()
         self._close_control()

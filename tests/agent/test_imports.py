@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+import venv
+from pathlib import Path
 
 from tests.agent.support import LauncherProcess, folder
 from tests.e2e.cli_running import until
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
 import sys
 print("warm" if "{library}" in sys.modules else "cold")
@@ -38,12 +37,12 @@ class Starts:
     def __init__(self, launcher: LauncherProcess) -> None:
         self.launcher, self.count = launcher, 0
 
-    def run(self, script: Path) -> list[str]:
-        """Start it; the lines that it printed."""
+    def run(self, script: Path, **env: str) -> list[str]:
+        """Start it; the words that it printed."""
         self.count += 1
         name = f"job.{self.count}"
         self.launcher.spawn(name)
-        self.launcher.run(name, str(script))
+        self.launcher.run(name, str(script), env=env)
         assert self.launcher.client.until("exited", member=name)["code"] == 0, self.launcher.output(name)
         return self.launcher.output(name).split()
 
@@ -93,4 +92,51 @@ def test_nothing_is_learned_where_it_is_said_what_to_preload() -> None:
         launcher.client.until("warm", member="job.9")
         assert starts.run(script)[0] == "cold"
         assert "preloaded for the next start" not in (path / "launcher.log").read_text()
+        launcher.close()
+
+
+_OF_A_RANK = "import os; FIRST = int(os.environ.get('RANK', 0)) == 0"
+_OF_THE_SCRIPT = "import os; COLOUR = os.getenv('COLOUR_OF_OURS', 'none')"
+_READS = """
+import os, sys
+{before}
+print("warm" if "{library}" in sys.modules else "cold")
+import {library}
+for _ in range(200):
+    [[] for _ in range(10000)]
+print({library}.{name})
+"""
+
+
+def environment(path: Path, **libraries: str) -> str:
+    """A virtual environment that holds these modules, too; its interpreter."""
+    venv.create(path, symlinks=True, with_pip=False)
+    made = path / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    (made / "ours.pth").write_text("\n".join([*(each for each in sys.path if each), str(ROOT)]) + "\n")
+    for name, text in libraries.items():
+        (made / f"{name}.py").write_text(text)
+    return str(path / "bin" / "python")
+
+
+def test_what_a_library_reads_as_it_is_imported_is_that_of_the_member() -> None:
+    with folder() as path:
+        python = environment(path / "venv", of_a_rank=_OF_A_RANK, of_the_script=_OF_THE_SCRIPT)
+        launcher = LauncherProcess(path, preload=None, python=python)
+        starts, script, told = Starts(launcher), path / "script.py", (path / "launcher.log").read_text
+
+        script.write_text(_READS.format(before="", library="of_a_rank", name="FIRST"))
+        assert starts.run(script, RANK="1") == ["cold", "False"]
+        until(
+            lambda: starts.run(script, RANK="1") and "of_a_rank is not preloaded" in told(), "it is refused"
+        )
+        assert [starts.run(script, RANK="1") for _ in range(3)] == [["cold", "False"]] * 3
+        assert told().count("of_a_rank is not preloaded") == told().count("the zygote ended") == 1
+
+        script.write_text(_READS.format(before="", library="of_the_script", name="COLOUR"))
+        until(lambda: starts.run(script) == ["warm", "none"], "it is preloaded")
+        assert starts.run(script, COLOUR_OF_OURS="red") == ["cold", "red"], "a fresh interpreter"
+        sets = "os.environ['COLOUR_OF_OURS'] = 'blue'"
+        script.write_text(_READS.format(before=sets, library="of_the_script", name="COLOUR"))
+        assert "COLOUR_OF_OURS is set too late" in " ".join(starts.run(script))
+        until(lambda: starts.run(script) == ["cold", "blue"], "it is not preloaded")
         launcher.close()

@@ -1,0 +1,59 @@
+"""Notice which variables of the environment code reads, and which it sets.
+
+What a module reads while it is imported is frozen in it: an interpreter that has it preloaded serves only
+members for which those variables are the same. Reads by C code are not seen. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+ALL = "*"
+"""Noted when all variables were asked for."""
+
+_noted: set[str] = set()
+
+
+class _Noting(os._Environ):  # type: ignore[type-arg]
+    """`os.environ` that notes what is asked of it."""
+
+    def __getitem__(self, key: Any) -> Any:
+        _noted.add(str(key))
+        return super().__getitem__(key)
+
+    def __iter__(self) -> Iterator[Any]:
+        _noted.add(ALL)
+        return super().__iter__()
+
+
+@contextmanager
+def noted() -> Iterator[set[str]]:
+    """The names of the variables that are read within; ALL among them when all were."""
+    plain = type(os.environ)
+    _noted.clear()
+    os.environ.__class__ = _Noting
+    try:
+        yield _noted
+    finally:
+        os.environ.__class__ = plain
+
+
+def watch_writes(values: Mapping[str, str | None], tell: Callable[[str], None]) -> None:
+    """Call `tell` with the name when one of these variables is given another value than this, once each."""
+    told: set[str] = set()
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event not in ("os.putenv", "os.unsetenv"):
+            return
+        name = os.fsdecode(arguments[0])
+        value = os.fsdecode(arguments[1]) if event == "os.putenv" else None
+        if name in values and value != values[name] and name not in told:
+            told.add(name)
+            tell(name)
+
+    sys.addaudithook(hook)
