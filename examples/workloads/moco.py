@@ -1,7 +1,7 @@
 """MoCo: a momentum encoder that moves in the forward pass, and a queue of keys gathered from all ranks.
 
-Loses up to --snapshot-every steps on a kill: the encoder moves before the step's collectives, so a rank whose
-step was broken off has moved half, and only one whose step is whole can give its state.
+Loses nothing on a kill; one step, where only some of the ranks that live had ended it. Encoder and queue move
+before the step's collectives: they are copied at its start, and put back when it is broken off.
 
     holdfast run --nnodes 2 --nproc-per-node 2 --spares 1 examples/workloads/moco.py
     torchrun --nproc-per-node 4 examples/workloads/moco.py --reference
