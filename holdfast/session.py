@@ -118,6 +118,7 @@ class Session(Telling):
         self._asking = Asking(self)
         self._owed = 0  # snapshots that were due where gradients were carried
         self._equality = Equality(self)
+        self._given = False  # its state is not what this process computed, and steps have gone into it
         self._made = (-1, 0)  # step and generation of the newest snapshot
         self._last = -1  # the job's step with which the newest loop over steps ends
         self._inside = False  # in the elastic function
@@ -294,8 +295,10 @@ class Session(Telling):
             raise SessionError(f'steps: tail must be "required" or "skippable", not {tail!r:.80}')
         self._guard.skippable = tail == "skippable"
         misuse.check_inside(self, "steps")
+        misuse.check_kept(self)
         chosen = self._seed if isinstance(seed, str) else seed
         self.restore()
+        generators.tell_lost(self, chosen)
         stepping.after_break(self)
         self._last = self._completed - self.step + total
         try:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.ipc.frames import Message
-    from holdfast.reentry.formation import Formation
+    from holdfast.reentry.formation import Formation, Resume
     from holdfast.reentry.gate import Gate, Orders
     from holdfast.session import Session
 
@@ -58,6 +58,8 @@ class _Loop:
         self._finished, self._result = False, None
         self._returned = False  # its result is this process's own
         self._apart = False  # some rank of the generation has yet to come to this function
+        self._entered = False  # a state of this function has been put in place in this process ...
+        self._entered_by_some = False  # ... or in that of some rank of the generation
         self._breaks = (0, 0)  # (step, breaks there that no interrupt explained)
 
     def run(self) -> Any:
@@ -235,12 +237,13 @@ class _Loop:
         port = session._groups.formed()
         meeting.check_past(session, gate, self._name, self._number, formation)
         formed = time.monotonic()
-        return Joined(formation, port, begun, formed, joining.agree(session, formation.resume))
+        agreed = joining.agree(session, formation.resume, entered=self._entered)
+        return Joined(formation, port, begun, formed, *agreed)
 
     def _begin_state(self, joined: Joined) -> None:
         """Put the state in place, or have it put there when what is tracked is made."""
         session, formation, port = self._session, joined.formation, joined.port
-        session._functions.behind, self._apart = False, joined.apart
+        session._functions.behind, self._apart, self._entered_by_some = False, joined.apart, joined.entered
         joining.lift(session)
         if session._late:
             rows = meeting.gather(session, [port])
@@ -283,11 +286,9 @@ class _Loop:
 
     def _restore(self, formation: Formation, port: int) -> None:
         session, resume = self._session, formation.resume
-        if self._number and resume.step == session._functions.base and not (resume.sources or self._apart):
-            resume, session._held = (
-                dataclasses.replace(resume, tier="fresh"),
-                -1,
-            )  # as the script has built it
+        if self._begins(resume):
+            resume, session._held = dataclasses.replace(resume, tier="fresh"), -1
+        own = session._held == resume.step
         try:
             ports = restore.restore(session, resume, port)
         except (RestoreError, StateError, ArenaError) as error:
@@ -298,8 +299,16 @@ class _Loop:
             self._gate.wait(lambda orders: orders.complete or orders.interrupted >= formation.number)
             raise Interrupted from error
         session._held, session._held_in = resume.step, formation.number
+        session._given = not own and resume.step > session._functions.base
+        self._entered = True
         if not session._late:
             session._groups.narrow(port, ports)
+
+    def _begins(self, resume: Resume) -> bool:
+        """Whether a later function begins now: with what each rank's script has made for it. Once a rank has
+        had a state of it, that is trained, and the beginning comes from where it was kept."""
+        whole = not (resume.sources or self._apart or self._entered_by_some)
+        return bool(self._number) and resume.step == self._session._functions.base and whole
 
     # ------------------------------------------------------------------ out of a generation
 

@@ -44,6 +44,7 @@ class Joined:
     begun: float
     formed: float
     apart: bool = False  # some rank has yet to come to the function that runs
+    entered: bool = False  # some rank has had a state of the function that runs
 
 
 class Functions:

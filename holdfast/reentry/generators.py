@@ -17,6 +17,17 @@ if TYPE_CHECKING:
     from holdfast.session import Session
 
 
+def tell_lost(session: Session, seed: int | None) -> None:
+    """A loop whose steps are not seeded goes on with a state that was given: say what of it is lost where the
+    session keeps no generators."""
+    if seed is None and session._generators is None and session._given:
+        session._inexact.append(
+            f"random numbers of rank {session._rank} (steps(seed=None) leaves them to the script, and only "
+            "Session(seed=None) keeps them)"
+        )
+        session._given = False
+
+
 class Generators:
     """One session's generators, and those of its peers as of the newest boundary."""
 

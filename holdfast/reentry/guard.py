@@ -74,6 +74,7 @@ class Guard:
         self._unowned.arm()
         self._owned.arm(list(owned_parameters(self._tracked)))
         self._habits.forget()
+        self._whole = None
         self._inside = self.carries = self._advanced = False
 
     def disarm(self) -> None:
@@ -86,6 +87,7 @@ class Guard:
         """A step begins. `whole`: keep a copy of everything, until it is complete."""
         if not self.carries:
             self._keep(step, keep_random=keep_random)
+            self._whole = None
             if whole and self._small is not None:
                 self._keep_whole()
         self._owned.begin()

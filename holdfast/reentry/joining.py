@@ -27,18 +27,19 @@ if TYPE_CHECKING:
 _DIGEST_BYTES = 7
 
 
-def agree(session: Session, resume: Resume) -> bool:
+def agree(session: Session, resume: Resume, *, entered: bool) -> tuple[bool, bool]:
     """Have all ranks of the generation know which functions are over in its state. Whether some rank has yet
-    to come to the function that runs."""
+    to come to the function that runs; and whether some rank has had a state of that function, as this one
+    has when `entered`."""
     known = session._functions
     text = max(known.text(), _found(session, resume), key=lambda each: len(functions.parse(each)))
     if session._world_size == 1:
         known.learn(text, resume.step)
-        return False
+        return False, entered
     data = text.encode()
     absent = int(known.behind or len(known.finished) < len(functions.parse(text)))
     device = carrier(session._backend, session.device)
-    row = [len(functions.parse(text)), len(data), absent, known.called]
+    row = [len(functions.parse(text)), len(data), absent, int(entered)]
     rows = gather_numbers(row, device, session._world_size)
     most = max(each[0] for each in rows)
     if any(each[0] < most for each in rows):
@@ -49,11 +50,15 @@ def agree(session: Session, resume: Resume) -> bool:
         dist.broadcast(content, giver)
         text = bytes(content.cpu().tolist()).decode()
     known.learn(text, resume.step)
-    return any(each[2] or each[0] < most for each in rows)
+    return any(each[2] or each[0] < most for each in rows), any(each[3] for each in rows)
 
 
 def _found(session: Session, resume: Resume) -> str:
     """What the header of the state says of it, where this rank is to read that."""
+    if resume.reshard:
+        from holdfast.state import resharding
+
+        return resharding.functions(resume)
     with contextlib.suppress(
         ArenaError, OSError, ValueError, KeyError, RestoreError
     ):  # the restore will tell

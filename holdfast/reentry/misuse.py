@@ -133,6 +133,16 @@ def check_inside(session: Session, what: str) -> None:
         )
 
 
+def check_kept(session: Session) -> None:
+    """Raise SessionError where a tracked optimizer steps what no tracked object holds: it would be lost."""
+    name, parameter = session._tracked.homeless()
+    if parameter is not None:
+        raise SessionError(
+            f"the tracked {name!r} steps a parameter of shape {tuple(parameter.shape)} that no tracked "
+            "object holds: it would be lost with a rank. Track its module, as in session.track(model=...)"
+        )
+
+
 def check_wraps(session: Session) -> None:
     """Raise SessionError where session.ddp would give a bare module to a rank that has peers."""
     under_agent = session._gate is not None

@@ -17,10 +17,7 @@ from holdfast.state import copying, modes, shards, wrapped
 from holdfast.state.claims import REPLICATED, Claim
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 Tree = dict[str, Any]
 
@@ -86,6 +83,20 @@ class Tracked:
         """What the tracked modules call their parameters, by id; the first of several names."""
         found = modes.names(self.objects)
         return {id(found[name]): name for name in reversed(list(found))}
+
+    def homeless(self) -> tuple[str, torch.Tensor | None]:
+        """A tracked optimizer's name and one of its parameters that is part of no other tracked object."""
+        held = {id(value) for module in self.modules for value in module.parameters()}
+        small: list[torch.Tensor] = []
+        for name, thing in self.small.items():
+            walk(capture(thing), name, [], small)
+        memory = {modes.storage(tensor) for tensor in small}
+        for name, thing in self.objects.items():
+            for group in thing.param_groups if isinstance(thing, torch.optim.Optimizer) else ():
+                for value in group["params"]:
+                    if id(value) not in held and value.numel() and modes.storage(value) not in memory:
+                        return name, value
+        return "", None
 
     def flatten(self) -> Flat:
         """The tensors now, no copies. Raises SessionError on what cannot be kept."""

@@ -256,6 +256,43 @@ def test_a_job_goes_on_in_its_second_function_from_storage() -> None:
         assert len(found) == 2 and found[0] == found[1] and found[0]["told"]["steps"] == 12
 
 
+ROLLED_BACK = """
+session = Session(backend="gloo")
+model, optimizer = made(1, 3)
+session.track(model=model, optimizer=optimizer)
+@session.elastic
+def pretrain():
+    trained(session, model, optimizer, 6, "first")
+pretrain()
+@session.elastic
+def finetune():
+    ddp = session.ddp(model)
+    for step in session.steps(6):
+        indices = session.sample_indices(64, 8, seed=2)
+        ddp(indices.float().reshape(-1, 1).expand(-1, 4) / 64).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if MOMENT and step == 2 and not (folder / f"fault-{session.rank}").exists():
+            (folder / f"fault-{session.rank}").touch()
+            session.fault("the loss has jumped")
+finetune()
+result(state=digest(model))
+"""
+
+
+def test_the_first_state_of_a_later_function_is_what_a_rollback_puts_in_place() -> None:
+    """Nobody is new then: every rank has trained since."""
+
+    def ended(fault: str) -> list[dict[str, Any]]:
+        with running(*FLAGS, script=(HEAD + ROLLED_BACK).replace("MOMENT", repr(fault))) as run:
+            assert run.end() == 0, run.output
+            assert bool(fault) == ("the loss has jumped" in run.output)
+            return results(run)
+
+    calm, found = ended(""), ended("yes")
+    assert len(calm) == len(found) == 2 and calm == found
+
+
 @pytest.fixture(scope="module")
 def undisturbed() -> dict[str, Any]:
     return {}

@@ -226,6 +226,19 @@ class Trained:
         self.model(torch.ones(40)).sum().backward()
 
 
+def test_a_copy_of_the_very_first_step_does_not_outlive_it() -> None:
+    """The rank was broken in step 0, and goes on with step 1 from another rank's state."""
+    trained = Trained(0)
+    trained.guard.begin(0, keep_random=False, whole=True)
+    trained.half()
+    assert trained.guard.settle(0) == 0
+    trained.guard.arm()
+    trained.guard.begin(1, keep_random=False)
+    trained.half()
+    trained.optimizer.step()
+    assert trained.guard.settle(1) == DIRTY, "nothing has kept this step's start"
+
+
 def test_half_a_step_is_undone_and_a_whole_one_is_not() -> None:
     trained = Trained()
     before = trained.model.weight.detach().clone()
