@@ -6,6 +6,7 @@ Whatever happens to the agent, training goes on: the thread reconnects for ever,
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import select
 import socket
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 _INCIDENT_MAX = 90
+log = logging.getLogger("holdfast.sdk")
 _PAUSE_S = 0.2  # between attempts to reach an agent that is away
 _SWEEP_S = 0.02  # between looks at a generation that is to be broken
 _BACKLOG_BYTES = 1 << 20  # unsent bytes after which the connection is given up and made anew
@@ -70,6 +72,7 @@ class Gate:
         self._socket: socket.socket | None = None
         self._beat_interval_s = 1.0
         self._severing = False
+        self._unsevered = 0  # the newest generation whose groups could not be severed at once
         self._closed = False
         self._owner = os.getpid()
         self._thread = threading.Thread(target=self._run, name="holdfast-gate", daemon=True)
@@ -264,6 +267,11 @@ class Gate:
         try:
             self._severing = self._sever(self.orders.interrupted)
         except OSError:  # no descriptor is left to look with: come again
+            self._severing = True
+        except RuntimeError:  # torch could not abort a group: this thread must go on hearing the agent
+            if self._unsevered < self.orders.interrupted:
+                self._unsevered = self.orders.interrupted
+                log.exception("the groups of generation %d cannot be severed yet", self._unsevered)
             self._severing = True
 
     def _hear_welcome(self, message: Message) -> None:
