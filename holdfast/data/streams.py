@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from holdfast.checkpoint import typed
 from holdfast.data import contract, sampling
 from holdfast.data.contract import Held, Order, Stream
+from holdfast.data.places import Places
 from holdfast.errors import RestoreError, SessionError
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from holdfast.session import Session
 
 CHANGES = ("refuse", "continue")
-_HELD_MAX = 3  # states of an iterable stream that are kept: of the newest steps
 log = logging.getLogger("holdfast.sdk")
 
 
@@ -45,7 +45,7 @@ class Streams:
             raise SessionError(f"Session: data_change must be 'refuse' or 'continue', not {change!r:.80}")
         self._session, self.goes_on = session, change == "continue"
         self._known: dict[int, Stream] = {}  # by seed
-        self._held: dict[int, dict[int, Held]] = {}  # of iterable streams, by seed and completed steps
+        self._places = Places()  # of iterable streams
         self._made_by = contract.script()  # who made the state
         self._ahead: dict[int, sampling.Ahead] = {}
         self._claimed: tuple[int, dict[int, int]] = (0, {})  # asked for in this generation: seeds, with n
@@ -168,6 +168,9 @@ class Streams:
 
     def begin(self) -> None:
         """A step begins."""
+        session, guard = self._session, self._session._guard
+        anchor = session._functions.local(guard.anchor) if guard.carries else session.step
+        self._places.trim(anchor, session.step)
         self.running = True
         self._given.clear()
         for consumer in list(self._consumers):
@@ -196,17 +199,12 @@ class Streams:
 
     def hold(self, seed: int, held: Held) -> None:
         """Where an iterable stream stands after the batch of the step that runs."""
-        states = self._held.setdefault(seed, {})
-        states[self._session.step + 1] = held
-        for step in sorted(states)[:-_HELD_MAX]:
-            del states[step]
+        self._places.hold(seed, self._session.step + 1, held)
 
     def held(self, seed: int) -> Held | None:
-        """Where it stands now; None: it has not begun."""
-        states = self._held.get(seed, {})
-        for step in [step for step in states if step > self._session.step]:
-            del states[step]  # of a future that is to come again
-        return states[max(states)] if states else None
+        """Where it stands now; None: it has not begun. Raises SessionError when nobody knows any more."""
+        found = self._places.at(seed, self._session.step)
+        return found[1] if found is not None else None
 
     # ------------------------------------------------------------------ the state's header
 
@@ -217,13 +215,10 @@ class Streams:
             return json.dumps(came, separators=(",", ":")) if came is not None else ""
         step, batch = self._session.step, self._session.data_step
         streams = [contract.tell(stream, batch, step) for stream in self._known.values() if step]
-        iterables = []
-        for seed, states in self._held.items():
-            past = [known for known in states if known <= step]
-            if past:
-                held = states[max(past)]
-                entry = {"seed": seed, "step": max(past), "global_batch": held.global_batch}
-                iterables.append({**entry, "states": held.states})
+        iterables = [
+            {"seed": seed, "step": known, "global_batch": held.global_batch, "states": held.states}
+            for seed, known, held in self._places.told(step)
+        ]
         if not streams and not iterables:
             return ""
         told = {"script": contract.script(), "streams": streams, "iterables": iterables}
@@ -237,8 +232,10 @@ class Streams:
         if resume.tier == "fresh":
             data = None
         if data is False:
+            step = self._session._functions.local(resume.step)
+            self._places.trim(step, step)
             return
-        self._known, self._held, self._made_by = {}, {}, contract.script()
+        self._known, self._places, self._made_by = {}, Places(), contract.script()
         if data is not None:
             try:
                 told = typed.decode(data)
@@ -246,7 +243,7 @@ class Streams:
                 self._known = {entry["seed"]: contract.hear(entry) for entry in told["streams"]}
                 for entry in told["iterables"]:
                     held = Held(int(entry["global_batch"]), tuple(entry["states"]))
-                    self._held[entry["seed"]] = {int(entry["step"]): held}
+                    self._places.hear(entry["seed"], int(entry["step"]), held)
             except (typed.TypedDataError, LookupError, TypeError, ValueError) as error:
                 raise RestoreError(f"the state's data contract cannot be read: {error!r}") from error
 

@@ -25,6 +25,7 @@ OUT = Path(os.environ.get("OUT", "."))
 STEPS, TOTAL, BATCH = int(os.environ.get("STEPS", "30")), int(os.environ.get("TOTAL", "400")), 8
 MICRO = int(os.environ.get("MICRO", "0")) or None
 MODE = os.environ.get("MODE", "")
+EVERY = int(os.environ.get("EVERY", "1"))  # the steps whose gradients one step of the optimizer takes
 WAIT_FOR = int(os.environ.get("WAIT_FOR", "-1"))
 
 
@@ -96,7 +97,8 @@ def main() -> None:
         loader = session.loader(source(session), BATCH, micro=MICRO)
         for step, item in zip(session.steps(STEPS), loader, strict=False):
             samples, noise, weights = [], [], []
-            optimizer.zero_grad()
+            if step % EVERY == 0:
+                optimizer.zero_grad()
             for number, (index, drawn, more) in enumerate(item if MICRO else [item]):
                 samples += index.tolist()
                 noise += drawn.flatten().tolist() + more.tolist()
@@ -107,7 +109,8 @@ def main() -> None:
             line = {"step": step, "generation": session.generation, "rank": session.rank, "samples": samples}
             book.write(json.dumps(line | {"noise": noise, "weights": weights, "workers": []}) + "\n")
             book.flush()
-            optimizer.step()
+            if step % EVERY == EVERY - 1:
+                optimizer.step()
             while step == WAIT_FOR and not (OUT / "go").exists():
                 time.sleep(0.005)
         return [float(value.detach().sum()) for value in model.parameters()]

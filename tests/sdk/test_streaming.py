@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from holdfast import SessionError
+from holdfast.data.contract import Held
+from holdfast.data.places import Places
 from holdfast.data.stateful import decode, encode
 from tests.sdk.node import Node
 from tests.sdk.test_loading import Told, read
@@ -60,6 +62,29 @@ def test_a_kill_in_the_very_first_step(zygote: Zygote) -> None:
     for mode in ("", "object"):
         told, _, resumes = trained(zygote, MODE=mode, KILL=kill, STEPS="6")
         assert resumes == [0, 0] and told.samples == wanted(6)
+
+
+def test_a_break_that_goes_back_over_many_steps(zygote: Zygote) -> None:
+    """Gradients of six steps count in one step of the optimizer: a break goes back to where none are carried."""
+    env = {"EVERY": "6", "STEPS": "18"}
+    calm, ends, _ = trained(zygote, **env)
+    kill = json.dumps([{"rank": 1, "step": 11, "phase": "part0"}])
+    told, found, resumes = trained(zygote, KILL=kill, **env)
+    assert resumes == [0, 6] and calm.samples == told.samples == wanted(18)
+    assert calm.noise == told.noise and [line["sums"] for line in ends] == [line["sums"] for line in found]
+
+
+def test_a_place_that_is_not_kept_any_more_is_refused() -> None:
+    places = Places()
+    for step in range(1, 9):
+        places.hold(3, step, Held(8, (b"%d" % step,)))
+        places.trim(2, step)
+    assert [places.at(3, step) for step in (0, 2, 8)] == [None, (2, Held(8, (b"2",))), (8, Held(8, (b"8",)))]
+    for step in (1, 5, 7):
+        with pytest.raises(SessionError, match="seed 3 was consumed before step"):
+            places.at(3, step)
+    places.trim(2, 2)
+    assert places.at(3, 9) == (2, Held(8, (b"2",))), "what was to come comes again"
 
 
 def test_micro_batches_between_which_a_rank_dies(zygote: Zygote) -> None:
