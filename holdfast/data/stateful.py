@@ -57,6 +57,7 @@ class StateLoader(Taking):
     def __next__(self) -> Any:
         self.check()
         session = self._session
+        session._streams.own(self._seed, self)
         with Aside():
             if self._samples is None or self._next != session.step:
                 self._open()

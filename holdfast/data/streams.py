@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.checkpoint import typed
 from holdfast.data import contract, sampling
+from holdfast.data.claims import Claims
 from holdfast.data.contract import Held, Order, Stream
 from holdfast.data.places import Places
 from holdfast.errors import RestoreError, SessionError
@@ -48,7 +49,7 @@ class Streams:
         self._places = Places()  # of iterable streams
         self._made_by = contract.script()  # who made the state
         self._ahead: dict[int, sampling.Ahead] = {}
-        self._claimed: tuple[int, dict[int, int]] = (0, {})  # asked for in this generation: seeds, with n
+        self._claimed = Claims(0)
         self._given: dict[tuple[int, int, int], tuple[int, set[int]]] = {}  # in this step: parts of each
         self.running = False  # a step runs
         self._placed: tuple[tuple[int, int, int], tuple[int, int]] = ((-1, -1, -1), (0, 1))
@@ -88,7 +89,8 @@ class Streams:
         """The order of a stream, at the step that runs. Raises SessionError when it is not the one that the
         state was trained with, unless the session goes on with other data."""
         session, batch, sizes = self._session, self._session.data_step, (n, global_batch, seed)
-        claimed = self._claims()
+        self._claims().map(seed)
+        claimed = self._claims().maps
         known = self._known.get(seed) or self._replaced()
         order = known.order.at(batch) if known is not None else Order.new(*sizes)
         if order.sizes != sizes:
@@ -105,16 +107,16 @@ class Streams:
         known.order, known.last = order, session.step
         return order
 
-    def _claims(self) -> dict[int, int]:
-        generation = self._session.generation
-        if self._claimed[0] != generation:
-            self._claimed = (generation, {})
-        return self._claimed[1]
+    def _claims(self) -> Claims:
+        """What was asked for in this generation."""
+        if self._claimed.generation != self._session.generation:
+            self._claimed = Claims(self._session.generation)
+        return self._claimed
 
     def _replaced(self) -> Stream | None:
         """The stream that a seed which nobody knows stands for: one that the state's newest step consumed
         and that nobody has asked for since, where another script or other arguments made the state."""
-        claimed, newest = self._claims(), self._session.step - 1
+        claimed, newest = self._claims().maps, self._session.step - 1
         due = [s for seed, s in self._known.items() if seed not in claimed and s.last == newest >= 0]
         if due and self._made_by == contract.script():
             old = contract.shown(due[0].order.sizes)
@@ -173,6 +175,7 @@ class Streams:
         self._places.trim(anchor, session.step)
         self.running = True
         self._given.clear()
+        self._claims().begin()
         for consumer in list(self._consumers):
             consumer.begin()
 
@@ -201,6 +204,10 @@ class Streams:
         """Where an iterable stream stands after the batch of the step that runs."""
         self._places.hold(seed, self._session.step + 1, held)
 
+    def own(self, seed: int, loader: Any) -> None:
+        """This loader gives the step that runs its batch. Raises SessionError when its seed is another's."""
+        self._claims().iterable(seed, loader)
+
     def held(self, seed: int) -> Held | None:
         """Where it stands now; None: it has not begun. Raises SessionError when nobody knows any more."""
         found = self._places.at(seed, self._session.step)
@@ -228,7 +235,7 @@ class Streams:
         """A state is in place, and with it what its header says of the data: False when it is the one this
         rank held, None for a state of before there were contracts. Raises RestoreError."""
         data, self._session._tracked.data = self._session._tracked.data, False
-        self._claimed = (0, {})
+        self._claimed = Claims(self._session.generation)
         if resume.tier == "fresh":
             data = None
         if data is False:

@@ -65,7 +65,7 @@ def test_a_kill_in_the_very_first_step(zygote: Zygote) -> None:
 
 
 def test_a_break_that_goes_back_over_many_steps(zygote: Zygote) -> None:
-    """Gradients of six steps count in one step of the optimizer: a break goes back to where none are carried."""
+    """Gradients of six steps count in one step of the optimizer: a break goes back behind the last one."""
     env = {"EVERY": "6", "STEPS": "18"}
     calm, ends, _ = trained(zygote, **env)
     kill = json.dumps([{"rank": 1, "step": 11, "phase": "part0"}])
