@@ -11,7 +11,7 @@ import torch
 
 from holdfast.data import contract, sampling, streams
 from holdfast.errors import SessionError
-from holdfast.telemetry import numbers
+from holdfast.reentry import functions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,16 +30,17 @@ class Course:
     share: range
     parts: int
     windows: tuple[tuple[int, int], ...]
+    base: int  # the job's step with which the function began
 
-    def batches(self, step: int) -> Iterator[tuple[int, int, int, list[int]]]:
-        """Step, batch of the data, micro-batch and samples, without end."""
+    def batches(self, step: int) -> Iterator[tuple[int, int, int, list[int], list[int]]]:
+        """Step, batch of the data, micro-batch, its samples, and those of all the step's, without end."""
         ahead = sampling.Ahead()
         while True:
-            batch = numbers.batch(step, self.windows)
+            batch = functions.batch(self.base, self.base + step, self.windows)
             whole = streams.samples(self.order, batch, self.share, ahead).tolist()
             for part in range(self.parts):
                 mine = sampling.share(len(whole), part, self.parts)
-                yield step, batch, part, whole[mine.start : mine.stop]
+                yield step, batch, part, whole[mine.start : mine.stop], whole
             step += 1
 
 
@@ -50,7 +51,7 @@ def course(session: Session, sizes: tuple[int, int, int], micro: int | None) -> 
     share = owner.share(order.global_batch)
     parts = micro_batches(order.global_batch, session.layout.dp, micro)
     check_share(session, len(share), parts, order.global_batch, micro)
-    return Course(session.generation, order, share, parts, session._skips)
+    return Course(session.generation, order, share, parts, session._skips, session._functions.base)
 
 
 def micro_batches(global_batch: int, dp: int, micro: int | None) -> int:
@@ -120,7 +121,7 @@ class _Drawing:
                 "this iterator belongs to a generation that was left, or to data before batches were left "
                 "out: take a new one, with iter(loader), in the function under @session.elastic"
             )
-        step, _, part, indices = next(self._batches)
+        step, _, part, indices, _ = next(self._batches)
         self._steps = step + (part + 1 == self._course.parts)
         return indices
 

@@ -38,9 +38,9 @@ class Told:
     generations: dict[int, int]
 
 
-def read(folder: Path) -> Told:
+def read(folder: Path, book: str = "book") -> Told:
     lines: dict[tuple[int, int], dict[str, Any]] = {}
-    for path in folder.glob("book.*"):
+    for path in folder.glob(f"{book}.*"):
         for line in map(json.loads, path.read_text().splitlines()):
             known = lines.get((line["step"], line["rank"]))
             if known is None or known["generation"] <= line["generation"]:
@@ -163,14 +163,19 @@ class SkippingNode(Node):
 
 @pytest.mark.parametrize("kind", ["loader", "sampler"])
 def test_batches_that_are_left_out_by_policy(zygote: Zygote, kind: str) -> None:
-    """Uneven shares, batches of the left generation fetched ahead, and a window of skipped data."""
-    env = {"KILL": json.dumps([KILL]), "OPTIONS": options(**AHEAD), "KIND": kind}
+    """Uneven shares, batches of the left generation fetched ahead, and a window of skipped data. It lies in
+    the first of two functions: the second has all of its own."""
+    env = {"KILL": json.dumps([KILL]), "OPTIONS": options(**AHEAD), "KIND": kind, "FUNCTIONS": "2"}
     with SkippingNode(zygote, SCRIPT, 3, spares=1, **env) as node:
+        node.functions = 2
         node.run()
-        told = read(node.folder)
+        told, later = read(node.folder), read(node.folder, "book1")
+        ledger = samples(node.folder / "ledger")
     order = wanted(STEPS + 2)
     assert told.samples == {step: order[step if step < 8 else step + 2] for step in range(STEPS)}
     assert {tuple(map(tuple, each)) for each in told.weights.values()} == {((0.9,), (0.9,), (1.2,))}
+    assert later.samples == wanted()
+    assert list(ledger.values()) == [*told.samples.values(), *later.samples.values()]
 
 
 @pytest.mark.parametrize("kind", ["loader", "indices"])
