@@ -18,6 +18,7 @@ from holdfast.data.stateful import decode, encode
 from tests.sdk.node import Node
 from tests.sdk.test_loading import Told, read
 from tests.sdk.test_resize import ElasticNode
+from tests.sdk.test_session import alone
 
 if TYPE_CHECKING:
     from tests.sdk.zygote import Zygote
@@ -85,6 +86,23 @@ def test_a_place_that_is_not_kept_any_more_is_refused() -> None:
             places.at(3, step)
     places.trim(2, 2)
     assert places.at(3, 9) == (2, Held(8, (b"2",))), "what was to come comes again"
+
+
+def test_an_object_made_outside_begins_each_function_as_it_was_given(zygote: Zygote) -> None:
+    """Killed in the first step of either of two functions, and once more in the second."""
+    places = [(0, "part0", 0), (1, "later0", 0), (0, "later0", 3)]
+    kills = json.dumps([{"rank": rank, "phase": phase, "step": step} for rank, phase, step in places])
+    with Node(zygote, SCRIPT, 2, spares=1, MODE="lazy", FUNCTIONS="2", STEPS="6", KILL=kills) as node:
+        node.functions = 2
+        node.run()
+        told = [read(node.folder, book).samples for book in ("book", "book1")]
+        assert len(node.generations) == 5 and len(node.incidents) == 3
+    assert told == [wanted(6)] * 2
+
+
+def test_an_object_that_was_moved_between_functions_is_refused(zygote: Zygote, tmp_path: Path) -> None:
+    code, _, log = alone(zygote, tmp_path, SCRIPT, MODE="moved", FUNCTIONS="2", STEPS="2")
+    assert code == 1 and "this Lazy was read in another elastic function, and stands neither" in log
 
 
 def test_micro_batches_between_which_a_rank_dies(zygote: Zygote) -> None:
