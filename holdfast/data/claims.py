@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from holdfast.data import contract
 from holdfast.errors import SessionError
 
 
@@ -17,10 +18,22 @@ class Claims:
         self._loaders: dict[int, weakref.ref[Any]] = {}  # the newest of each iterable stream
         self._replaced: weakref.WeakSet[Any] = weakref.WeakSet()  # those that others came after
         self._now: dict[int, weakref.ref[Any]] = {}  # the loaders of this step
+        self._sizes: dict[int, tuple[int, int, int]] = {}  # what this step asked for of map data sets
 
     def begin(self) -> None:
         """A step begins."""
         self._now.clear()
+        self._sizes.clear()
+
+    def once(self, sizes: tuple[int, int, int]) -> None:
+        """The step that runs takes samples of these sizes. Raises SessionError when it has taken others of
+        the same seed: they would be the same samples."""
+        before = self._sizes.setdefault(sizes[2], sizes)
+        if before != sizes:
+            raise SessionError(
+                f"{contract.shown(sizes)} is asked for, and seed {sizes[2]} stands for "
+                f"{contract.shown(before)} in this training: give each data set a seed of its own"
+            )
 
     def iterable(self, seed: int, loader: Any) -> None:
         """This loader consumes an iterable stream in the step that runs. One that was made anew goes on in

@@ -92,19 +92,25 @@ class Streams:
         self._claims().map(seed)
         claimed = self._claims().maps
         known = self._known.get(seed) or self._replaced()
-        order = known.order.at(batch) if known is not None else Order.new(*sizes)
+        if self.running:
+            self._claims().once(sizes)
+        order = known.at(batch) if known is not None else Order.new(*sizes)
         if order.sizes != sizes:
             self._check_change(order.sizes, sizes, claimed.get(seed))
             told = "step %d: the data goes on with %s instead of %s, after %d samples"
             log.warning(
                 told, session.step, contract.shown(sizes), contract.shown(order.sizes), order.start(batch)
             )
-            self._known.pop(order.seed, None)
-            order, known = order.changed(batch, *sizes), None
+            changed = order.changed(batch, *sizes)
+            if known is not None:
+                self._known = {key: each for key, each in self._known.items() if each is not known}
+                self._known[seed] = known
+                known.change(changed)
+            order = changed
         claimed[seed] = n
         if known is None:
-            known = self._known[seed] = Stream(order, session.step)
-        known.order, known.last = order, session.step
+            known = self._known[seed] = Stream([order], session.step)
+        known.last = session.step
         return order
 
     def _claims(self) -> Claims:
@@ -171,8 +177,7 @@ class Streams:
     def begin(self) -> None:
         """A step begins."""
         session, guard = self._session, self._session._guard
-        anchor = session._functions.local(guard.anchor) if guard.carries else session.step
-        self._places.trim(anchor, session.step)
+        self._trim(guard.anchor if guard.carries else session._completed, session._completed)
         self.running = True
         self._given.clear()
         self._claims().begin()
@@ -190,6 +195,14 @@ class Streams:
         for consumer in list(self._consumers):
             consumer.end()
         self.running = False
+
+    def _trim(self, anchor: int, completed: int) -> None:
+        """So many steps of the job are completed, and training may go back to step `anchor`."""
+        functions, windows = self._session._functions, self._session._skips
+        self._places.trim(functions.local(anchor), functions.local(completed))
+        batches = functions.batch(anchor, windows), functions.batch(completed, windows)
+        for stream in self._known.values():
+            stream.trim(*batches, functions.local(completed))
 
     def leave(self) -> None:
         """The elastic function is left."""
@@ -239,8 +252,7 @@ class Streams:
         if resume.tier == "fresh":
             data = None
         if data is False:
-            step = self._session._functions.local(resume.step)
-            self._places.trim(step, step)
+            self._trim(resume.step, resume.step)
             return
         self._known, self._places, self._made_by = {}, Places(), contract.script()
         if data is not None:

@@ -28,6 +28,8 @@ MICRO = int(os.environ.get("MICRO", "0")) or None
 CHANGE = os.environ.get("CHANGE", "refuse")
 KILLS: list[dict[str, Any]] = json.loads(os.environ.get("KILL", "[]"))
 OPTIONS: dict[str, Any] = json.loads(os.environ.get("OPTIONS", "{}"))
+GROWS = int(os.environ.get("GROWS", "0"))  # by how much each step's batch is larger than the one before
+EVERY = int(os.environ.get("EVERY", "1"))  # the steps whose gradients one step of the optimizer takes
 FUNCTIONS = int(os.environ.get("FUNCTIONS", "1"))  # calls of the elastic function
 WAIT_FOR = int(os.environ.get("WAIT_FOR", "-1"))
 
@@ -70,7 +72,8 @@ def parts_of(session: Session, loader: Any) -> Iterator[list[list[Any]]]:
 
 
 def chosen(session: Session, part: int, count: int) -> list[Any]:
-    numbers = session.sample_indices(N, BATCH, SEED, micro=(part, count) if MICRO else None)
+    size = BATCH + GROWS * session.step
+    numbers = session.sample_indices(N, size, SEED, micro=(part, count) if MICRO else None)
     pids = torch.full((len(numbers),), os.getpid())
     return [numbers, torch.zeros(len(numbers), 2).double(), torch.zeros(len(numbers)).double(), pids]
 
@@ -96,7 +99,8 @@ def main() -> None:
             noise: list[float] = []
             weights: list[float] = []
             workers: set[int] = set()
-            optimizer.zero_grad()
+            if step % EVERY == 0:
+                optimizer.zero_grad()
             for number, (index, drawn, more, pids) in enumerate(parts):
                 samples += index.tolist()
                 noise += drawn.flatten().tolist() + more.tolist()
@@ -115,7 +119,8 @@ def main() -> None:
             book.write(json.dumps(line) + "\n")
             book.flush()
             maybe_die("backward", session.rank, step)
-            optimizer.step()
+            if step % EVERY == EVERY - 1:
+                optimizer.step()
             while step == WAIT_FOR and not (OUT / "go").exists():
                 time.sleep(0.005)
 

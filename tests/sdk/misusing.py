@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MODE = os.environ["MODE"]
 torch.manual_seed(0)
-session = Session()
+session = Session(data_change="continue" if MODE == "two batches" else "refuse")
 model = torch.nn.Linear(1, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 session.track(model=model, optimizer=optimizer)
@@ -105,6 +105,9 @@ def train() -> None:
         if MODE == "one seed":
             session.sample_indices(20, 4)
             session.sample_indices(30, 4)
+        if MODE == "two batches":
+            session.sample_indices(20, 4)
+            session.sample_indices(20, 5)
         if MODE == "half":
             session.sample_indices(20, 4, micro=(1, 2))
         if MODE == "fine":
