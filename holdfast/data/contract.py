@@ -16,7 +16,7 @@ import functools
 import hashlib
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,9 @@ import torch
 
 from holdfast.data import sampling
 from holdfast.errors import RestoreError, SessionError
+
+Windows = tuple[tuple[int, int], ...]
+"""Batches that are left out: from the first of each, up to and not including the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,11 @@ class Stream:
             self.orders.pop()
         self.orders.append(order)
 
+    def renumber(self, counted: int, batch: int) -> None:
+        """What was to come as batch `counted` comes as batch `batch`."""
+        order = self.at(counted)
+        self.orders = [replace(order, batch=batch, position=order.start(counted))]
+
     def trim(self, anchor: int, batch: int, step: int) -> None:
         """Batch `batch` comes next, in `step`, and training may go back to batch `anchor`: let go of the
         rest, of what was to come as well, for it comes again."""
@@ -132,6 +140,22 @@ class Stream:
         while len(self.orders) > 1 and self.orders[1].batch <= anchor:
             del self.orders[0]
         self.last = min(self.last, step - 1)
+
+
+def common(some: Windows, others: Windows) -> Windows:
+    """The batches (ascending windows of them) that are left out by both."""
+    both = [(max(a, c), min(b, d)) for a, b in some for c, d in others]
+    return tuple(sorted((first, end) for first, end in both if first < end))
+
+
+def lost(counted: int, batch: int, step: int) -> str:
+    """Why the state of this step is refused: for it the next batch is `counted`, and for the job `batch`."""
+    return (
+        f"the state of step {step} goes on with batch {counted} of its data: some before that were left out "
+        f"by policy, which is not known of this job any more (was the checkpoint adopted?). By what is known "
+        f"batch {batch} comes next, and batches would be repeated: go on by samples consumed with "
+        'Session(data_change="continue")'
+    )
 
 
 @dataclass(frozen=True, slots=True)

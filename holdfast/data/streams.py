@@ -3,6 +3,7 @@ what the state says of them. Only what is consumed counts here; what is prefetch
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import weakref
@@ -47,7 +48,7 @@ class Streams:
         self._session, self.goes_on = session, change == "continue"
         self._known: dict[int, Stream] = {}  # by seed
         self._places = Places()  # of iterable streams
-        self._made_by = contract.script()  # who made the state
+        self._made = (contract.script(), 0)  # who made the state, of which step of the job
         self._ahead: dict[int, sampling.Ahead] = {}
         self._claimed = Claims(0)
         self._given: dict[tuple[int, int, int], tuple[int, set[int]]] = {}  # in this step: parts of each
@@ -124,11 +125,16 @@ class Streams:
         and that nobody has asked for since, where another script or other arguments made the state."""
         claimed, newest = self._claims().maps, self._session.step - 1
         due = [s for seed, s in self._known.items() if seed not in claimed and s.last == newest >= 0]
-        if due and self._made_by == contract.script():
+        if due and self._maker() == contract.script():
             old = contract.shown(due[0].order.sizes)
             log.warning("step %d: a stream of samples begins in place of %s", newest + 1, old)
             return None
         return due[0] if due else None
+
+    def _maker(self) -> str:
+        """The script that has made the state as it is now: this one, once it has completed a step."""
+        script, step = self._made
+        return script if self._session._completed <= step else contract.script()
 
     def _check_change(self, old: tuple[int, ...], new: tuple[int, ...], claimed: int | None) -> None:
         if self.goes_on and claimed in (None, new[0]):
@@ -241,30 +247,55 @@ class Streams:
         ]
         if not streams and not iterables:
             return ""
-        told = {"script": contract.script(), "streams": streams, "iterables": iterables}
+        told: dict[str, Any] = {"script": self._maker(), "windows": self._session._skips}
+        told |= {"streams": streams, "iterables": iterables}
         return json.dumps(typed.encode(told), separators=(",", ":"))
 
     def restored(self, resume: Resume) -> None:
         """A state is in place, and with it what its header says of the data: False when it is the one this
-        rank held, None for a state of before there were contracts. Raises RestoreError."""
+        rank held, None for a state of before there were contracts. Raises RestoreError, and SessionError when
+        batches that it had left out are not known as such any more."""
         data, self._session._tracked.data = self._session._tracked.data, False
         self._claimed = Claims(self._session.generation)
         if resume.tier == "fresh":
             data = None
+        windows: contract.Windows | None = self._session._skips
         if data is False:
             self._trim(resume.step, resume.step)
-            return
-        self._known, self._places, self._made_by = {}, Places(), contract.script()
-        if data is not None:
-            try:
-                told = typed.decode(data)
-                self._made_by = str(told["script"])
-                self._known = {entry["seed"]: contract.hear(entry) for entry in told["streams"]}
-                for entry in told["iterables"]:
-                    held = Held(int(entry["global_batch"]), tuple(entry["states"]))
-                    self._places.hear(entry["seed"], int(entry["step"]), held)
-            except (typed.TypedDataError, LookupError, TypeError, ValueError) as error:
-                raise RestoreError(f"the state's data contract cannot be read: {error!r}") from error
+        else:
+            windows = self._hear(data, resume.step)
+        self._check_windows(windows, resume)
+
+    def _hear(self, data: Any, step: int) -> contract.Windows | None:
+        """Take over what a header says. The batches that were left out; None: it does not say which."""
+        self._known, self._places, self._made = {}, Places(), (contract.script(), step)
+        if data is None:
+            return None
+        try:
+            told = typed.decode(data)
+            self._made = (str(told["script"]), step)
+            self._known = {entry["seed"]: contract.hear(entry) for entry in told["streams"]}
+            for entry in told["iterables"]:
+                held = Held(int(entry["global_batch"]), tuple(entry["states"]))
+                self._places.hear(entry["seed"], int(entry["step"]), held)
+            windows = told.get("windows")
+            return None if windows is None else tuple((int(first), int(end)) for first, end in windows)
+        except (typed.TypedDataError, LookupError, TypeError, ValueError) as error:
+            raise RestoreError(f"the state's data contract cannot be read: {error!r}") from error
+
+    def _check_windows(self, told: contract.Windows | None, resume: Resume) -> None:
+        """Have the streams go on where they stood, though batches left out before may not be known as such
+        any more. Raises SessionError."""
+        count = functools.partial(self._session._functions.batch, resume.step)
+        batch = count(resume.skip if told is None else contract.common(told, resume.skip))
+        for stream in self._known.values():
+            counted = stream.order.batch if told is None else count(told)
+            if counted <= batch:
+                continue
+            if not self.goes_on:
+                raise SessionError(contract.lost(counted, batch, resume.step))
+            log.warning("step %d: batch %d of the data comes as batch %d", resume.step, counted, batch)
+            stream.renumber(counted, batch)
 
 
 def samples(order: Order, batch: int, places: range, ahead: sampling.Ahead) -> torch.Tensor:

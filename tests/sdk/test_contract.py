@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast import SessionError
-from holdfast.data import sampling
+from holdfast import Session, SessionError
+from holdfast.checkpoint import typed
+from holdfast.data import contract, sampling
 from holdfast.data.contract import Order, Stream
+from holdfast.reentry.formation import Resume
 from tests.sdk.node import Node
 from tests.sdk.test_loading import SCRIPT, read, wanted
 
@@ -148,6 +150,31 @@ def test_a_stream_that_begins_later_is_no_change(zygote: Zygote, tmp_path: Path)
     assert resumes == [0, 5]
     second = {step: sampling.indices(97, step * 10, 10, seed=4).tolist() for step in range(14)}
     assert told.samples == {step: (wanted() if step < 5 else second)[step] for step in range(14)}
+
+
+def test_who_made_a_state_is_known_until_a_step_is_complete() -> None:
+    """A survivor of a training that another script began, in which a task's seed comes where a generation
+    begins: to it that is no change either, as it is none to who is given its state."""
+    session = Session()
+    streams, made = session._streams, list[tuple[int, str]]()
+    told = {"script": "another", "streams": [], "iterables": []}
+    entry = contract.tell(Stream([Order.new(97, 10, 3)], 4), 5, 5)
+
+    @session.elastic
+    def train() -> None:
+        session.restore()
+        session._completed = 5
+        session._tracked.data = typed.encode({**told, "streams": [entry]})
+        streams.restored(Resume("memory", 5, 0))
+        for step in session.steps(9):
+            made.append((step, typed.decode(json.loads(streams.text()))["script"]))
+            if step == 7:
+                streams.restored(Resume("donor", 7, 0))
+            session.sample_indices(97, 10, 3 if step < 7 else 4)
+
+    train()
+    session.close()
+    assert made[0] == (5, "another") and {word for _, word in made[1:]} == {contract.script()}
 
 
 def resumed(zygote: Zygote, folder: Path, *later: dict[str, object], **change: str) -> Node:
