@@ -292,9 +292,11 @@ class Session(Telling):
             raise SessionError(f"steps: total must be an integer of 0 or more, not {total!r:.80}")
         if tail not in ("required", "skippable"):
             raise SessionError(f'steps: tail must be "required" or "skippable", not {tail!r:.80}')
+        if seed is not None and seed != "session" and type(seed) is not int:
+            raise SessionError(f'steps: seed must be "session", an integer or None, not {seed!r:.80}')
         self._guard.skippable = tail == "skippable"
         misuse.check_inside(self, "steps")
-        chosen = self._seed if isinstance(seed, str) else seed
+        chosen = seed if seed is None or isinstance(seed, int) else self._seed
         self.restore()
         stepping.after_break(self)
         self._last = self._completed - self.step + total

@@ -82,6 +82,8 @@ def train() -> None:
     loader = session.loader(rows, 4, micro=2) if MODE.startswith("part") else session.loader(rows, 4)
     if MODE == "loader first":
         next(loader)
+    if MODE == "steps' seed":
+        list(session.steps(3, seed="0"))
     places = [session.loader(Placed, 4) for _ in range(2)]
     for step in session.steps(3):
         if MODE == "two places":

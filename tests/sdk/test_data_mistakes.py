@@ -23,6 +23,7 @@ ALONE = {
     "two places in turn": "seed 0 stands for two iterable data sets in this training",
     "two kinds": "seed 0 stands for a map data set and for an iterable one",
     "two kinds turned": "seed 0 stands for a map data set and for an iterable one",
+    "steps' seed": "steps: seed must be \"session\", an integer or None, not '0'",
     "half": "step 0 took 1 of 2 micro-batches of n=20, global_batch=4, seed=0: the others would be skipped",
     "loader twice": "step 0 has taken its batch already",
     "loader first": "for step, batch in zip(session.steps(n), loader), the steps first",
