@@ -187,6 +187,7 @@ class Streams:
         self.running = True
         self._given.clear()
         self._claims().begin()
+        session._weighting.begin()
         for consumer in list(self._consumers):
             consumer.begin()
 
