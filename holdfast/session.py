@@ -58,9 +58,10 @@ class Session(Telling):
 
     Without an agent in the environment the same script trains alone, or under torchrun. `seed`: every step
     begins with torch, random and numpy seeded from (seed, step, rank), so that its randomness survives the
-    loss of a rank; None leaves them alone: then all ranks' generator states go into each snapshot. Who takes
-    a lost rank's place has its random numbers again where all go back to a snapshot; where it goes on with
-    another rank's newer state, they are lost, and the incident says so.
+    loss of a rank (the ranks of one tensor-parallel group draw alike); None leaves them alone: then all
+    ranks' generator states go into each snapshot. Who takes a lost rank's place has its random numbers again
+    where all go back to a snapshot; where it goes on with another rank's newer state, they are lost, and the
+    incident says so.
     `backend`: of torch.distributed; by default nccl beside a GPU, else gloo. `data_change`: whether a state
     that was trained with another number of samples, global batch or seed of the data is refused, or training
     goes on by samples consumed ("continue"). Raises SessionError."""

@@ -25,14 +25,14 @@ class Claims:
         self._now.clear()
         self._sizes.clear()
 
-    def once(self, sizes: tuple[int, int, int]) -> None:
+    def once(self, sizes: tuple[int, int, int], caller: str) -> None:
         """The step that runs takes samples of these sizes. Raises SessionError when it has taken others of
         the same seed: they would be the same samples."""
         before = self._sizes.setdefault(sizes[2], sizes)
         if before != sizes:
             raise SessionError(
-                f"{contract.shown(sizes)} is asked for, and seed {sizes[2]} stands for "
-                f"{contract.shown(before)} in this training: give each data set a seed of its own"
+                f"{caller}({contract.shown(sizes)}): seed {sizes[2]} stands for {contract.shown(before)} in "
+                "this training: give each data set a seed of its own"
             )
 
     def iterable(self, seed: int, loader: Any) -> None:

@@ -52,7 +52,7 @@ class Loader(Taking):
     it gives the step's micro-batches, an iterator with a length."""
 
     def __init__(self, session: Session, dataset: Any, batch: Batch, options: dict[str, Any]) -> None:
-        sampler.check(len(dataset), batch.size, batch.micro)
+        sampler.check(len(dataset), batch.size, batch.micro, "session.loader")
         super().__init__(session)
         self._micro, self._sizes = batch.micro, (len(dataset), batch.size, batch.seed)
         collate = options.pop("collate_fn", None) or default_collate
@@ -75,7 +75,7 @@ class Loader(Taking):
     def __next__(self) -> Any:
         self.check()
         session = self._session
-        course = sampler.course(session, self._sizes, self._micro)
+        course = sampler.course(session, self._sizes, self._micro, "session.loader")
         if course != self._course or self._next != session.step or self._batches is None:
             self._open(course)
         self._next = session.step + 1

@@ -36,7 +36,7 @@ class StateLoader(Taking):
     """Gives the batch of the step that runs, or with micro its micro-batches, an iterator with a length."""
 
     def __init__(self, session: Session, source: Any, batch: Batch, options: dict[str, Any]) -> None:
-        sampler.check(1, batch.size, batch.micro)
+        sampler.check(1, batch.size, batch.micro, "session.loader")
         self._collate = options.pop("collate_fn", None) or default_collate
         if options:
             raise SessionError(

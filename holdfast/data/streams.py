@@ -64,7 +64,7 @@ class Streams:
         part, parts = _part(micro)
         share = self.share(global_batch)
         first = self._give_once((n, global_batch, seed), part, parts)
-        order = self.use(n, global_batch, seed)
+        order = self.use(n, global_batch, seed, caller="sample_indices")
         ahead = self._ahead.setdefault(seed, sampling.Ahead())
         chosen = samples(order, self._session.data_step, share, ahead)
         if first:
@@ -86,7 +86,7 @@ class Streams:
         given.add(part)
         return len(given) == 1
 
-    def use(self, n: int, global_batch: int, seed: int) -> Order:
+    def use(self, n: int, global_batch: int, seed: int, *, caller: str) -> Order:
         """The order of a stream, at the step that runs. Raises SessionError when it is not the one that the
         state was trained with, unless the session goes on with other data."""
         session, batch, sizes = self._session, self._session.data_step, (n, global_batch, seed)
@@ -94,10 +94,10 @@ class Streams:
         claimed = self._claims().maps
         known = self._known.get(seed) or self._replaced()
         if self.running:
-            self._claims().once(sizes)
+            self._claims().once(sizes, caller)
         order = known.at(batch) if known is not None else Order.new(*sizes)
         if order.sizes != sizes:
-            self._check_change(order.sizes, sizes, claimed.get(seed))
+            self._check_change(order.sizes, sizes, claimed.get(seed), caller)
             told = "step %d: the data goes on with %s instead of %s, after %d samples"
             log.warning(
                 told, session.step, contract.shown(sizes), contract.shown(order.sizes), order.start(batch)
@@ -136,13 +136,15 @@ class Streams:
         script, step = self._made
         return script if self._session._completed <= step else contract.script()
 
-    def _check_change(self, old: tuple[int, ...], new: tuple[int, ...], claimed: int | None) -> None:
+    def _check_change(
+        self, old: tuple[int, ...], new: tuple[int, ...], claimed: int | None, caller: str
+    ) -> None:
         if self.goes_on and claimed in (None, new[0]):
             return
         was, now = contract.shown((old[0], old[1], old[2])), contract.shown((new[0], new[1], new[2]))
         if claimed is not None and claimed != new[0]:
             raise SessionError(
-                f"sample_indices({now}): seed {new[2]} stands for {was} in this training: "
+                f"{caller}({now}): seed {new[2]} stands for {was} in this training: "
                 "give each data set a seed of its own"
             )
         raise SessionError(

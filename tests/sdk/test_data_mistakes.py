@@ -18,7 +18,7 @@ ALONE = {
     "twice": "sample_indices(n=20, global_batch=4, seed=0) was asked twice in step 0",
     "twice in parts": "give micro=(i, count) for the i-th of count micro-batches, or another seed",
     "one seed": "seed 0 stands for n=20, global_batch=4, seed=0 in this training: give each data set a seed",
-    "two batches": "seed=0 is asked for, and seed 0 stands for n=20, global_batch=4, seed=0 in this training",
+    "two batches": "seed 0 stands for n=20, global_batch=4, seed=0 in this training: give each data set",
     "two places": "seed 0 stands for two iterable data sets in this training",
     "two places in turn": "seed 0 stands for two iterable data sets in this training",
     "two kinds": "seed 0 stands for a map data set and for an iterable one",
