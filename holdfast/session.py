@@ -58,9 +58,10 @@ class Session(Telling):
 
     Without an agent in the environment the same script trains alone, or under torchrun. `seed`: every step
     begins with torch, random and numpy seeded from (seed, step, rank), so that its randomness survives the
-    loss of a rank; None leaves them alone: then all ranks' generator states go into each snapshot. Who takes
-    a lost rank's place has its random numbers again where all go back to a snapshot; where it goes on with
-    another rank's newer state, they are lost, and the incident says so.
+    loss of a rank (the ranks of one tensor-parallel group draw alike); None leaves them alone: then all
+    ranks' generator states go into each snapshot. Who takes a lost rank's place has its random numbers again
+    where all go back to a snapshot; where it goes on with another rank's newer state, they are lost, and the
+    incident says so.
     `backend`: of torch.distributed; by default nccl beside a GPU, else gloo. `data_change`: whether a state
     that was trained with another number of samples, global batch or seed of the data is refused, or training
     goes on by samples consumed ("continue"). Raises SessionError."""
@@ -293,10 +294,12 @@ class Session(Telling):
             raise SessionError(f"steps: total must be an integer of 0 or more, not {total!r:.80}")
         if tail not in ("required", "skippable"):
             raise SessionError(f'steps: tail must be "required" or "skippable", not {tail!r:.80}')
+        if seed is not None and seed != "session" and type(seed) is not int:
+            raise SessionError(f'steps: seed must be "session", an integer or None, not {seed!r:.80}')
         self._guard.skippable = tail == "skippable"
         misuse.check_inside(self, "steps")
         misuse.check_kept(self)
-        chosen = self._seed if isinstance(seed, str) else seed
+        chosen = seed if seed is None or isinstance(seed, int) else self._seed
         self.restore()
         generators.tell_lost(self, chosen)
         stepping.after_break(self)

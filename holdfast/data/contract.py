@@ -23,7 +23,10 @@ from typing import Any
 import torch
 
 from holdfast.data import sampling
-from holdfast.errors import RestoreError
+from holdfast.errors import RestoreError, SessionError
+
+Windows = tuple[tuple[int, int], ...]
+"""Batches that are left out: from the first of each, up to and not including the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +42,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Which samples each batch of one stream has. `before`: what it was until batch `batch`, if it changed
-    in this process."""
+    """Which samples each batch of one stream has, from batch `batch` on."""
 
     n: int
     global_batch: int
@@ -48,7 +50,6 @@ class Order:
     batch: int = 0
     position: int = 0
     stretches: tuple[Stretch, ...] = ()
-    before: Order | None = None
 
     @classmethod
     def new(cls, n: int, global_batch: int, seed: int) -> Order:
@@ -93,23 +94,68 @@ class Order:
                 first = position
             new = Stretch(first, n, seed, first - begun * n)
             stretches = (current, new) if first > position else (new,)
-        before = replace(self, before=None)  # a step back is all that a process goes by itself
-        return Order(n, global_batch, seed, batch, position, stretches, before)
-
-    def at(self, batch: int) -> Order:
-        """As it was when this batch was to come."""
-        order = self
-        while batch < order.batch and order.before is not None:
-            order = order.before
-        return order
+        return Order(n, global_batch, seed, batch, position, stretches)
 
 
 @dataclass(slots=True)
 class Stream:
-    """One order in use. `last`: the newest step that asked for samples of it."""
+    """One stream in use. `orders`: what its order was, one after the other, as far back as training may go;
+    `last`: the newest step that asked for samples of it."""
 
-    order: Order
+    orders: list[Order]
     last: int
+
+    @property
+    def order(self) -> Order:
+        """The newest."""
+        return self.orders[-1]
+
+    def at(self, batch: int) -> Order:
+        """The order as it was when this batch was to come. Raises SessionError when that is not known."""
+        for order in reversed(self.orders):
+            if order.batch <= batch:
+                return order
+        raise SessionError(
+            f"batch {batch} of the data with {shown(self.order.sizes)} comes before batch "
+            f"{self.orders[0].batch}, and which samples it had is not known any more: go on from a "
+            "checkpoint (run the same command again)"
+        )
+
+    def change(self, order: Order) -> None:
+        """From its batch on it goes on so."""
+        while self.orders and self.orders[-1].batch >= order.batch:
+            self.orders.pop()
+        self.orders.append(order)
+
+    def renumber(self, counted: int, batch: int) -> None:
+        """What was to come as batch `counted` comes as batch `batch`."""
+        order = self.at(counted)
+        self.orders = [replace(order, batch=batch, position=order.start(counted))]
+
+    def trim(self, anchor: int, batch: int, step: int) -> None:
+        """Batch `batch` comes next, in `step`, and training may go back to batch `anchor`: let go of the
+        rest, of what was to come as well, for it comes again."""
+        while len(self.orders) > 1 and self.orders[-1].batch > batch:
+            self.orders.pop()
+        while len(self.orders) > 1 and self.orders[1].batch <= anchor:
+            del self.orders[0]
+        self.last = min(self.last, step - 1)
+
+
+def common(some: Windows, others: Windows) -> Windows:
+    """The batches (ascending windows of them) that are left out by both."""
+    both = [(max(a, c), min(b, d)) for a, b in some for c, d in others]
+    return tuple(sorted((first, end) for first, end in both if first < end))
+
+
+def lost(counted: int, batch: int, step: int) -> str:
+    """Why the state of this step is refused: for it the next batch is `counted`, and for the job `batch`."""
+    return (
+        f"the state of step {step} goes on with batch {counted} of its data: some before that were left out "
+        f"by policy, which is not known of this job any more (was the checkpoint adopted?). By what is known "
+        f"batch {batch} comes next, and batches would be repeated: go on by samples consumed with "
+        'Session(data_change="continue")'
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +169,7 @@ class Held:
 
 def tell(stream: Stream, batch: int, step: int) -> dict[str, Any]:
     """A stream as plain data, in a state of `step` completed steps in which `batch` comes next."""
-    order = stream.order.at(batch)
+    order = stream.at(batch)
     return {
         "seed": order.seed,
         "n": order.n,
@@ -143,7 +189,7 @@ def hear(entry: dict[str, Any]) -> Stream:
         order = Order(n, global_batch, seed, int(entry["batch"]), int(entry["position"]), stretches)
         if not stretches or min(order.n, order.global_batch, *(s.n for s in stretches)) < 1:
             raise ValueError("no samples")
-        return Stream(order, int(entry["last"]))
+        return Stream([order], int(entry["last"]))
     except (LookupError, TypeError, ValueError) as error:
         raise RestoreError(f"the state's data contract cannot be read: {error!r}") from error
 

@@ -52,7 +52,7 @@ class Loader(Taking):
     it gives the step's micro-batches, an iterator with a length."""
 
     def __init__(self, session: Session, dataset: Any, batch: Batch, options: dict[str, Any]) -> None:
-        sampler.check(len(dataset), batch.size, batch.micro)
+        sampler.check(len(dataset), batch.size, batch.micro, "session.loader")
         super().__init__(session)
         self._micro, self._sizes = batch.micro, (len(dataset), batch.size, batch.seed)
         collate = options.pop("collate_fn", None) or default_collate
@@ -75,7 +75,7 @@ class Loader(Taking):
     def __next__(self) -> Any:
         self.check()
         session = self._session
-        course = sampler.course(session, self._sizes, self._micro)
+        course = sampler.course(session, self._sizes, self._micro, "session.loader")
         if course != self._course or self._next != session.step or self._batches is None:
             self._open(course)
         self._next = session.step + 1
@@ -97,12 +97,11 @@ class Loader(Taking):
         with Aside():  # without workers the data set's random numbers are drawn here
             fetched = next(self._batches)
         stepping.check_interrupted(session)
-        if fetched.tag != Tag(course.generation, step, part):
-            raise SessionError(f"the DataLoader gave {fetched.tag} for step {step}, micro-batch {part}")
+        if fetched.tag != (tag := Tag(course.generation, step, session.data_step, part)):
+            raise SessionError(f"the DataLoader gave {fetched.tag} for {tag}")
         order, share = course.order, course.share
         if not part:
-            indices = order.samples(session.data_step, share).tolist()
-            session._streams.attempt(order.global_batch, indices)
+            session._streams.attempt(order.global_batch, fetched.share)
         samples = len(sampling.share(len(share), part, course.parts))
         session._streams.weigh(samples, course.parts, order.global_batch)
         return fetched.data
@@ -129,5 +128,6 @@ class _Feed:
     def __iter__(self) -> Iterator[Wanted]:
         course = self.course
         assert course is not None
-        for step, batch, part, indices in course.batches(self.step):
-            yield Wanted(Tag(course.generation, step, part), self._seed, batch, indices)
+        for step, batch, part, indices, whole in course.batches(self.step):
+            share = [] if part else whole
+            yield Wanted(Tag(course.generation, step, batch, part), self._seed, indices, share)

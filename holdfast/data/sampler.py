@@ -11,7 +11,7 @@ import torch
 
 from holdfast.data import contract, sampling, streams
 from holdfast.errors import SessionError
-from holdfast.telemetry import numbers
+from holdfast.reentry import functions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from holdfast.data.contract import Order
     from holdfast.data.streams import Streams
     from holdfast.session import Session
+
+
+_NAME = "session.sampler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,27 +33,28 @@ class Course:
     share: range
     parts: int
     windows: tuple[tuple[int, int], ...]
+    base: int  # the job's step with which the function began
 
-    def batches(self, step: int) -> Iterator[tuple[int, int, int, list[int]]]:
-        """Step, batch of the data, micro-batch and samples, without end."""
+    def batches(self, step: int) -> Iterator[tuple[int, int, int, list[int], list[int]]]:
+        """Step, batch of the data, micro-batch, its samples, and those of all the step's, without end."""
         ahead = sampling.Ahead()
         while True:
-            batch = numbers.batch(step, self.windows)
+            batch = functions.batch(self.base, self.base + step, self.windows)
             whole = streams.samples(self.order, batch, self.share, ahead).tolist()
             for part in range(self.parts):
                 mine = sampling.share(len(whole), part, self.parts)
-                yield step, batch, part, whole[mine.start : mine.stop]
+                yield step, batch, part, whole[mine.start : mine.stop], whole
             step += 1
 
 
-def course(session: Session, sizes: tuple[int, int, int], micro: int | None) -> Course:
+def course(session: Session, sizes: tuple[int, int, int], micro: int | None, caller: str) -> Course:
     """This rank's from the step that runs or comes next. Raises SessionError."""
     owner = session._streams
-    order = owner.use(*sizes)
+    order = owner.use(*sizes, caller=caller)
     share = owner.share(order.global_batch)
     parts = micro_batches(order.global_batch, session.layout.dp, micro)
     check_share(session, len(share), parts, order.global_batch, micro)
-    return Course(session.generation, order, share, parts, session._skips)
+    return Course(session.generation, order, share, parts, session._skips, session._functions.base)
 
 
 def micro_batches(global_batch: int, dp: int, micro: int | None) -> int:
@@ -68,18 +72,18 @@ def check_share(session: Session, samples: int, parts: int, global_batch: int, m
         )
 
 
-def check(n: int, global_batch: int, micro: int | None) -> None:
+def check(n: int, global_batch: int, micro: int | None, caller: str) -> None:
     """Raise SessionError on sizes that cannot be."""
-    sampling.check(n, global_batch)
+    sampling.check(n, global_batch, caller)
     if micro is not None and (type(micro) is not int or micro < 1):
-        raise SessionError(f"micro must be the size of a micro-batch, 1 or more, not {micro!r:.80}")
+        raise SessionError(f"{caller}: micro must be the size of a micro-batch, 1 or more, not {micro!r:.80}")
 
 
 class Sampler(torch.utils.data.Sampler[list[int]]):
     """A batch sampler for a DataLoader of the script's own."""
 
     def __init__(self, session: Session, n: int, global_batch: int, micro: int | None, seed: int) -> None:
-        check(n, global_batch, micro)
+        check(n, global_batch, micro, _NAME)
         self._session, self._sizes, self._micro = session, (n, global_batch, seed), micro
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -88,7 +92,7 @@ class Sampler(torch.utils.data.Sampler[list[int]]):
             raise SessionError(
                 "session.sampler: iterate its DataLoader inside of the function under @session.elastic"
             )
-        found = course(session, self._sizes, self._micro)
+        found = course(session, self._sizes, self._micro, _NAME)
         if found.parts > 1 and self._sizes[1] % (session.layout.dp * found.parts):
             raise SessionError(
                 f"session.sampler: micro-batches of {contract.shown(self._sizes)} are not equally large on "
@@ -120,7 +124,7 @@ class _Drawing:
                 "this iterator belongs to a generation that was left, or to data before batches were left "
                 "out: take a new one, with iter(loader), in the function under @session.elastic"
             )
-        step, _, part, indices = next(self._batches)
+        step, _, part, indices, _ = next(self._batches)
         self._steps = step + (part + 1 == self._course.parts)
         return indices
 
@@ -135,7 +139,7 @@ class _Drawing:
 
     def _consume(self, session: Session) -> None:
         order, share = self._course.order, self._course.share
-        self._streams.use(*order.sizes)
+        self._streams.use(*order.sizes, caller=_NAME)
         self._streams.weigh(len(share), 1, order.global_batch)
         self._streams.attempt(order.global_batch, order.samples(session.data_step, share).tolist())
 

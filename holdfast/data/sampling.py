@@ -32,11 +32,11 @@ def share(global_batch: int, rank: int, world_size: int) -> range:
     return range(rank * global_batch // world_size, (rank + 1) * global_batch // world_size)
 
 
-def check(n: int, global_batch: int) -> None:
-    """Raise SessionError on sizes that cannot be."""
+def check(n: int, global_batch: int, caller: str = "sample_indices") -> None:
+    """Raise SessionError on sizes that cannot be. `caller`: what of the session the script has called."""
     for name, value, most in (("n", n, 1 << 60), ("global_batch", global_batch, 1 << 40)):
         if type(value) is not int or not 1 <= value <= most:
-            raise SessionError(f"sample_indices: {name} must be an integer of 1 or more, not {value!r:.80}")
+            raise SessionError(f"{caller}: {name} must be an integer of 1 or more, not {value!r:.80}")
 
 
 def indices(n: int, start: int, count: int, seed: int) -> torch.Tensor:

@@ -27,22 +27,24 @@ class Tag(NamedTuple):
 
     generation: int
     step: int
+    batch: int
     part: int
 
 
 class Wanted(NamedTuple):
-    """What a worker is to fetch."""
+    """What a worker is to fetch. `share`: all that the step has for this rank, with its first micro-batch."""
 
     tag: Tag
     seed: int
-    batch: int
     indices: list[int]
+    share: list[int]
 
 
 class Fetched(NamedTuple):
     """What it has fetched: samples, or what they were collated to."""
 
     tag: Tag
+    share: list[int]
     data: Any
 
 
@@ -59,15 +61,15 @@ class Seeded(torch.utils.data.Dataset[Any]):
     def __getitems__(self, wanted: Wanted) -> Fetched:
         """The samples of a micro-batch, each with random numbers of its own; those of a data set that
         fetches many at once with those of the first."""
-        tag, seed, batch, indices = wanted
+        tag, seed, indices, share = wanted
         if self._whole:
-            seed_all(seed, batch, indices[0])
-            return Fetched(tag, self._dataset.__getitems__(indices))
+            seed_all(seed, tag.batch, indices[0])
+            return Fetched(tag, share, self._dataset.__getitems__(indices))
         found = []
         for index in indices:
-            seed_all(seed, batch, index)
+            seed_all(seed, tag.batch, index)
             found.append(self._dataset[index])
-        return Fetched(tag, found)
+        return Fetched(tag, share, found)
 
 
 class Collated:
@@ -78,7 +80,7 @@ class Collated:
 
     def __call__(self, fetched: Fetched) -> Fetched:
         """The same, collated."""
-        return Fetched(fetched.tag, self._collate(fetched.data))
+        return fetched._replace(data=self._collate(fetched.data))
 
 
 class Started:

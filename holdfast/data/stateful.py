@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, default_collate
 
 from holdfast import coordinates
 from holdfast.checkpoint import typed
-from holdfast.data import sampler, sampling
+from holdfast.data import objects, sampler, sampling
 from holdfast.data.contract import Held
 from holdfast.data.seeding import Aside, seed_all
 from holdfast.data.taking import Taking
@@ -36,7 +36,7 @@ class StateLoader(Taking):
     """Gives the batch of the step that runs, or with micro its micro-batches, an iterator with a length."""
 
     def __init__(self, session: Session, source: Any, batch: Batch, options: dict[str, Any]) -> None:
-        sampler.check(1, batch.size, batch.micro)
+        sampler.check(1, batch.size, batch.micro, "session.loader")
         self._collate = options.pop("collate_fn", None) or default_collate
         if options:
             raise SessionError(
@@ -47,7 +47,6 @@ class StateLoader(Taking):
         self._given, self._seed = source, batch.seed
         self._global_batch, self._micro = batch.size, batch.micro
         self._source: Any = None
-        self._made: bytes | None = None  # the state in which the source was given
         self._samples: Iterator[Any] | None = None
         self._next = -1  # the step that the source's next samples are of
 
@@ -57,13 +56,16 @@ class StateLoader(Taking):
     def __next__(self) -> Any:
         self.check()
         session = self._session
+        session._streams.own(self._seed, self)
         with Aside():
             if self._samples is None or self._next != session.step:
                 self._open()
             seed_all(self._seed, session.data_step, session.layout.dp_rank)
             assert self._samples is not None
+            objects.left(self._source, None)
             drawn = self._draw(self._samples)
-            state = encode(self._source.state_dict()) if drawn else b""
+            state = encode(self._source.state_dict()) if drawn or not is_maker(self._given) else b""
+            objects.left(self._source, state)
         held = self._agree(state, drawn=bool(drawn))
         if held is None:
             self._samples = None
@@ -83,16 +85,17 @@ class StateLoader(Taking):
     def _open(self) -> None:
         at = self._session.layout
         made = is_maker(self._given)
-        self._source = self._given(at.dp_rank, at.dp) if made else self._given
+        self._source = source = self._given(at.dp_rank, at.dp) if made else self._given
         self._check_source()
+        functions, first = self._session._functions, None
+        if not made:
+            first = objects.begin(source, functions, lambda: encode(source.state_dict()))
         held = self._session._streams.held(self._seed)
         if held is not None:
             self._check_contract(held)
-            self._source.load_state_dict(decode(self._placed(held.states, at.dp)[at.dp_rank]))
-        elif self._made is not None and not made:
-            self._source.load_state_dict(decode(self._made))
-        elif not made:
-            self._made = encode(self._source.state_dict())
+            source.load_state_dict(decode(self._placed(held.states, at.dp)[at.dp_rank]))
+        elif first is not None:
+            source.load_state_dict(decode(first))
         self._samples = iter(self._source)
 
     def _check_source(self) -> None:

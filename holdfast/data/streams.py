@@ -3,6 +3,7 @@ what the state says of them. Only what is consumed counts here; what is prefetch
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import weakref
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.checkpoint import typed
 from holdfast.data import contract, sampling
+from holdfast.data.claims import Claims
 from holdfast.data.contract import Held, Order, Stream
+from holdfast.data.places import Places
 from holdfast.errors import RestoreError, SessionError
 
 if TYPE_CHECKING:
@@ -20,7 +23,6 @@ if TYPE_CHECKING:
     from holdfast.session import Session
 
 CHANGES = ("refuse", "continue")
-_HELD_MAX = 3  # states of an iterable stream that are kept: of the newest steps
 log = logging.getLogger("holdfast.sdk")
 
 
@@ -45,10 +47,10 @@ class Streams:
             raise SessionError(f"Session: data_change must be 'refuse' or 'continue', not {change!r:.80}")
         self._session, self.goes_on = session, change == "continue"
         self._known: dict[int, Stream] = {}  # by seed
-        self._held: dict[int, dict[int, Held]] = {}  # of iterable streams, by seed and completed steps
-        self._made_by = contract.script()  # who made the state
+        self._places = Places()  # of iterable streams
+        self._made = (contract.script(), 0)  # who made the state, of which step of the job
         self._ahead: dict[int, sampling.Ahead] = {}
-        self._claimed: tuple[int, dict[int, int]] = (0, {})  # asked for in this generation: seeds, with n
+        self._claimed = Claims(0)
         self._given: dict[tuple[int, int, int], tuple[int, set[int]]] = {}  # in this step: parts of each
         self.running = False  # a step runs
         self._placed: tuple[tuple[int, int, int], tuple[int, int]] = ((-1, -1, -1), (0, 1))
@@ -62,7 +64,7 @@ class Streams:
         part, parts = _part(micro)
         share = self.share(global_batch)
         first = self._give_once((n, global_batch, seed), part, parts)
-        order = self.use(n, global_batch, seed)
+        order = self.use(n, global_batch, seed, caller="sample_indices")
         ahead = self._ahead.setdefault(seed, sampling.Ahead())
         chosen = samples(order, self._session.data_step, share, ahead)
         if first:
@@ -84,51 +86,65 @@ class Streams:
         given.add(part)
         return len(given) == 1
 
-    def use(self, n: int, global_batch: int, seed: int) -> Order:
+    def use(self, n: int, global_batch: int, seed: int, *, caller: str) -> Order:
         """The order of a stream, at the step that runs. Raises SessionError when it is not the one that the
         state was trained with, unless the session goes on with other data."""
         session, batch, sizes = self._session, self._session.data_step, (n, global_batch, seed)
-        claimed = self._claims()
+        self._claims().map(seed)
+        claimed = self._claims().maps
         known = self._known.get(seed) or self._replaced()
-        order = known.order.at(batch) if known is not None else Order.new(*sizes)
+        if self.running:
+            self._claims().once(sizes, caller)
+        order = known.at(batch) if known is not None else Order.new(*sizes)
         if order.sizes != sizes:
-            self._check_change(order.sizes, sizes, claimed.get(seed))
+            self._check_change(order.sizes, sizes, claimed.get(seed), caller)
             told = "step %d: the data goes on with %s instead of %s, after %d samples"
             log.warning(
                 told, session.step, contract.shown(sizes), contract.shown(order.sizes), order.start(batch)
             )
-            self._known.pop(order.seed, None)
-            order, known = order.changed(batch, *sizes), None
+            changed = order.changed(batch, *sizes)
+            if known is not None:
+                self._known = {key: each for key, each in self._known.items() if each is not known}
+                self._known[seed] = known
+                known.change(changed)
+            order = changed
         claimed[seed] = n
         if known is None:
-            known = self._known[seed] = Stream(order, session.step)
-        known.order, known.last = order, session.step
+            known = self._known[seed] = Stream([order], session.step)
+        known.last = session.step
         return order
 
-    def _claims(self) -> dict[int, int]:
-        generation = self._session.generation
-        if self._claimed[0] != generation:
-            self._claimed = (generation, {})
-        return self._claimed[1]
+    def _claims(self) -> Claims:
+        """What was asked for in this generation."""
+        if self._claimed.generation != self._session.generation:
+            self._claimed = Claims(self._session.generation)
+        return self._claimed
 
     def _replaced(self) -> Stream | None:
         """The stream that a seed which nobody knows stands for: one that the state's newest step consumed
         and that nobody has asked for since, where another script or other arguments made the state."""
-        claimed, newest = self._claims(), self._session.step - 1
+        claimed, newest = self._claims().maps, self._session.step - 1
         due = [s for seed, s in self._known.items() if seed not in claimed and s.last == newest >= 0]
-        if due and self._made_by == contract.script():
+        if due and self._maker() == contract.script():
             old = contract.shown(due[0].order.sizes)
             log.warning("step %d: a stream of samples begins in place of %s", newest + 1, old)
             return None
         return due[0] if due else None
 
-    def _check_change(self, old: tuple[int, ...], new: tuple[int, ...], claimed: int | None) -> None:
+    def _maker(self) -> str:
+        """The script that has made the state as it is now: this one, once it has completed a step."""
+        script, step = self._made
+        return script if self._session._completed <= step else contract.script()
+
+    def _check_change(
+        self, old: tuple[int, ...], new: tuple[int, ...], claimed: int | None, caller: str
+    ) -> None:
         if self.goes_on and claimed in (None, new[0]):
             return
         was, now = contract.shown((old[0], old[1], old[2])), contract.shown((new[0], new[1], new[2]))
         if claimed is not None and claimed != new[0]:
             raise SessionError(
-                f"sample_indices({now}): seed {new[2]} stands for {was} in this training: "
+                f"{caller}({now}): seed {new[2]} stands for {was} in this training: "
                 "give each data set a seed of its own"
             )
         raise SessionError(
@@ -168,8 +184,12 @@ class Streams:
 
     def begin(self) -> None:
         """A step begins."""
+        session, guard = self._session, self._session._guard
+        self._trim(guard.anchor if guard.carries else session._completed, session._completed)
         self.running = True
         self._given.clear()
+        self._claims().begin()
+        session._weighting.begin()
         for consumer in list(self._consumers):
             consumer.begin()
 
@@ -185,6 +205,14 @@ class Streams:
             consumer.end()
         self.running = False
 
+    def _trim(self, anchor: int, completed: int) -> None:
+        """So many steps of the job are completed, and training may go back to step `anchor`."""
+        functions, windows = self._session._functions, self._session._skips
+        self._places.trim(functions.local(anchor), functions.local(completed))
+        batches = functions.batch(anchor, windows), functions.batch(completed, windows)
+        for stream in self._known.values():
+            stream.trim(*batches, functions.local(completed))
+
     def leave(self) -> None:
         """The elastic function is left."""
         self.running = False
@@ -196,17 +224,16 @@ class Streams:
 
     def hold(self, seed: int, held: Held) -> None:
         """Where an iterable stream stands after the batch of the step that runs."""
-        states = self._held.setdefault(seed, {})
-        states[self._session.step + 1] = held
-        for step in sorted(states)[:-_HELD_MAX]:
-            del states[step]
+        self._places.hold(seed, self._session.step + 1, held)
+
+    def own(self, seed: int, loader: Any) -> None:
+        """This loader gives the step that runs its batch. Raises SessionError when its seed is another's."""
+        self._claims().iterable(seed, loader)
 
     def held(self, seed: int) -> Held | None:
-        """Where it stands now; None: it has not begun."""
-        states = self._held.get(seed, {})
-        for step in [step for step in states if step > self._session.step]:
-            del states[step]  # of a future that is to come again
-        return states[max(states)] if states else None
+        """Where it stands now; None: it has not begun. Raises SessionError when nobody knows any more."""
+        found = self._places.at(seed, self._session.step)
+        return found[1] if found is not None else None
 
     # ------------------------------------------------------------------ the state's header
 
@@ -217,38 +244,61 @@ class Streams:
             return json.dumps(came, separators=(",", ":")) if came is not None else ""
         step, batch = self._session.step, self._session.data_step
         streams = [contract.tell(stream, batch, step) for stream in self._known.values() if step]
-        iterables = []
-        for seed, states in self._held.items():
-            past = [known for known in states if known <= step]
-            if past:
-                held = states[max(past)]
-                entry = {"seed": seed, "step": max(past), "global_batch": held.global_batch}
-                iterables.append({**entry, "states": held.states})
+        iterables = [
+            {"seed": seed, "step": known, "global_batch": held.global_batch, "states": held.states}
+            for seed, known, held in self._places.told(step)
+        ]
         if not streams and not iterables:
             return ""
-        told = {"script": contract.script(), "streams": streams, "iterables": iterables}
+        told: dict[str, Any] = {"script": self._maker(), "windows": self._session._skips}
+        told |= {"streams": streams, "iterables": iterables}
         return json.dumps(typed.encode(told), separators=(",", ":"))
 
     def restored(self, resume: Resume) -> None:
         """A state is in place, and with it what its header says of the data: False when it is the one this
-        rank held, None for a state of before there were contracts. Raises RestoreError."""
+        rank held, None for a state of before there were contracts. Raises RestoreError, and SessionError when
+        batches that it had left out are not known as such any more."""
         data, self._session._tracked.data = self._session._tracked.data, False
-        self._claimed = (0, {})
+        self._claimed = Claims(self._session.generation)
         if resume.tier == "fresh":
             data = None
+        windows: contract.Windows | None = self._session._skips
         if data is False:
-            return
-        self._known, self._held, self._made_by = {}, {}, contract.script()
-        if data is not None:
-            try:
-                told = typed.decode(data)
-                self._made_by = str(told["script"])
-                self._known = {entry["seed"]: contract.hear(entry) for entry in told["streams"]}
-                for entry in told["iterables"]:
-                    held = Held(int(entry["global_batch"]), tuple(entry["states"]))
-                    self._held[entry["seed"]] = {int(entry["step"]): held}
-            except (typed.TypedDataError, LookupError, TypeError, ValueError) as error:
-                raise RestoreError(f"the state's data contract cannot be read: {error!r}") from error
+            self._trim(resume.step, resume.step)
+        else:
+            windows = self._hear(data, resume.step)
+        self._check_windows(windows, resume)
+
+    def _hear(self, data: Any, step: int) -> contract.Windows | None:
+        """Take over what a header says. The batches that were left out; None: it does not say which."""
+        self._known, self._places, self._made = {}, Places(), (contract.script(), step)
+        if data is None:
+            return None
+        try:
+            told = typed.decode(data)
+            self._made = (str(told["script"]), step)
+            self._known = {entry["seed"]: contract.hear(entry) for entry in told["streams"]}
+            for entry in told["iterables"]:
+                held = Held(int(entry["global_batch"]), tuple(entry["states"]))
+                self._places.hear(entry["seed"], int(entry["step"]), held)
+            windows = told.get("windows")
+            return None if windows is None else tuple((int(first), int(end)) for first, end in windows)
+        except (typed.TypedDataError, LookupError, TypeError, ValueError) as error:
+            raise RestoreError(f"the state's data contract cannot be read: {error!r}") from error
+
+    def _check_windows(self, told: contract.Windows | None, resume: Resume) -> None:
+        """Have the streams go on where they stood, though batches left out before may not be known as such
+        any more. Raises SessionError."""
+        count = functools.partial(self._session._functions.batch, resume.step)
+        batch = count(resume.skip if told is None else contract.common(told, resume.skip))
+        for stream in self._known.values():
+            counted = stream.order.batch if told is None else count(told)
+            if counted <= batch:
+                continue
+            if not self.goes_on:
+                raise SessionError(contract.lost(counted, batch, resume.step))
+            log.warning("step %d: batch %d of the data comes as batch %d", resume.step, counted, batch)
+            stream.renumber(counted, batch)
 
 
 def samples(order: Order, batch: int, places: range, ahead: sampling.Ahead) -> torch.Tensor:

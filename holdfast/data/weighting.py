@@ -2,7 +2,10 @@
 
 DistributedDataParallel averages over ranks, and each rank's loss is the mean over its own samples: with
 shares of unequal size that is not the mean over the global batch. What a rank gives is therefore multiplied
-by (its samples) * (ranks) / (global batch). With equal shares that is 1, and nothing is done."""
+by (its samples) * (ranks) / (global batch). With equal shares that is 1, and nothing is done.
+
+A backward pass is weighed as a whole. Where samples of several weights were asked for since the pass before,
+it cannot be told whose gradients it computes: it is refused."""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from holdfast.errors import SessionError
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
@@ -22,12 +27,19 @@ class Weighting:
         self.weight = 1.0
         self._modules: list[weakref.ref[torch.nn.Module]] = []
         self._handles: list[RemovableHandle] = []
+        self._asked: set[float] = set()  # the weights asked for since the newest backward pass of the step
+        self._passed = False  # there was one since
 
     def reset(self) -> None:
         """A new generation: its modules are wrapped anew."""
         self._unhook()
         self._modules.clear()
+        self._asked.clear()
         self.weight = 1.0
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._asked.clear()
 
     def watch(self, module: torch.nn.Module) -> None:
         """Weigh the gradients of this module, too."""
@@ -39,15 +51,21 @@ class Weighting:
     def share(self, samples: int, global_batch: int, world_size: int) -> None:
         """So many samples of the step's global batch are this rank's."""
         self.weight = samples * world_size / global_batch
-        if self.weight != 1.0 and not self._handles:
+        if self.weight != 1.0 and not self._handles:  # from now on to the generation's end
+            self._passed = any(parameter.grad is not None for parameter in self._parameters())
             self._hook()
-        elif self.weight == 1.0 and self._handles:
-            self._unhook()
+        if self._passed:
+            self._asked.clear()
+        self._asked.add(self.weight)
+        self._passed = False
 
     def _hook(self) -> None:
+        self._handles = [parameter.register_hook(self._weigh) for parameter in self._parameters()]  # type: ignore[no-untyped-call]
+
+    def _parameters(self) -> list[torch.nn.Parameter]:
         modules = [module for reference in self._modules if (module := reference()) is not None]
-        parameters = {id(p): p for module in modules for p in module.parameters() if p.requires_grad}
-        self._handles = [parameter.register_hook(self._weigh) for parameter in parameters.values()]  # type: ignore[no-untyped-call]
+        found = {id(p): p for module in modules for p in module.parameters() if p.requires_grad}
+        return list(found.values())
 
     def _unhook(self) -> None:
         for handle in self._handles:
@@ -55,5 +73,17 @@ class Weighting:
         self._handles = []
 
     def _weigh(self, gradient: torch.Tensor) -> Any:
-        """Called before the gradient reaches the reducer. A rank without samples may have a loss of nan."""
+        """Called before the gradient reaches the reducer. A rank without samples may have a loss of nan.
+        Raises SessionError."""
+        self._passed = True
+        if len(self._asked) > 1:
+            raise SessionError(
+                f"samples of the weights {sorted(self._asked)} were asked for before this backward pass, and "
+                "session.ddp weighs all of a pass alike: the shares of several data sets, or of several "
+                "micro-batches, are not equally large. Call backward for each before the next is asked for, "
+                "or choose global batches that the replicas divide, or give session.ddp(model, "
+                "weighted=False), and multiply each loss with session.loss_weight as it is behind its samples"
+            )
+        if self.weight == 1.0:
+            return None
         return gradient * self.weight if self.weight else torch.zeros_like(gradient)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoint import typed
 from holdfast.errors import RestoreError, SessionError
+from holdfast.telemetry import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,13 +82,7 @@ class Functions:
     def batch(self, step: int, windows: Sequence[tuple[int, int]]) -> int:
         """Which batch of its function a step of the job consumes when these batches of the job (ascending)
         are left out: those of the functions before do not count."""
-        before, batch = self.base, step
-        for first, end in windows:
-            if before >= first:
-                before += end - first
-            if batch >= first:
-                batch += end - first
-        return batch - before
+        return batch(self.base, step, windows)
 
     # ------------------------------------------------------------------ calls
 
@@ -155,6 +150,11 @@ class Functions:
             self.finished = found
         while self.finished and self.finished[-1].end > step:
             self.finished.pop()
+
+
+def batch(base: int, step: int, windows: Sequence[tuple[int, int]]) -> int:
+    """Which batch of the function that began with step `base` of the job a step of the job consumes."""
+    return numbers.batch(step, windows) - numbers.batch(base, windows)
 
 
 def parse(text: str) -> list[Finished]:

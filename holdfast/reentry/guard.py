@@ -96,6 +96,11 @@ class Guard:
         self._inside = True
 
     @property
+    def anchor(self) -> int:
+        """The step at whose start everything was kept that a broken step goes back to."""
+        return self._anchor
+
+    @property
     def left_half(self) -> bool:
         """Whether a step was begun and never completed: the loop was left by `break`."""
         return self._inside

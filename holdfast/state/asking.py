@@ -24,7 +24,7 @@ class CheckpointHandle:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._changed = threading.Condition()
+        self._setting = threading.Lock()
         self.request = ""
         self.generation = session.generation
         self.outcome = self.reason = self.checkpoint = ""
@@ -46,7 +46,7 @@ class CheckpointHandle:
 
     def resolve(self, outcome: str, reason: str = "", checkpoint: str = "") -> None:
         """Set the outcome; the first one stays."""
-        with self._changed:
+        with self._setting:
             if not self.outcome:
                 self.reason, self.checkpoint, self.outcome = reason, checkpoint, outcome
 

@@ -1,4 +1,4 @@
-"""The randomness of a step: either a function of (seed, step, rank) alone, or kept from the step's start."""
+"""The randomness of a step: either a function of (seed, step, group) alone, or kept from the step's start."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ def _has_cuda() -> bool:
     return torch.cuda.is_available()
 
 
-def seed_step(seed: int, step: int, rank: int) -> None:
-    """Seed torch on all devices, random, and numpy if it is loaded."""
-    value = mix(mix(mix(seed & 0xFFFFFFFFFFFFFFFF) ^ step) ^ rank) >> 1
+def seed_step(seed: int, step: int, group: int) -> None:
+    """Seed torch on all devices, random, and numpy if it is loaded. `group`: which tensor-parallel one this
+    rank is of; its ranks draw alike."""
+    value = mix(mix(mix(seed & 0xFFFFFFFFFFFFFFFF) ^ step) ^ group) >> 1
     torch.default_generator.manual_seed(value)
     if _has_cuda():
         torch.cuda.manual_seed_all(value)

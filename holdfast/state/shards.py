@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from holdfast.errors import RestoreError, SessionError
+from holdfast.state import digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -126,7 +127,7 @@ def _word(tracked: Tracked, identity: list[tuple[object, ...]]) -> str:
 
 def number(shard: str) -> int:
     """A word as a number that fits a message between ranks."""
-    return int.from_bytes(hashlib.blake2s(shard.encode(), digest_size=7).digest(), "big")
+    return digest.number(shard.encode())
 
 
 def _named(tracked: Tracked) -> Iterator[tuple[str, torch.Tensor]]:

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader
@@ -28,6 +28,9 @@ MICRO = int(os.environ.get("MICRO", "0")) or None
 CHANGE = os.environ.get("CHANGE", "refuse")
 KILLS: list[dict[str, Any]] = json.loads(os.environ.get("KILL", "[]"))
 OPTIONS: dict[str, Any] = json.loads(os.environ.get("OPTIONS", "{}"))
+GROWS = int(os.environ.get("GROWS", "0"))  # by how much each step's batch is larger than the one before
+EVERY = int(os.environ.get("EVERY", "1"))  # the steps whose gradients one step of the optimizer takes
+FUNCTIONS = int(os.environ.get("FUNCTIONS", "1"))  # calls of the elastic function
 WAIT_FOR = int(os.environ.get("WAIT_FOR", "-1"))
 
 
@@ -69,7 +72,8 @@ def parts_of(session: Session, loader: Any) -> Iterator[list[list[Any]]]:
 
 
 def chosen(session: Session, part: int, count: int) -> list[Any]:
-    numbers = session.sample_indices(N, BATCH, SEED, micro=(part, count) if MICRO else None)
+    size = BATCH + GROWS * session.step
+    numbers = session.sample_indices(N, size, SEED, micro=(part, count) if MICRO else None)
     pids = torch.full((len(numbers),), os.getpid())
     return [numbers, torch.zeros(len(numbers), 2).double(), torch.zeros(len(numbers)).double(), pids]
 
@@ -80,14 +84,14 @@ def main() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1)).double()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     session.track(model=model, optimizer=optimizer)
-    book = (OUT / f"book.{os.getpid()}").open("a")
+    books = [(OUT / f"book{number or ''}.{os.getpid()}").open("a") for number in range(FUNCTIONS)]
 
     def made() -> Any:
         return session.loader(Noisy(), BATCH, micro=MICRO, seed=SEED, **OPTIONS) if KIND == "loader" else None
 
     outside = made() if os.environ.get("OUTSIDE") else None
 
-    def learn(loader: Any) -> None:
+    def learn(loader: Any, book: IO[str]) -> None:
         wrapped = session.ddp(model)
         for parts in parts_of(session, loader):
             step = session.step
@@ -95,7 +99,8 @@ def main() -> None:
             noise: list[float] = []
             weights: list[float] = []
             workers: set[int] = set()
-            optimizer.zero_grad()
+            if step % EVERY == 0:
+                optimizer.zero_grad()
             for number, (index, drawn, more, pids) in enumerate(parts):
                 samples += index.tolist()
                 noise += drawn.flatten().tolist() + more.tolist()
@@ -114,17 +119,19 @@ def main() -> None:
             book.write(json.dumps(line) + "\n")
             book.flush()
             maybe_die("backward", session.rank, step)
-            optimizer.step()
+            if step % EVERY == EVERY - 1:
+                optimizer.step()
             while step == WAIT_FOR and not (OUT / "go").exists():
                 time.sleep(0.005)
 
     @session.elastic
-    def train() -> list[float]:
+    def train(function: int) -> list[float]:
         loader = outside if outside is not None else made()
-        learn(loader)
+        learn(loader, books[function])
         return [float(value.detach().sum()) for value in model.parameters()]
 
-    sums = train()
+    for function in range(FUNCTIONS):
+        sums = train(function)
     line = {"rank": session.rank, "sums": sums, "pid": os.getpid()}
     (OUT / f"result.{session.rank}.json").write_text(json.dumps(line))
     session.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
@@ -10,9 +11,12 @@ from torch.utils.data.distributed import DistributedSampler
 
 from holdfast import Session, SessionError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 MODE = os.environ["MODE"]
 torch.manual_seed(0)
-session = Session()
+session = Session(data_change="continue" if MODE == "two batches" else "refuse")
 model = torch.nn.Linear(1, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 session.track(model=model, optimizer=optimizer)
@@ -30,6 +34,22 @@ class Keeping(DataLoader[tuple[torch.Tensor, ...]]):
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         pass
+
+
+class Placed(IterableDataset[int]):
+    def __init__(self, dp_rank: int, dp: int) -> None:
+        self.at = 0
+
+    def __iter__(self) -> Iterator[int]:
+        while True:
+            self.at += 1
+            yield self.at - 1
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
 
 
 def before() -> None:
@@ -62,7 +82,22 @@ def train() -> None:
     loader = session.loader(rows, 4, micro=2) if MODE.startswith("part") else session.loader(rows, 4)
     if MODE == "loader first":
         next(loader)
+    if MODE == "steps' seed":
+        list(session.steps(3, seed="0"))
+    places = [session.loader(Placed, 4) for _ in range(2)]
     for step in session.steps(3):
+        if MODE == "two places":
+            next(places[0]), next(places[1])
+        if MODE == "two places in turn":
+            next(places[step % 2])
+        if MODE == "two kinds":
+            next(places[0]), next(loader)
+        if MODE == "two kinds turned":
+            next(loader), next(places[0])
+        if MODE == "made anew":
+            taken = next(places[step])
+            places.append(session.loader(Placed, 4))
+            assert taken.tolist() == list(range(4 * step, 4 * step + 4))
         if MODE == "twice":
             session.sample_indices(20, 4)
             session.sample_indices(20, 4)
@@ -72,6 +107,9 @@ def train() -> None:
         if MODE == "one seed":
             session.sample_indices(20, 4)
             session.sample_indices(30, 4)
+        if MODE == "two batches":
+            session.sample_indices(20, 4)
+            session.sample_indices(20, 5)
         if MODE == "half":
             session.sample_indices(20, 4, micro=(1, 2))
         if MODE == "fine":

@@ -69,6 +69,7 @@ class Node:
         self.released = -1
         self.shards: dict[int, str] = {}  # what each rank holds
         self.complete = False
+        self.functions = 1  # elastic functions that the script has yet to finish
         self.hold = False  # do not form while true
         self._selector = selectors.DefaultSelector()
         self._listener = self._listen()
@@ -227,8 +228,7 @@ class Node:
         if self.generation > self.interrupted:
             seated = [self.members[name] for name in self.seats]
             if not self.complete and all(member.finished >= 0 for member in seated):
-                self.complete = True
-                self.everyone({"op": "complete", "ok": True, "reason": "all ranks finished"})
+                self._finish()
             return
         ready = [member for member in alive if member.ready is not None]
         kept = {name: self.members[name] for name in self.seats if self.members[name] in alive}
@@ -248,6 +248,18 @@ class Node:
             else:
                 return
         self.form(seats)
+
+    def _finish(self) -> None:
+        """All ranks have finished a function: they return from it, or the job is over."""
+        self.functions -= 1
+        self.complete = not self.functions
+        if self.complete:
+            self.everyone({"op": "complete", "ok": True, "reason": "all ranks finished"})
+            return
+        self.interrupted = self.generation  # nobody is told: its end is no break
+        for name in self.seats:
+            self.members[name].finished = -1
+        self.everyone({"op": "return", "generation": self.generation})
 
     def resume(self, seats: list[str]) -> Message:
         """Where the next generation's state comes from."""
@@ -366,6 +378,8 @@ def samples(ledger: Path) -> dict[int, list[int]]:
     for path in sorted(ledger.glob("*.jsonl")):
         for text in path.read_text().splitlines():
             line = json.loads(text)
+            if line["kind"] == "skipped":
+                continue
             key = (line["step"], line["generation"])
             if line["kind"] == "attempt":
                 attempts.setdefault(key, {})[line["rank"]] = line["indices"]

@@ -25,6 +25,8 @@ OUT = Path(os.environ.get("OUT", "."))
 STEPS, TOTAL, BATCH = int(os.environ.get("STEPS", "30")), int(os.environ.get("TOTAL", "400")), 8
 MICRO = int(os.environ.get("MICRO", "0")) or None
 MODE = os.environ.get("MODE", "")
+EVERY = int(os.environ.get("EVERY", "1"))  # the steps whose gradients one step of the optimizer takes
+FUNCTIONS = int(os.environ.get("FUNCTIONS", "1"))  # calls of the elastic function
 WAIT_FOR = int(os.environ.get("WAIT_FOR", "-1"))
 
 
@@ -69,6 +71,24 @@ class Batches(DataLoader[Any]):
         self.dataset.load_state_dict(state)  # type: ignore[attr-defined]
 
 
+class Lazy(IterableDataset[Any]):
+    """Made once, before there is a place: it goes by the session's layout where it is read."""
+
+    def __init__(self, session: Session) -> None:
+        self.session, self.at = session, 0
+
+    def __iter__(self) -> Iterator[tuple[int, torch.Tensor, float]]:
+        while True:
+            at, self.at = self.session.layout, self.at + 1
+            yield (self.at - 1) * at.dp + at.dp_rank, torch.rand(2).double(), random.random()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.at = state["at"]
+
+
 def source(session: Session) -> Any:
     kind = Dealt if os.environ.get("DEALT") else Numbers
     if MODE == "object":
@@ -88,31 +108,36 @@ def main() -> None:
     model = torch.nn.Linear(3, 1).double()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     session.track(model=model, optimizer=optimizer)
-    book = (OUT / f"book.{os.getpid()}").open("a")
+    books = [(OUT / f"book{number or ''}.{os.getpid()}").open("a") for number in range(FUNCTIONS)]
+    lazy = Lazy(session)
 
     @session.elastic
-    def train() -> list[float]:
-        wrapped = session.ddp(model)
-        loader = session.loader(source(session), BATCH, micro=MICRO)
+    def train(function: int) -> list[float]:
+        wrapped, book = session.ddp(model), books[function]
+        loader = session.loader(lazy if MODE in ("lazy", "moved") else source(session), BATCH, micro=MICRO)
         for step, item in zip(session.steps(STEPS), loader, strict=False):
             samples, noise, weights = [], [], []
-            optimizer.zero_grad()
+            if step % EVERY == 0:
+                optimizer.zero_grad()
             for number, (index, drawn, more) in enumerate(item if MICRO else [item]):
                 samples += index.tolist()
                 noise += drawn.flatten().tolist() + more.tolist()
                 weights.append(session.loss_weight)
-                maybe_die(f"part{number}", session.rank, step)
+                maybe_die(f"{'later' if function else 'part'}{number}", session.rank, step)
                 found = torch.cat([drawn, (index / TOTAL + more).unsqueeze(1)], 1)
                 wrapped(found).square().mean().backward()
             line = {"step": step, "generation": session.generation, "rank": session.rank, "samples": samples}
             book.write(json.dumps(line | {"noise": noise, "weights": weights, "workers": []}) + "\n")
             book.flush()
-            optimizer.step()
+            if step % EVERY == EVERY - 1:
+                optimizer.step()
             while step == WAIT_FOR and not (OUT / "go").exists():
                 time.sleep(0.005)
         return [float(value.detach().sum()) for value in model.parameters()]
 
-    sums = train()
+    for function in range(FUNCTIONS):
+        sums = train(function)
+        lazy.at += MODE == "moved"
     line = {"rank": session.rank, "sums": sums, "step": session.step}
     (OUT / f"result.{session.rank}.json").write_text(json.dumps(line))
     session.close()

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.data import sampling
-from holdfast.data.contract import Order
+from holdfast import Session, SessionError
+from holdfast.checkpoint import typed
+from holdfast.data import contract, sampling
+from holdfast.data.contract import Order, Stream
+from holdfast.reentry.formation import Resume
 from tests.sdk.node import Node
 from tests.sdk.test_loading import SCRIPT, read, wanted
 
@@ -33,7 +36,35 @@ def test_another_global_batch_repeats_nothing_and_skips_nothing() -> None:
     taken = spread(old, range(7)) + spread(new, range(7, 30))
     assert taken == sampling.indices(100, 0, len(taken), 5).tolist()
     again = new.changed(30, 100, 8, 5)
-    assert again.start(30) == len(taken) and again.at(29) == new.changed(30, 100, 8, 5).before
+    assert again.start(30) == len(taken)
+
+
+def test_a_stream_knows_what_it_was_as_far_back_as_training_may_go() -> None:
+    orders = [Order.new(100, 8, 5)]
+    for batch in range(1, 9):
+        orders.append(orders[-1].changed(batch, 100, 8 + batch, 5))
+    stream = Stream([orders[0]], 0)
+    for order in orders[1:]:
+        stream.change(order)
+    stream.trim(3, 7, 7)
+    assert [stream.at(batch) for batch in (3, 5, 7)] == [orders[3], orders[5], orders[7]]
+    assert stream.at(8) == orders[7], "what was to come comes again"
+    with pytest.raises(SessionError, match=r"batch 2 of the data .* comes before batch 3"):
+        stream.at(2)
+
+
+def test_a_batch_that_grows_and_a_break_over_many_steps(zygote: Zygote) -> None:
+    """Gradients of six steps count in one step of the optimizer: a break goes back behind the last one."""
+    kill = json.dumps([{"rank": 1, "step": 11, "phase": "part0"}])
+    env = {"KIND": "indices", "GROWS": "2", "EVERY": "6", "CHANGE": "continue", "KILL": kill}
+    with Node(zygote, SCRIPT, 2, spares=1, **env) as node:
+        node.run()
+        told = read(node.folder)
+        assert [one["resume"]["step"] for one in node.generations] == [0, 6]
+    starts = [sum(range(10, 10 + 2 * step, 2)) for step in range(14)]
+    assert told.samples == {
+        step: sampling.indices(97, start, 10 + 2 * step, seed=3).tolist() for step, start in enumerate(starts)
+    }
 
 
 @pytest.mark.parametrize(("n", "seed"), [(130, 5), (100, 6), (130, 6)])
@@ -105,11 +136,11 @@ def test_a_stream_that_begins_later_is_no_change(zygote: Zygote, tmp_path: Path)
     """The same script, another seed from the very step on that is resumed: it deals from its own stream."""
     script = tmp_path / "tasks.py"
     text = SCRIPT.read_text()
-    assert text.count("session.sample_indices(N, BATCH, SEED,") == 1
+    assert text.count("session.sample_indices(N, size, SEED,") == 1
     script.write_text(
         text.replace(
-            "session.sample_indices(N, BATCH, SEED,",
-            "session.sample_indices(N, BATCH, SEED + (session.step >= 5),",
+            "session.sample_indices(N, size, SEED,",
+            "session.sample_indices(N, size, SEED + (session.step >= 5),",
         )
     )
     with Node(zygote, script, 2, KILL=json.dumps(ALL_DIE), KIND="indices") as node:
@@ -119,6 +150,31 @@ def test_a_stream_that_begins_later_is_no_change(zygote: Zygote, tmp_path: Path)
     assert resumes == [0, 5]
     second = {step: sampling.indices(97, step * 10, 10, seed=4).tolist() for step in range(14)}
     assert told.samples == {step: (wanted() if step < 5 else second)[step] for step in range(14)}
+
+
+def test_who_made_a_state_is_known_until_a_step_is_complete() -> None:
+    """A survivor of a training that another script began, in which a task's seed comes where a generation
+    begins: to it that is no change either, as it is none to who is given its state."""
+    session = Session()
+    streams, made = session._streams, list[tuple[int, str]]()
+    told = {"script": "another", "streams": [], "iterables": []}
+    entry = contract.tell(Stream([Order.new(97, 10, 3)], 4), 5, 5)
+
+    @session.elastic
+    def train() -> None:
+        session.restore()
+        session._completed = 5
+        session._tracked.data = typed.encode({**told, "streams": [entry]})
+        streams.restored(Resume("memory", 5, 0))
+        for step in session.steps(9):
+            made.append((step, typed.decode(json.loads(streams.text()))["script"]))
+            if step == 7:
+                streams.restored(Resume("donor", 7, 0))
+            session.sample_indices(97, 10, 3 if step < 7 else 4)
+
+    train()
+    session.close()
+    assert made[0] == (5, "another") and {word for _, word in made[1:]} == {contract.script()}
 
 
 def resumed(zygote: Zygote, folder: Path, *later: dict[str, object], **change: str) -> Node:

@@ -18,6 +18,12 @@ ALONE = {
     "twice": "sample_indices(n=20, global_batch=4, seed=0) was asked twice in step 0",
     "twice in parts": "give micro=(i, count) for the i-th of count micro-batches, or another seed",
     "one seed": "seed 0 stands for n=20, global_batch=4, seed=0 in this training: give each data set a seed",
+    "two batches": "seed 0 stands for n=20, global_batch=4, seed=0 in this training: give each data set",
+    "two places": "seed 0 stands for two iterable data sets in this training",
+    "two places in turn": "seed 0 stands for two iterable data sets in this training",
+    "two kinds": "seed 0 stands for a map data set and for an iterable one",
+    "two kinds turned": "seed 0 stands for a map data set and for an iterable one",
+    "steps' seed": "steps: seed must be \"session\", an integer or None, not '0'",
     "half": "step 0 took 1 of 2 micro-batches of n=20, global_batch=4, seed=0: the others would be skipped",
     "loader twice": "step 0 has taken its batch already",
     "loader first": "for step, batch in zip(session.steps(n), loader), the steps first",
@@ -42,7 +48,7 @@ def session_part(log: str) -> str:
     return log.partition("refused: ")[2].partition("\n")[0] or "nothing was refused"
 
 
-@pytest.mark.parametrize("mode", ["fine", "small"])
+@pytest.mark.parametrize("mode", ["fine", "small", "made anew"])
 def test_what_is_right_is_not_refused(zygote: Zygote, tmp_path: Path, mode: str) -> None:
     code, _, log = alone(zygote, tmp_path, SCRIPT, MODE=mode)
     assert code == 0 and not log, log

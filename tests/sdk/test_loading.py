@@ -38,9 +38,9 @@ class Told:
     generations: dict[int, int]
 
 
-def read(folder: Path) -> Told:
+def read(folder: Path, book: str = "book") -> Told:
     lines: dict[tuple[int, int], dict[str, Any]] = {}
-    for path in folder.glob("book.*"):
+    for path in folder.glob(f"{book}.*"):
         for line in map(json.loads, path.read_text().splitlines()):
             known = lines.get((line["step"], line["rank"]))
             if known is None or known["generation"] <= line["generation"]:
@@ -163,14 +163,50 @@ class SkippingNode(Node):
 
 @pytest.mark.parametrize("kind", ["loader", "sampler"])
 def test_batches_that_are_left_out_by_policy(zygote: Zygote, kind: str) -> None:
-    """Uneven shares, batches of the left generation fetched ahead, and a window of skipped data."""
-    env = {"KILL": json.dumps([KILL]), "OPTIONS": options(**AHEAD), "KIND": kind}
+    """Uneven shares, batches of the left generation fetched ahead, and a window of skipped data. It lies in
+    the first of two functions: the second has all of its own."""
+    env = {"KILL": json.dumps([KILL]), "OPTIONS": options(**AHEAD), "KIND": kind, "FUNCTIONS": "2"}
     with SkippingNode(zygote, SCRIPT, 3, spares=1, **env) as node:
+        node.functions = 2
         node.run()
-        told = read(node.folder)
+        told, later = read(node.folder), read(node.folder, "book1")
+        ledger = samples(node.folder / "ledger")
     order = wanted(STEPS + 2)
     assert told.samples == {step: order[step if step < 8 else step + 2] for step in range(STEPS)}
     assert {tuple(map(tuple, each)) for each in told.weights.values()} == {((0.9,), (0.9,), (1.2,))}
+    assert later.samples == wanted()
+    assert list(ledger.values()) == [*told.samples.values(), *later.samples.values()]
+
+
+class ForgettingNode(Node):
+    """The same, and its third generation knows nothing of that, as a job whose checkpoint was adopted."""
+
+    def resume(self, seats: list[str]) -> Message:
+        found = super().resume(seats)
+        return {**found, "skip": [{"first": 8, "end": 10}]} if len(self.incidents) == 1 else found
+
+
+LATER = [{"rank": rank, "step": 12, "phase": "part0"} for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("dead", [1, 2], ids=["one", "all"])
+def test_batches_left_out_that_the_job_has_forgotten(zygote: Zygote, dead: int) -> None:
+    """By samples consumed none of them comes a second time, whoever is left to know it."""
+    env = {"KILL": json.dumps([KILL, *LATER[:dead]]), "CHANGE": "continue"}
+    with ForgettingNode(zygote, SCRIPT, 2, spares=1, **env) as node:
+        node.run()
+        told = read(node.folder)
+        assert len(node.generations) == 3
+    order = wanted(STEPS + 2)
+    assert told.samples == {step: order[step if step < 8 else step + 2] for step in range(STEPS)}
+
+
+def test_batches_left_out_that_the_job_has_forgotten_are_refused(zygote: Zygote) -> None:
+    with ForgettingNode(zygote, SCRIPT, 2, spares=1, KILL=json.dumps([KILL, *LATER])) as node:
+        node.run(lambda: any(node.zygote.poll(member.pid) == 1 for member in node.members.values()))
+        logs = "".join(member.log.read_text() for member in node.members.values())
+    assert "the state of step 10 goes on with batch 12 of its data" in logs
+    assert 'Session(data_change="continue")' in logs
 
 
 @pytest.mark.parametrize("kind", ["loader", "indices"])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from holdfast import SessionError
 from holdfast.data import sampling
 from holdfast.data.weighting import Weighting
 from tests.sdk import uneven
@@ -118,6 +119,7 @@ def test_equal_shares_cost_nothing_and_unequal_ones_are_weighted() -> None:
     assert not weighting._handles, "equal shares: no hook is there"
     gradients = []
     for share in (4, 5, 0):
+        weighting.begin()
         weighting.share(share, 20, 4)
         model.zero_grad()
         model(torch.ones(1, 2)).sum().backward()
@@ -126,3 +128,20 @@ def test_equal_shares_cost_nothing_and_unequal_ones_are_weighted() -> None:
     assert gradients == [pytest.approx([wanted] * 2) for wanted in (0.8, 1.0, 0.0)]
     weighting.reset()
     assert not weighting._handles and weighting.weight == 1.0
+
+
+@pytest.mark.parametrize("sizes", [(10, 9), (9, 10), (9, 18, 10)])
+def test_a_pass_over_samples_of_two_weights_is_refused(sizes: tuple[int, ...]) -> None:
+    """Three ranks: their shares of 9 are equal, those of 10 are not."""
+    model, weighting = torch.nn.Linear(2, 1, bias=False), Weighting()
+    weighting.watch(model)
+    for _ in range(2):
+        weighting.begin()
+        for size in sizes:  # each has a pass of its own
+            weighting.share(3, size, 3) if size < 18 else weighting.share(6, size, 3)
+            model(torch.ones(1, 2)).sum().backward()
+    weighting.begin()
+    for size in sizes:
+        weighting.share(3, size, 3) if size < 18 else weighting.share(6, size, 3)
+    with pytest.raises(SessionError, match=r"samples of the weights \[0.9, 1.0\] were asked for before this"):
+        model(torch.ones(1, 2)).sum().backward()

@@ -12,10 +12,13 @@ import pytest
 import torch
 
 from holdfast import SessionError
+from holdfast.data.contract import Held
+from holdfast.data.places import Places
 from holdfast.data.stateful import decode, encode
 from tests.sdk.node import Node
 from tests.sdk.test_loading import Told, read
 from tests.sdk.test_resize import ElasticNode
+from tests.sdk.test_session import alone
 
 if TYPE_CHECKING:
     from tests.sdk.zygote import Zygote
@@ -60,6 +63,46 @@ def test_a_kill_in_the_very_first_step(zygote: Zygote) -> None:
     for mode in ("", "object"):
         told, _, resumes = trained(zygote, MODE=mode, KILL=kill, STEPS="6")
         assert resumes == [0, 0] and told.samples == wanted(6)
+
+
+def test_a_break_that_goes_back_over_many_steps(zygote: Zygote) -> None:
+    """Gradients of six steps count in one step of the optimizer: a break goes back behind the last one."""
+    env = {"EVERY": "6", "STEPS": "18"}
+    calm, ends, _ = trained(zygote, **env)
+    kill = json.dumps([{"rank": 1, "step": 11, "phase": "part0"}])
+    told, found, resumes = trained(zygote, KILL=kill, **env)
+    assert resumes == [0, 6] and calm.samples == told.samples == wanted(18)
+    assert calm.noise == told.noise and [line["sums"] for line in ends] == [line["sums"] for line in found]
+
+
+def test_a_place_that_is_not_kept_any_more_is_refused() -> None:
+    places = Places()
+    for step in range(1, 9):
+        places.hold(3, step, Held(8, (b"%d" % step,)))
+        places.trim(2, step)
+    assert [places.at(3, step) for step in (0, 2, 8)] == [None, (2, Held(8, (b"2",))), (8, Held(8, (b"8",)))]
+    for step in (1, 5, 7):
+        with pytest.raises(SessionError, match="seed 3 was consumed before step"):
+            places.at(3, step)
+    places.trim(2, 2)
+    assert places.at(3, 9) == (2, Held(8, (b"2",))), "what was to come comes again"
+
+
+def test_an_object_made_outside_begins_each_function_as_it_was_given(zygote: Zygote) -> None:
+    """Killed in the first step of either of two functions, and once more in the second."""
+    places = [(0, "part0", 0), (1, "later0", 0), (0, "later0", 3)]
+    kills = json.dumps([{"rank": rank, "phase": phase, "step": step} for rank, phase, step in places])
+    with Node(zygote, SCRIPT, 2, spares=1, MODE="lazy", FUNCTIONS="2", STEPS="6", KILL=kills) as node:
+        node.functions = 2
+        node.run()
+        told = [read(node.folder, book).samples for book in ("book", "book1")]
+        assert len(node.generations) == 5 and len(node.incidents) == 3
+    assert told == [wanted(6)] * 2
+
+
+def test_an_object_that_was_moved_between_functions_is_refused(zygote: Zygote, tmp_path: Path) -> None:
+    code, _, log = alone(zygote, tmp_path, SCRIPT, MODE="moved", FUNCTIONS="2", STEPS="2")
+    assert code == 1 and "this Lazy was read in another elastic function, and stands neither" in log
 
 
 def test_micro_batches_between_which_a_rank_dies(zygote: Zygote) -> None:

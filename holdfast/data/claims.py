@@ -1,0 +1,61 @@
+"""Which data set stands behind each seed: one in a generation, for the seed is the name of its stream."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from holdfast.data import contract
+from holdfast.errors import SessionError
+
+
+class Claims:
+    """Those of one generation."""
+
+    def __init__(self, generation: int) -> None:
+        self.generation = generation
+        self.maps: dict[int, int] = {}  # seeds of map data sets, with n
+        self._loaders: dict[int, weakref.ref[Any]] = {}  # the newest of each iterable stream
+        self._replaced: weakref.WeakSet[Any] = weakref.WeakSet()  # those that others came after
+        self._now: dict[int, weakref.ref[Any]] = {}  # the loaders of this step
+        self._sizes: dict[int, tuple[int, int, int]] = {}  # what this step asked for of map data sets
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._now.clear()
+        self._sizes.clear()
+
+    def once(self, sizes: tuple[int, int, int], caller: str) -> None:
+        """The step that runs takes samples of these sizes. Raises SessionError when it has taken others of
+        the same seed: they would be the same samples."""
+        before = self._sizes.setdefault(sizes[2], sizes)
+        if before != sizes:
+            raise SessionError(
+                f"{caller}({contract.shown(sizes)}): seed {sizes[2]} stands for {contract.shown(before)} in "
+                "this training: give each data set a seed of its own"
+            )
+
+    def iterable(self, seed: int, loader: Any) -> None:
+        """This loader consumes an iterable stream in the step that runs. One that was made anew goes on in
+        the place of the one before. Raises SessionError when the stream is another's."""
+        if seed in self.maps:
+            raise SessionError(_shared(seed, "a map data set and for an iterable one"))
+        newest, now = self._loaders.get(seed), self._now.get(seed)
+        if loader in self._replaced or (now is not None and now() is not loader):
+            raise SessionError(_shared(seed, "two iterable data sets"))
+        before = newest() if newest is not None else None
+        if before is not None and before is not loader:
+            self._replaced.add(before)
+        self._loaders[seed] = self._now[seed] = weakref.ref(loader)
+
+    def map(self, seed: int) -> None:
+        """Samples of a map data set are asked for. Raises SessionError when the seed is another's."""
+        if seed in self._loaders:
+            raise SessionError(_shared(seed, "a map data set and for an iterable one"))
+
+
+def _shared(seed: int, two: str) -> str:
+    return (
+        f"seed {seed} stands for {two} in this training, and each would go on at the other's place: give "
+        "each data set a seed of its own (seed=1, seed=2, ...)"
+    )
