@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controlplane.settings import SettingsError
-from holdfast.folders import FolderError, make_own
+from holdfast import removal
+from holdfast.folders import MEMORY_FILES, RUN_FILES, FolderError, make_own
 
 if TYPE_CHECKING:
+    import re
+
     from controlplane.settings import AgentSettings
 
 _SOCKET_PATH_MAX = 107
+log = logging.getLogger("holdfast.agent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +87,15 @@ class Paths:
         own_folder(self.run, "--run-dir")
         own_folder(self.run / "logs", "--run-dir")
         own_folder(self.memory, "--shm-dir")
+        _claim(self.run, RUN_FILES, "--run-dir")
+        _claim(self.memory, MEMORY_FILES, "--shm-dir")
 
     def remove(self) -> None:
         """Remove what an orderly end leaves nobody: sockets, snapshots, boards. Logs stay."""
-        self.gate.unlink(missing_ok=True)
-        if self.memory.is_dir():
-            shutil.rmtree(self.memory)
+        removal.file(self.gate)
+        stays = removal.clear(self.memory, MEMORY_FILES)
+        if stays:
+            log.warning("%s stays: it holds what is not Holdfast's: %s", self.memory, ", ".join(stays[:5]))
 
 
 def own_folder(path: Path, flag: str) -> None:
@@ -97,6 +104,13 @@ def own_folder(path: Path, flag: str) -> None:
         make_own(path)
     except FolderError as error:
         raise SettingsError(f"{error}; give another {flag}") from error
+
+
+def _claim(folder: Path, known: re.Pattern[str], flag: str) -> None:
+    try:
+        removal.claim(folder, known)
+    except OSError as error:
+        raise SettingsError(f"{error}; move that away, or give another {flag}") from error
 
 
 class FolderLock:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from controlplane.cli.errors import CliError
 from controlplane.cli.local.processes import send, wait_for_end
 from controlplane.leash import leashed
+from holdfast import removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -98,7 +99,7 @@ class Child:
             process.wait()
 
     def _start(self) -> None:
-        self.address_file.unlink(missing_ok=True)
+        removal.file(self.address_file)
         with self.log.open("ab") as log:
             self._log_from = log.tell()
             self.process = subprocess.Popen(

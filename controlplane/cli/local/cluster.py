@@ -16,6 +16,7 @@ from controlplane.cli.local.etcd import KeptEtcd, reach
 from controlplane.cli.local.layout import NODE_NAMES, Layout, remove_traces
 from controlplane.cli.local.processes import children, end_all_below, reap
 from controlplane.settings import AgentSettings, CoordinatorSettings
+from holdfast import removal
 from holdfast.pids import born
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class LocalCluster:
         """SIGKILL whatever is left below us and remove its traces. Returns what would not end."""
         left = end_all_below(os.getpid())
         remove_traces(self.layout)
-        self.layout.card.unlink(missing_ok=True)
+        removal.file(self.layout.card)
         return left
 
     async def _keep(self, child: Child) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import sys
 import time
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.access.own import plain
 from controlplane.cli.client import Admin
-from controlplane.cli.errors import FAILED, INTERRUPTED, OK, TERMINATED
+from controlplane.cli.errors import FAILED, INTERRUPTED, OK, TERMINATED, CliError
 from controlplane.cli.follow import (
     ENDINGS,
     last_words,
@@ -26,8 +25,11 @@ from controlplane.cli.local.layout import Layout, Lock, prune, sweep
 from controlplane.cli.local.lives import Beginning, current_life, has_changed, passed_over, remember
 from controlplane.cli.local.processes import become_subreaper
 from controlplane.telling.event_text import Level, tell
+from holdfast import removal
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from controlplane.core.model import JobSpec
     from controlplane.wire import control_pb2 as pb
 
@@ -64,16 +66,26 @@ def run_locally(layout: Layout, plan: ClusterPlan, spec: JobSpec, beginning: Beg
 def _leave(layout: Layout, keep_logs: bool) -> None:
     """Nothing continues a job named for once only: its state goes; after a failure the logs stay."""
     if layout.once and keep_logs:
-        shutil.rmtree(layout.state / "etcd", ignore_errors=True)
+        _remove(layout.state / "etcd")
         say(f"the daemons' logs and the journal are in {layout.state}")
     elif layout.once:
-        shutil.rmtree(layout.state, ignore_errors=True)
+        _remove(layout.state)
+
+
+def _remove(folder: Path) -> None:
+    try:
+        removal.tree(folder)
+    except OSError as error:
+        say(f"{folder} stays: {error}")
 
 
 def forget(layout: Layout) -> None:
     """Let go of what an earlier run of this state folder knew. Checkpoints on storage stay."""
-    shutil.rmtree(layout.state / "etcd", ignore_errors=True)
-    (layout.state / "journal.jsonl").unlink(missing_ok=True)
+    try:
+        removal.tree(layout.state / "etcd")
+        removal.file(layout.state / "journal.jsonl")
+    except OSError as error:
+        raise CliError(f"--fresh: {error}; give another --state-dir") from error
 
 
 async def _run(layout: Layout, plan: ClusterPlan, spec: JobSpec, *, adopt: bool = False) -> int:
