@@ -78,7 +78,7 @@ class LocalBackend:
     def settle(self, name: str) -> None:
         """Make what another process put durable with the next `flush`: it may have died before its own."""
         target = self.root / name
-        self._stage(os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), target)
+        self._stage(direct.open_regular(target), target)
 
     def replace(self, name: str, data: Bytes) -> None:
         """Give `name` this content at once, whatever it had. Durable after the next `flush`."""
@@ -106,7 +106,7 @@ class LocalBackend:
 
     def read(self, name: str, limit: int) -> bytes:
         """The content, `limit` bytes of it at most."""
-        descriptor = os.open(self.root / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = direct.open_regular(self.root / name)
         try:
             parts, left = [], limit
             while left > 0 and (part := os.read(descriptor, min(left, 1 << 24))):
@@ -118,7 +118,7 @@ class LocalBackend:
 
     def read_into(self, name: str, target: memoryview) -> int:
         """Read straight into `target`; how many bytes the file has, also when they are more or fewer."""
-        descriptor = direct.open_bulk(self.root / name, os.O_RDONLY, len(target))
+        descriptor = direct.open_regular(self.root / name, len(target))
         try:
             done = direct.read_all(descriptor, target)
             return done if done < len(target) else os.fstat(descriptor).st_size
@@ -126,11 +126,12 @@ class LocalBackend:
             os.close(descriptor)
 
     def size(self, name: str) -> int | None:
-        """Its size in bytes, None when there is none."""
+        """Its size in bytes, None when there is no such file."""
         try:
-            return os.stat(self.root / name, follow_symlinks=False).st_size
+            status = os.stat(self.root / name, follow_symlinks=False)
         except FileNotFoundError:
             return None
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def folders(self, folder: str) -> Sequence[str]:
         """Names of the folders in a folder, links left out; none when there is no such folder."""
