@@ -63,9 +63,20 @@ class Gate:
         """How many connections are open."""
         return len(self._open)
 
+    @property
+    def gone(self) -> bool:
+        """Whether it listens at a socket that was removed: who comes now finds none."""
+        return self._server is not None and not self._path.exists()
+
+    async def reopen(self) -> None:
+        """Listen at a new socket. Who is connected stays. Raises OSError."""
+        if self._server is not None:
+            self._server.close()
+        await self.open()
+
     async def open(self) -> None:
         """Listen, mode 0600. Raises OSError."""
-        removal.file(self._path)
+        removal.dead_socket(self._path)
         listener = socket.socket(socket.AF_UNIX)
         before = os.umask(0o177)
         try:

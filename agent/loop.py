@@ -80,7 +80,7 @@ class _Shell:
                 self._node.launcher.run(self._node.launcher_lost),
             ]
             works += [self._sense(sensor) for sensor in sensors]
-            works.append(self._node.stalls.run())
+            works += [self._node.stalls.run(), self._mend()]
             tasks = [asyncio.create_task(self._guard(work)) for work in works]
             await self._stop.wait()
         except LauncherError as error:
@@ -184,6 +184,15 @@ class _Shell:
                     self._node.device(reading)
             except OSError as error:
                 log.warning("%s cannot read: %s", type(sensor).__name__, error)
+            await asyncio.sleep(_SENSE_S)
+
+    async def _mend(self) -> None:
+        """Folders that somebody removes are made again before anything needs them."""
+        while True:
+            try:
+                self._node.folders.mend()
+            except OSError as error:
+                log.error("%s", error)
             await asyncio.sleep(_SENSE_S)
 
     async def _close(self, tasks: list[asyncio.Task[None]]) -> None:

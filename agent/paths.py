@@ -14,8 +14,6 @@ from holdfast import removal
 from holdfast.folders import MEMORY_FILES, RUN_FILES, FolderError, make_own
 
 if TYPE_CHECKING:
-    import re
-
     from controlplane.settings import AgentSettings
 
 _SOCKET_PATH_MAX = 107
@@ -53,9 +51,14 @@ class Paths:
         """The launcher's socket."""
         return self.run / "launcher.sock"
 
+    @property
+    def logs(self) -> Path:
+        """Where members' output goes; may be a link to a folder of the user's."""
+        return self.run / "logs"
+
     def log(self, member: str) -> Path:
         """A member's output."""
-        return self.run / "logs" / f"{member}.log"
+        return self.logs / f"{member}.log"
 
     def board(self, member: str) -> Path:
         """A member's page of progress."""
@@ -85,14 +88,20 @@ class Paths:
     def create(self) -> None:
         """Make the folders, ours alone. Raises SettingsError when they cannot be."""
         own_folder(self.run, "--run-dir")
-        own_folder(self.run / "logs", "--run-dir")
+        own_folder(self.logs, "--run-dir")
         own_folder(self.memory, "--shm-dir")
-        _claim(self.run, RUN_FILES, "--run-dir")
-        _claim(self.memory, MEMORY_FILES, "--shm-dir")
+        try:
+            removal.claim(self.run, RUN_FILES)
+        except removal.NotOursError as error:  # used all the same; a local run will not remove it at its end
+            log.warning("%s", error)
+        try:
+            removal.claim(self.memory, MEMORY_FILES)
+        except OSError as error:
+            raise SettingsError(f"{error}; move that away, or give another --shm-dir") from error
 
     def remove(self) -> None:
         """Remove what an orderly end leaves nobody: sockets, snapshots, boards. Logs stay."""
-        removal.file(self.gate)
+        removal.dead_socket(self.gate)
         stays = removal.clear(self.memory, MEMORY_FILES)
         if stays:
             log.warning("%s stays: it holds what is not Holdfast's: %s", self.memory, ", ".join(stays[:5]))
@@ -104,13 +113,6 @@ def own_folder(path: Path, flag: str) -> None:
         make_own(path)
     except FolderError as error:
         raise SettingsError(f"{error}; give another {flag}") from error
-
-
-def _claim(folder: Path, known: re.Pattern[str], flag: str) -> None:
-    try:
-        removal.claim(folder, known)
-    except OSError as error:
-        raise SettingsError(f"{error}; move that away, or give another {flag}") from error
 
 
 class FolderLock:

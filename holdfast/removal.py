@@ -6,6 +6,7 @@ The proofs:
   what a version before the marks has left there.
 - *drafted*: it has a name that `draft_name` made up and that nobody can guess.
 - *opened*, *made*: it is the very file that a descriptor of ours holds, or that we made.
+- *dead*: a socket at which nobody listens.
 - *written*: it holds what we wrote, byte for byte.
 - *named*: on a storage, where names say what they hold (`holdfast.checkpoint.names`), it has one of ours.
 
@@ -18,6 +19,7 @@ import errno
 import os
 import re
 import shutil
+import socket
 import stat
 import uuid
 from contextlib import contextmanager, suppress
@@ -95,6 +97,29 @@ def file(path: Path) -> None:
     _check_claimed(path)
     with suppress(FileNotFoundError):
         os.unlink(path)
+
+
+def dead_socket(path: Path) -> None:
+    """Remove a Unix socket at which nobody listens: nothing is lost with it. Nothing happens when there is
+    none. Raises NotOursError when something else is there, or somebody listens."""
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(status.st_mode):
+        raise NotOursError(f"{path} is no socket, and stays: move it away")
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.setblocking(False)
+        try:
+            caller.connect(str(path))
+        except FileNotFoundError:
+            return
+        except ConnectionRefusedError:
+            made(path, status)
+            return
+        except BlockingIOError:
+            pass
+    raise NotOursError(f"somebody listens at {path}: end that process first")
 
 
 def tree(folder: Path) -> None:

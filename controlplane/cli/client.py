@@ -64,7 +64,7 @@ class Admin:
 
     async def submit(self, spec: JobSpec) -> pb.SubmitReply:
         """Give it a job. Raises UnreachableError, CliError with its reason to refuse (OtherSettings when a
-        job of this name runs as another); UsageError on one that no message can hold (a path may be no text)."""
+        job of this name runs as another); UsageError on one that no message can hold (no text)."""
         try:
             request = pb.SubmitRequest(spec=spec_message(spec))
         except WireError as error:

@@ -166,7 +166,7 @@ class Reign:
             await asyncio.sleep(GAUGE_INTERVAL_S)
 
     async def submit(self, event: JobSubmitted) -> tuple[str, str]:
-        """Post a submission. Why it is refused, "" when it is not; and "" once etcd holds it, else why not."""
+        """Post a submission. Why it is refused, "" if it is not; and "" once etcd holds it, else why not."""
         try:
             effects = await self.loop.ask(event)
         except ReignOver as over:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast import logs, removal
-from holdfast.folders import RUN_FILES, FolderError, make_own
+from holdfast.folders import FolderError, make_own
 from holdfast.ipc.frames import Decoder, FrameError, Message, encode
 from holdfast.launch import linux, traces
 from holdfast.launch.errand import ORPHANED, Errand
@@ -79,7 +79,7 @@ class Launcher:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._terminate)
         path = self._run_dir / SOCKET_NAME
-        removal.file(path)
+        removal.dead_socket(path)
         server = await asyncio.start_unix_server(self._on_connection, sock=_listener(path))
         made = path.lstat()
         self._zygote.start()
@@ -350,8 +350,7 @@ def _prepare(run_dir: Path) -> int:
     """Make the folder ours alone and lock it. Returns the lock's descriptor. Exits with the mend."""
     try:
         make_own(run_dir)
-        removal.claim(run_dir, RUN_FILES)
-    except (FolderError, removal.NotOursError) as error:
+    except FolderError as error:
         sys.exit(f"{error}; give another --run-dir")
     descriptor = os.open(run_dir / PID_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

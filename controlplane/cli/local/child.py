@@ -6,6 +6,7 @@ import asyncio
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -124,7 +125,7 @@ class Child:
         return self.process.wait()
 
     def _note(self, text: str) -> None:
-        with self.log.open("a") as log:
+        with suppress(FileNotFoundError), self.log.open("a") as log:  # somebody may have removed its folder
             log.write(f"holdfast run: {self.name} {text}\n")
 
     def _obituary(self, code: int) -> str:
