@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from functools import partial
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from agent.node import Node
     from controlplane.core.model import JobSpec, Standing
 
+_HEALS = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOENT)
+)
+"""What may pass by itself: no room, no descriptors, a folder that was removed."""
 log = logging.getLogger("holdfast.agent")
 
 
@@ -51,9 +56,10 @@ class Acts:
             act = self._table[type(effect)]
             if not isinstance(effect, fx.Spawn | fx.Run):
                 act(effect)
-            elif reason := _failure(act, effect):
+            elif failure := _failure(act, effect):
+                reason, heals = failure
                 spawned = isinstance(effect, fx.Run)
-                self._node.decide(LaunchFailed(effect.member, reason, spawned))
+                self._node.decide(LaunchFailed(effect.member, reason, spawned, heals))
                 return
 
     def _member(self, name: str) -> Member | None:
@@ -62,6 +68,7 @@ class Acts:
     def _spawn(self, effect: fx.Spawn) -> None:
         node, member = self._node, self._member(effect.member)
         assert member is not None  # it was taken up in the same breath
+        node.folders.mend()
         node.memory.make(member)
         log.info("%s is launched as %s", effect.member, effect.order.role.value)
         path = node.paths.log(effect.member)
@@ -129,14 +136,15 @@ class Acts:
         self._node.decide(Stood(effect.member, effect.age_s, effect.heard_at, standing))
 
 
-def _failure(do: Callable[[Any], object], effect: fx.Effect) -> str:
-    """Why this cannot be done; "" when it was."""
+def _failure(do: Callable[[Any], object], effect: fx.Effect) -> tuple[str, bool] | None:
+    """Why this cannot be done, and whether that may pass by itself; None when it was."""
     try:
         do(effect)
     except (OSError, ValueError) as error:
         log.exception("a launch cannot be carried out")
-        return str(error) or type(error).__name__
-    return ""
+        heals = isinstance(error, OSError) and error.errno in _HEALS
+        return str(error) or type(error).__name__, heals
+    return None
 
 
 def _note(effect: fx.Note) -> None:

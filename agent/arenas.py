@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from agent.deciding.events import Room
 from controlplane.core.model import MemberPhase
+from holdfast import removal
 from holdfast.checkpoint.arena import SLOTS, Arena
 from holdfast.checkpoint.shm import PAGE_BYTES, ArenaError
 
@@ -71,7 +72,7 @@ class Arenas:
             self._node.decide(Room(member.name, str(error)[:2000]))
             return
         if self._node.members.get(member.name) is not member:  # dismissed meanwhile
-            path.unlink(missing_ok=True)
+            removal.file(path)
             await asyncio.to_thread(fresh.close)
             return
         older, member.arena = member.arena, fresh

@@ -13,6 +13,7 @@ import struct
 from typing import TYPE_CHECKING, Protocol, cast
 
 from agent.deciding.fields import BadMessage
+from holdfast import removal
 from holdfast.ipc.frames import FORM_BYTES_MAX, Decoder, FrameError, Message, encode
 
 if TYPE_CHECKING:
@@ -55,21 +56,34 @@ class Gate:
         self._open: set[_Connection] = set()
         self._early: dict[_Connection, Message] = {}  # first frames that came before the launcher's word
         self._server: asyncio.Server | None = None
+        self._made: os.stat_result | None = None  # our socket, as it was bound
 
     @property
     def connections(self) -> int:
         """How many connections are open."""
         return len(self._open)
 
+    @property
+    def gone(self) -> bool:
+        """Whether it listens at a socket that was removed: who comes now finds none."""
+        return self._server is not None and not self._path.exists()
+
+    async def reopen(self) -> None:
+        """Listen at a new socket. Who is connected stays. Raises OSError."""
+        if self._server is not None:
+            self._server.close()
+        await self.open()
+
     async def open(self) -> None:
         """Listen, mode 0600. Raises OSError."""
-        self._path.unlink(missing_ok=True)
+        removal.dead_socket(self._path)
         listener = socket.socket(socket.AF_UNIX)
         before = os.umask(0o177)
         try:
             listener.bind(str(self._path))
         finally:
             os.umask(before)
+        self._made = self._path.lstat()
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(
             lambda: _Connection(self), sock=listener, backlog=_BACKLOG
@@ -82,7 +96,8 @@ class Gate:
         self._server.close()
         for connection in list(self._open):
             connection.abort()
-        self._path.unlink(missing_ok=True)
+        if self._made is not None:
+            removal.made(self._path, self._made)
         await asyncio.sleep(0)  # lets the aborted transports close their sockets
 
     def push(self, member: str, message: Message) -> bool:

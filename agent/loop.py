@@ -23,6 +23,7 @@ from agent.ports import route_address
 from agent.sensors import found_sensors, slots_here
 from controlplane.core.events import NodeLeaving
 from controlplane.settings import SettingsError, check_agent, coordinators
+from holdfast import removal
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -61,6 +62,7 @@ class _Shell:
         self._failure = ""
         self._leaving: asyncio.Task[None] | None = None
         self._metrics: MetricsServer | None = None
+        self._addresses = b""  # what was written to the address file
 
     async def run(self) -> int:
         """From the first to the last."""
@@ -78,7 +80,7 @@ class _Shell:
                 self._node.launcher.run(self._node.launcher_lost),
             ]
             works += [self._sense(sensor) for sensor in sensors]
-            works.append(self._node.stalls.run())
+            works += [self._node.stalls.run(), self._mend()]
             tasks = [asyncio.create_task(self._guard(work)) for work in works]
             await self._stop.wait()
         except LauncherError as error:
@@ -150,13 +152,15 @@ class _Shell:
             return
         metrics = self._metrics.address if self._metrics is not None else ""
         target = Path(node.settings.address_file)
-        draft = target.with_name(target.name + ".new")
-        draft.write_text(json.dumps({"metrics": metrics, "pid": os.getpid(), "node": node.name}))
+        draft = target.with_name(removal.draft_name(f"{target.name}."))
+        document = json.dumps({"metrics": metrics, "pid": os.getpid(), "node": node.name})
+        draft.write_text(document)
+        self._addresses = document.encode()
         draft.replace(target)
 
     def _remove_addresses(self) -> None:
-        if self._node.settings.address_file:
-            Path(self._node.settings.address_file).unlink(missing_ok=True)
+        if self._addresses:
+            removal.written(Path(self._node.settings.address_file), self._addresses)
 
     async def _guard(self, work: Coroutine[None, None, None]) -> None:
         """Run a task to its end; one that fails ends the agent, with the reason."""
@@ -180,6 +184,15 @@ class _Shell:
                     self._node.device(reading)
             except OSError as error:
                 log.warning("%s cannot read: %s", type(sensor).__name__, error)
+            await asyncio.sleep(_SENSE_S)
+
+    async def _mend(self) -> None:
+        """Folders that somebody removes are made again before anything needs them."""
+        while True:
+            try:
+                self._node.folders.mend()
+            except OSError as error:
+                log.error("%s", error)
             await asyncio.sleep(_SENSE_S)
 
     async def _close(self, tasks: list[asyncio.Task[None]]) -> None:

@@ -11,8 +11,10 @@ from agent.deciding.member import recalled
 from controlplane.core.model import NO_STEP, JobSpec, MemberStatus
 from controlplane.wire import records
 from controlplane.wire.shape import WireError
+from holdfast import removal
 from holdfast.checkpoint.arena import Arena, SlotState
 from holdfast.checkpoint.shm import ArenaError
+from holdfast.folders import MEMORY_FILES
 from holdfast.ipc.board import Board
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ class Memory:
         self.close([member])
         paths, name = self._paths, member.name
         for path in (paths.record, paths.board, paths.stacks, paths.spec):
-            path(name).unlink(missing_ok=True)
+            removal.file(path(name))
         if arena is not None or paths.arena(name).exists():
             self._freeing.submit(_free, arena, paths.arena(name))
 
@@ -73,7 +75,8 @@ class Memory:
             member.board = member.arena = None
 
     def recall(self) -> list[Member]:
-        """What an earlier agent left. What cannot be read, and what belongs to nobody, is removed."""
+        """What an earlier agent left. What of it cannot be read, and what belongs to nobody, is removed; what
+        is no file of an agent's stays."""
         members: list[Member] = []
         for path in sorted(self._paths.memory.glob("*.json")):
             try:
@@ -82,13 +85,15 @@ class Memory:
                 member.board, member.arena = self._board(status.member), self._arena(status.member)
             except (WireError, OSError, ValueError) as error:
                 log.warning("%s is dropped: %s", path, error)
-                path.unlink(missing_ok=True)
+                if MEMORY_FILES.fullmatch(path.name):
+                    removal.file(path)
                 continue
             members.append(member)
         known = {member.name for member in members}
         for path in self._paths.memory.iterdir():
-            if path != self._paths.copies and path.name.rpartition(".")[0] not in known:
-                path.unlink(missing_ok=True)
+            ours = MEMORY_FILES.fullmatch(path.name) and path != self._paths.copies
+            if ours and path.name.rpartition(".")[0] not in known:
+                removal.file(path)
         return members
 
     def _spec(self, name: str) -> JobSpec | None:
@@ -107,13 +112,13 @@ class Memory:
             return Arena.open(path, owner=True)
         except ArenaError as error:
             log.warning("the snapshots of %s are lost: %s", name, error)
-            path.unlink()
+            removal.file(path)
             return None
 
 
 def _free(arena: Arena | None, path: Path) -> None:
     try:
-        path.unlink(missing_ok=True)
+        removal.file(path)
     except OSError as error:
         log.warning("%s stays: %s", path, error)
     if arena is not None:

@@ -19,6 +19,7 @@ from agent.deciding import events as ev
 from agent.deciding.aggregate import AgentCore
 from agent.deciding.book import Facts
 from agent.environment import NodeFacts
+from agent.folders import Folders
 from agent.forms import form_message
 from agent.gate import VERSION as GATE_VERSION
 from agent.gate import Gate
@@ -68,6 +69,7 @@ class Node:
         self.memory = members.Memory(paths)
         self.core = AgentCore(time.monotonic(), _facts(settings, name, self.incarnation), self)
         self.gate = Gate(paths.gate, self)
+        self.folders = Folders(paths, self.gate)
         self.arenas = Arenas(self)
         self.launcher = LauncherClient(
             paths,

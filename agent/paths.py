@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controlplane.settings import SettingsError
-from holdfast.folders import FolderError, make_own
+from holdfast import removal
+from holdfast.folders import MEMORY_FILES, RUN_FILES, FolderError, make_own
 
 if TYPE_CHECKING:
     from controlplane.settings import AgentSettings
 
 _SOCKET_PATH_MAX = 107
+log = logging.getLogger("holdfast.agent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,14 @@ class Paths:
         """The launcher's socket."""
         return self.run / "launcher.sock"
 
+    @property
+    def logs(self) -> Path:
+        """Where members' output goes; may be a link to a folder of the user's."""
+        return self.run / "logs"
+
     def log(self, member: str) -> Path:
         """A member's output."""
-        return self.run / "logs" / f"{member}.log"
+        return self.logs / f"{member}.log"
 
     def board(self, member: str) -> Path:
         """A member's page of progress."""
@@ -81,14 +88,23 @@ class Paths:
     def create(self) -> None:
         """Make the folders, ours alone. Raises SettingsError when they cannot be."""
         own_folder(self.run, "--run-dir")
-        own_folder(self.run / "logs", "--run-dir")
+        own_folder(self.logs, "--run-dir")
         own_folder(self.memory, "--shm-dir")
+        try:
+            removal.claim(self.run, RUN_FILES)
+        except removal.NotOursError as error:  # used all the same; a local run will not remove it at its end
+            log.warning("%s", error)
+        try:
+            removal.claim(self.memory, MEMORY_FILES)
+        except OSError as error:
+            raise SettingsError(f"{error}; move that away, or give another --shm-dir") from error
 
     def remove(self) -> None:
         """Remove what an orderly end leaves nobody: sockets, snapshots, boards. Logs stay."""
-        self.gate.unlink(missing_ok=True)
-        if self.memory.is_dir():
-            shutil.rmtree(self.memory)
+        removal.dead_socket(self.gate)
+        stays = removal.clear(self.memory, MEMORY_FILES)
+        if stays:
+            log.warning("%s stays: it holds what is not Holdfast's: %s", self.memory, ", ".join(stays[:5]))
 
 
 def own_folder(path: Path, flag: str) -> None:

@@ -18,9 +18,11 @@ from agent.peer_blocks import Held, PeerError, check, check_member
 from agent.peer_filling import Kept, Receiving, fill_in, header_of
 from agent.peer_room import check_memory
 from controlplane.core.model import PeerCopy
+from holdfast import removal
 from holdfast.checkpoint import layout
 from holdfast.checkpoint.arena import SLOTS, Arena, SkipReason, SlotState
 from holdfast.checkpoint.shm import PAGE_BYTES, ArenaError
+from holdfast.folders import MEMORY_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +71,8 @@ class Copies:
         kept = {path for member in self._all for path in (self._arena(member), self._record(member))}
         for path in self._folder.iterdir():
             if path not in kept:
-                path.unlink()
+                if MEMORY_FILES.fullmatch(path.name):
+                    removal.file(path)
 
     def held(self) -> tuple[PeerCopy, ...]:
         """What is whole now, for hello and beats."""
@@ -191,7 +194,7 @@ class Copies:
     def _forget(self, member: str) -> Kept:
         """Its files are gone; the memory goes once this is released, which takes its time."""
         for path in (self._record(member), self._arena(member)):
-            path.unlink(missing_ok=True)
+            removal.file(path)
         return self._all.pop(member).kept
 
     def _adopt(self, member: str, known: list[Held]) -> None:

@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from agent.peer_blocks import Held, PeerError, Place, digest, places
+from holdfast import removal
 from holdfast.checkpoint.shm import HEADER_ALIGN_BYTES, align
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class Receiving:
         if not whole:
             self.writer.abandon()
             if self.fresh:
-                self.kept.arena.path.unlink(missing_ok=True)
+                removal.file(self.kept.arena.path)
         self.kept.release()
 
 

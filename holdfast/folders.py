@@ -5,11 +5,20 @@ Standard library only: the launcher imports it."""
 from __future__ import annotations
 
 import os
+import re
 import stat
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+RUN_FILES = re.compile(r"(gate|launcher)\.sock|launcher\.(pid|log)|agent\.lock|logs")
+"""What agent and launcher have in a node's run folder."""
+MEMORY_FILES = re.compile(
+    r"copies|[A-Za-z0-9][A-Za-z0-9._-]*\.[0-9]+(\.(arena|board|stacks|json|spec|new|larger))+"
+    r"(\.holdfast-[0-9a-f]{32}\.draft)?"
+)
+"""What an agent has in a node's folder of shared memory, and in its copies."""
 
 
 class FolderError(OSError):

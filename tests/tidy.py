@@ -171,6 +171,27 @@ def unfinished(file: Tracked) -> Iterator[str]:
 
 
 _PACKAGES = ("controlplane", "agent", "holdfast")
+_REMOVAL = "holdfast/removal.py"
+_REMOVING = {"rmtree", "unlink", "rmdir", "removedirs", "rm", "rm_file", "_rm_file", "_rm"}
+
+
+def removals(file: Tracked) -> Iterator[str]:
+    """Nothing is deleted but by holdfast.removal, which proves first that it is ours."""
+    if file.path.split("/")[0] not in _PACKAGES or file.path == _REMOVAL:
+        return
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.Attribute | ast.Constant | ast.ImportFrom) and (found := _removing(node)):
+            yield f"line {node.lineno}: {found}: delete through holdfast.removal"
+
+
+def _removing(node: ast.Attribute | ast.Constant | ast.ImportFrom) -> str:
+    """By what name a part of a program deletes; "" when it does not."""
+    if isinstance(node, ast.Attribute):
+        return node.attr if node.attr in _REMOVING or ast.unparse(node) == "os.remove" else ""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) and node.value in _REMOVING else ""
+    names = [alias.name for alias in node.names]
+    return ", ".join(n for n in names if n in _REMOVING or (n == "remove" and node.module == "os"))
 
 
 def mapped(file: Tracked) -> Iterator[str]:
@@ -187,7 +208,7 @@ def mapped(file: Tracked) -> Iterator[str]:
 Rule = Callable[[Tracked], Iterator[str]]
 RULES: tuple[Rule, ...] = (
     *(file_length, function_length, names, machine, mocks, skips),
-    *(generated, swallowed, unfinished, mapped),
+    *(generated, swallowed, unfinished, mapped, removals),
 )
 
 

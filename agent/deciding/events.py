@@ -23,11 +23,13 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class LaunchFailed:
-    """A Spawn or a Run could not be done. `spawned`: the member is there nevertheless."""
+    """A Spawn or a Run could not be done. `spawned`: the member is there nevertheless; `heals`: what is in
+    the way (a full memory, a folder that is gone) may pass, and the same is tried again."""
 
     member: str
     reason: str
     spawned: bool
+    heals: bool = False
 
 
 @dataclass(frozen=True, slots=True)

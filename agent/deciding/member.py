@@ -32,6 +32,7 @@ class Member:
     launch: Launch | None = None
     spec: JobSpec | None = None  # what its job was launched as
     ordered_to_run: bool = False
+    tries: int = 0  # in vain, to make its process
     form: Generation | None = None  # the newest it is to form
     formed: int = 0  # the newest it acknowledged
     interrupt: int = 0  # the newest generation it is to leave ...

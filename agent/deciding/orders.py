@@ -25,6 +25,8 @@ COMPLETE_GRACE_S = 5.0
 _MEMBER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _TOLD_MAX = 64
 _REASON_CHARS = 2000
+_RETRY_S, _RETRY_MAX_S = 0.5, 10.0
+"""The pause before a process that could not be made is tried again, and what it grows to."""
 
 
 class Orders:
@@ -45,9 +47,30 @@ class Orders:
         if member is None:
             return
         self._book.count("orders_failed")
+        if event.heals and not event.spawned and member.launch is not None:
+            self._wait(member, event.reason[:_REASON_CHARS])
+            return
         self._book.failed(member.status.job, event.member, _not_launched(event.reason))
         if not event.spawned:
             self._book.drop(member)
+
+    def _wait(self, member: Member, reason: str) -> None:
+        """Try again after a while that grows. The coordinator is told why it does not come."""
+        pause_s = min(_RETRY_S * 2.0**member.tries, _RETRY_MAX_S)
+        member.tries += 1
+        words = f"{member.name} cannot be started now, it is tried again in {pause_s:g} s: {reason}"
+        self._book.say(words, warning=True)
+        self._book.update(member, no_room=reason)
+        self._book.later(pause_s, partial(self._again, member))
+
+    def _again(self, member: Member) -> None:
+        book = self._book
+        if book.get(member.name) is not member or not member.alive or member.launch is None:
+            return
+        book.do(fx.Spawn(member.name, member.launch))  # when it fails, nothing behind it is done
+        if member.ordered_to_run:
+            book.do(fx.Run(member.name, member.launch))
+        book.update(member, no_room="")
 
     def _launch(self, order: effects.Launch) -> None:
         book, member = self._book, self._book.get(order.member)

@@ -33,6 +33,10 @@ _OPTIONS = (("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", 6
 _DENIED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
 
+class OtherSettings(CliError):
+    """A job of this name runs with other settings. The message names them."""
+
+
 class Admin:
     """One of several coordinators, whichever answers. Use as an async context.
 
@@ -59,13 +63,18 @@ class Admin:
         return reply
 
     async def submit(self, spec: JobSpec) -> pb.SubmitReply:
-        """Give it a job. Raises UnreachableError, CliError with its reason to refuse; UsageError on one
-        that no message can hold (a path or a variable that is no text)."""
+        """Give it a job. Raises UnreachableError, CliError with its reason to refuse (OtherSettings when a
+        job of this name runs as another); UsageError on one that no message can hold (no text)."""
         try:
             request = pb.SubmitRequest(spec=spec_message(spec))
         except WireError as error:
             raise UsageError(f"job {spec.job} cannot be told to a coordinator: {error}") from error
-        reply: pb.SubmitReply = await self._ask("Submit", request)
+        try:
+            reply: pb.SubmitReply = await self._ask("Submit", request)
+        except CliError as error:
+            if _code_of(error) is grpc.StatusCode.ALREADY_EXISTS:
+                raise OtherSettings(str(error)) from error
+            raise
         return reply
 
     async def stop(self, job: str, reason: str) -> None:
@@ -164,6 +173,11 @@ class Admin:
             except SettingsError as error:
                 raise UsageError(str(error)) from error
         return self._channels[address]
+
+
+def _code_of(error: CliError) -> grpc.StatusCode | None:
+    cause = error.__cause__
+    return cause.code() if isinstance(cause, grpc.aio.AioRpcError) else None
 
 
 def _told(error: grpc.aio.AioRpcError) -> str:

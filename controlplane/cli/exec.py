@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, NoReturn
 from controlplane.cli.errors import OK, CliError, UsageError
 from controlplane.cli.parser import Parser, one_of, seconds
 from controlplane.settings import LOG_FORMATS, AgentSettings, SettingsError, check_name
+from holdfast import removal
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 USAGE = "holdfast exec [flags] -- python train.py [its arguments]"
 PACKAGES = ("holdfast", "controlplane")
@@ -122,21 +123,49 @@ def _become(python: str) -> NoReturn:
 def copy(folder: Path) -> int:
     """Put the launcher and the SDK into `folder`: bin/holdfast and lib/. Raises CliError."""
     root = Path(__file__).resolve().parents[2]
+    shim = folder / "bin" / "holdfast"
+    targets = {package: folder / "lib" / package for package in PACKAGES}
+    _check_replaceable(shim, targets.values())
     try:
-        for package in PACKAGES:
-            target = folder / "lib" / package
-            shutil.rmtree(target, ignore_errors=True)
-            shutil.copytree(root / package, target, ignore=_only_sources, copy_function=shutil.copyfile)
-        shim = folder / "bin" / "holdfast"
+        for package, target in targets.items():
+            removal.tree(target)
+            target.mkdir(parents=True)
+            removal.claim(target)
+            shutil.copytree(
+                root / package,
+                target,
+                ignore=_only_sources,
+                copy_function=shutil.copyfile,
+                dirs_exist_ok=True,
+            )
         shim.parent.mkdir(exist_ok=True)
-        shim.write_text(_SHIM)
-        shim.chmod(0o755)
+        draft = shim.with_name(removal.draft_name())
+        draft.write_text(_SHIM)
+        draft.chmod(0o755)
+        draft.replace(shim)
     except OSError as error:
         raise CliError(
             f"cannot copy to {folder}: {error.strerror or error}; give a writable --copy-to"
         ) from error
     print(f"the launcher is in {shim}")
     return OK
+
+
+def _check_replaceable(shim: Path, targets: Iterable[Path]) -> None:
+    """Raise CliError when something stands there that no `exec --copy-to` has made."""
+    foreign = [path for path in targets if os.path.lexists(path) and not removal.claimed(path)]
+    if os.path.lexists(shim) and (not shim.is_file() or shim.is_symlink() or not _is_shim(shim)):
+        foreign.append(shim)
+    if foreign:
+        there = ", ".join(map(str, foreign))
+        raise CliError(
+            f"{there}: not put there by `holdfast exec --copy-to` of this version, and not overwritten; "
+            "move it away, or give another --copy-to"
+        )
+
+
+def _is_shim(path: Path) -> bool:
+    return path.read_bytes().startswith("".join(_SHIM.splitlines(keepends=True)[:2]).encode())
 
 
 def _only_sources(folder: str, names: list[str]) -> list[str]:

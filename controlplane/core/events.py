@@ -275,7 +275,8 @@ class UserFault:
 
 @dataclass(frozen=True, slots=True)
 class JobSubmitted:
-    """A user submitted a job. A job of the same name that is not at its end goes on as it is."""
+    """A user submitted a job. A job of the same name that is not at its end goes on as it is; when its
+    settings are others, the submission is refused."""
 
     spec: JobSpec
 

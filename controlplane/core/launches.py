@@ -25,6 +25,8 @@ def watch(m: Machine, job: Job, member: Member) -> None:
     if not m.up(member.node) or member.phase is not MemberPhase.LAUNCHED or member.launch is None:
         member.launch_by = 0.0
         return
+    if _waits(m, job, member):
+        return
     if not member.launch_by:
         member.launch_by = m.now + limit_s
     if m.now < member.launch_by:
@@ -34,3 +36,19 @@ def watch(m: Machine, job: Job, member: Member) -> None:
     standing.hold(m, m.nodes[member.node], m.settings.hold_max_s, message)
     members.bury(m, job, member, Failure(Cause.SILENT, message, age_s=limit_s))
     members.kill(m, job, member, message)
+
+
+def _waits(m: Machine, job: Job, member: Member) -> bool:
+    """Whether its node says what is in the way, and tries again by itself: that is told, and waited for. A
+    job that never came to its barrier ends instead: somebody looks on as it begins."""
+    why = member.status.no_room if member.status is not None else ""
+    told, member.waits_for = member.waits_for, why
+    if not why:
+        return False
+    member.launch_by = 0.0
+    if not (job.barrier or job.known_step > 0):
+        members.bury(m, job, member, Failure(Cause.LAUNCH_FAILED, why))
+        members.kill(m, job, member, why)
+    elif why != told:
+        m.note("launch_waits", job.name, f"rank {member.rank} cannot be started on {member.node} now: {why}")
+    return True

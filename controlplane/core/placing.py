@@ -17,6 +17,7 @@ from controlplane.core import (
     standing,
 )
 from controlplane.core import effects as fx
+from controlplane.core.differing import differences
 from controlplane.core.failures import Evidence
 from controlplane.core.job import Job, Member
 from controlplane.core.model import Generation, JobPhase, MemberPhase, Resume, Role, Tier
@@ -28,14 +29,22 @@ if TYPE_CHECKING:
     from controlplane.core.machine import Machine, Node
     from controlplane.core.model import JobSpec, Placement
 
+REFUSED = "submission_refused"
+"""The kind of the Note that says why a submission is not taken."""
+
 
 def submitted(m: Machine, event: ev.JobSubmitted) -> None:
-    """A user submitted a job: a new one, one that goes on, or a failed one taken up again."""
+    """A user submitted a job: a new one, one that goes on, or a failed one taken up again. Of one that is not
+    over another submission is refused, and changes nothing."""
     spec = event.spec
     job = m.jobs.get(spec.job)
     if job is not None and (job.phase is not JobPhase.FAILED or job.ending is not None):
+        other = differences(job.spec, spec)
+        if other and not job.ended:
+            m.note(REFUSED, spec.job, f"a job of this name is {job.phase.value} with other settings: {other}")
+            return
         words = "is finished already" if job.ended else "goes on as it is"
-        changed = "" if job.spec == spec else "; the new submission's settings are not taken"
+        changed = f"; the new submission's settings are not taken: {other}" if other else ""
         m.note("resubmitted", spec.job, f"the job {words}{changed}")
         return
     job = _again(m, job, spec) if job else Job(spec)

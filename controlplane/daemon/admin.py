@@ -82,7 +82,12 @@ class Admin(AdminServicer):
         except (WireError, SettingsError) as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         before = _phase(reign, spec.job)
-        await _held(await reign.settle(JobSubmitted(spec)), context)
+        refused, trouble = await reign.submit(JobSubmitted(spec))
+        if refused:
+            mend = f"end that with `holdfast stop {spec.job}`, or give this one another name"
+            told = f"job {spec.job} is not taken: {refused}: {mend}"
+            await context.abort(grpc.StatusCode.ALREADY_EXISTS, told)
+        await _held(trouble, context)
         phase = _phase(reign, spec.job)
         return pb.SubmitReply(job=spec.job, resumed=bool(before), phase=phase)
 

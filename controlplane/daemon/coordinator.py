@@ -37,6 +37,7 @@ from controlplane.daemon.rpc import Front, PortTaken, Server
 from controlplane.daemon.standby import Standby
 from controlplane.setting import check_dialled
 from controlplane.settings import SettingsError, check_coordinator, host_port, is_loopback
+from holdfast import removal
 from holdfast.logs import set_up
 
 if TYPE_CHECKING:
@@ -259,7 +260,7 @@ def _write_address(path: str, stack: contextlib.AsyncExitStack, **addresses: str
         raise SettingsError(
             f"--address-file {path} cannot be written: {error.strerror}; give another file"
         ) from error
-    stack.callback(Path(path).unlink, missing_ok=True)
+    stack.callback(removal.written, Path(path), document.encode())
 
 
 def _stop_on_signal() -> asyncio.Event:

@@ -14,6 +14,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from controlplane.daemon.brevity import Brevity
 from controlplane.daemon.linefile import LineFile
 from controlplane.wire.records import plain
 from controlplane.wire.shape import shapes_of
+from holdfast import removal
 from holdfast.version import __version__
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ BYTES_MAX = 32 << 20
 
 KEPT = 4
 """Reigns whose recordings stay."""
+_FILES = re.compile(r"[0-9]+\.jsonl")
 
 log = logging.getLogger(__name__)
 
@@ -168,10 +171,12 @@ def _open(folder: Path, term: int) -> LineFile | None:
     and a word in the log, where there can be none."""
     try:
         folder.mkdir(exist_ok=True, mode=0o700)
-        (folder / f"{term}.jsonl").unlink(missing_ok=True)
-        known = sorted(folder.glob("*.jsonl"), key=lambda path: path.stat().st_mtime)
+        removal.claim(folder, _FILES)
+        removal.file(folder / f"{term}.jsonl")
+        ours = [path for path in folder.iterdir() if _FILES.fullmatch(path.name)]
+        known = sorted(ours, key=lambda path: path.lstat().st_mtime)
         for path in known[: max(0, len(known) - KEPT + 1)]:
-            path.unlink()
+            removal.file(path)
         return LineFile(folder / f"{term}.jsonl")
     except OSError as error:
         log.warning("this reign is not recorded for replay: %s", error)

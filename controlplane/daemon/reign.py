@@ -19,6 +19,7 @@ from controlplane.core.events import (
     PauseRequested,
     QuarantineReleased,
 )
+from controlplane.core.placing import REFUSED
 from controlplane.daemon.changes import Changes
 from controlplane.daemon.links import Links
 from controlplane.daemon.loop import Loop, ReignOver
@@ -163,6 +164,19 @@ class Reign:
                 self.post(DcsChanged(not trouble, trouble))
             self._troubled = trouble
             await asyncio.sleep(GAUGE_INTERVAL_S)
+
+    async def submit(self, event: JobSubmitted) -> tuple[str, str]:
+        """Post a submission. Why it is refused, "" if it is not; and "" once etcd holds it, else why not."""
+        try:
+            effects = await self.loop.ask(event)
+        except ReignOver as over:
+            return "", str(over)
+        refused = [each.reason for each in effects if isinstance(each, Note) and each.kind == REFUSED]
+        if refused:
+            return refused[0], ""
+        if self.core.fenced:
+            return "", str(ReignOver())
+        return "", await self._stored(self.core.unstored(event.spec.job))
 
     async def settle(self, event: JobSubmitted | JobStopRequested) -> str:
         """Post an event; "" once etcd holds all that the core knows of its job, else why it does not."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from typing import TYPE_CHECKING
 
 from controlplane.core.arrivals import told
+from holdfast import removal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,6 +20,7 @@ log = logging.getLogger(__name__)
 
 FILES_KEPT = 100
 FOLDER = "stacks"
+_FILES = re.compile(r".+-[0-9]+-[0-9]+\.txt")
 
 
 class Shelf:
@@ -67,10 +70,11 @@ def _collectives(standing: Standing) -> str:
 def _write(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
+        removal.claim(path.parent, _FILES)
         path.write_text(text)
         path.chmod(0o600)
-        old = sorted(path.parent.glob("*.txt"), key=lambda found: found.stat().st_mtime)
-        for found in old[:-FILES_KEPT]:
-            found.unlink(missing_ok=True)
+        ours = [found for found in path.parent.iterdir() if _FILES.fullmatch(found.name)]
+        for found in sorted(ours, key=lambda found: found.lstat().st_mtime)[:-FILES_KEPT]:
+            removal.file(found)
     except OSError as error:
         log.warning("stacks are not kept: %s", error)

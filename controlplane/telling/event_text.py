@@ -113,6 +113,10 @@ def _outcome(incident: Body, total: str) -> str:
     return f"{incident['outcome']} in {total}{lost}"
 
 
+_LOUD_NOTES = ("launch_waits",)
+"""Kinds of notes that people are told of at once: something waits for what they can mend."""
+
+
 def _job(body: Body) -> Sentence:
     state = body["state"]
     reason = f": {state['reason']}" if state["reason"] else ""
@@ -210,5 +214,8 @@ _WORDS: dict[str, Callable[[Body], Sentence | None]] = {
     "IncidentChanged": _incident,
     "JobChanged": _job,
     "CheckpointChanged": _checkpoint,
-    "Note": _phrase(Level.DECISION, "{kind}: {subject}: {reason}"),
+    "Note": lambda body: Sentence(
+        Level.HEADLINE if body["kind"] in _LOUD_NOTES else Level.DECISION,
+        f"{body['kind']}: {body['subject']}: {body['reason']}",
+    ),
 }

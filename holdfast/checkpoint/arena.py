@@ -17,6 +17,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast import removal
 from holdfast.checkpoint import layout
 from holdfast.checkpoint.shm import HEADER_ALIGN_BYTES, PAGE_BYTES, ArenaError, align, allocate, locked, touch
 
@@ -157,7 +158,7 @@ class Arena:
         """A new arena at `path`, mode 0600, every page in memory. An older file there is replaced, not
         changed: who still has it mapped keeps it. Raises ArenaError when there is not the room."""
         target = Path(path)
-        draft = target.with_name(target.name + ".new")
+        draft = target.with_name(removal.draft_name(f"{target.name}."))
         slot_bytes = align(max(slot_bytes, 1), PAGE_BYTES)
         descriptor, memory = allocate(draft, PAGE_BYTES + SLOTS * slot_bytes)
         arena = cls(target, descriptor, memory)

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from holdfast.checkpoint import lease, names
+from holdfast.checkpoint import envelope, lease, names
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused, NameRefused
 from holdfast.checkpoint.manifest import MANIFEST_BYTES_MAX, Manifest, unseal
 
@@ -288,5 +288,19 @@ def _delete(store: Store, doomed: Sequence[Doomed], held: lease.Lease) -> int:
     with ThreadPoolExecutor(_DELETERS, "collect") as pool:
         for start in range(0, len(doomed), _RENEW_EVERY):
             held.renew()
-            list(pool.map(lambda one: store.delete(one.name), doomed[start : start + _RENEW_EVERY]))
+            list(pool.map(lambda one: _delete_one(store, one.name), doomed[start : start + _RENEW_EVERY]))
     return sum(one.size for one in doomed)
+
+
+def _delete_one(store: Store, name: str) -> None:
+    """A manifest's name can be guessed: what does not begin as one is not ours. The other names say what they
+    hold, by a digest."""
+    try:
+        guessable = name.split("/")[2] == "manifests"
+        if guessable and not envelope.begins(store.read(name, envelope.HEAD_BYTES)):
+            raise CheckpointRefused(
+                f"storage {store.url}: {name} is no manifest of Holdfast's and stays: move it away"
+            )
+        store.delete(name)
+    except FileNotFoundError:
+        return

@@ -8,8 +8,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from typing import TYPE_CHECKING
 
+from holdfast.checkpoint.errors import NotAFile
 from holdfast.checkpoint.pacing import PIECE_BYTES
 from holdfast.checkpoint.shm import PAGE_BYTES
 
@@ -20,6 +22,14 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.pacing import Pace
 
 _DIRECT_FROM_BYTES = 1 << 20
+_KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+_REFUSALS = {errno.ELOOP: "a link", errno.ENXIO: "a socket or a device that is not there"}
 
 
 def open_bulk(path: Path, flags: int, nbytes: int) -> int:
@@ -32,6 +42,23 @@ def open_bulk(path: Path, flags: int, nbytes: int) -> int:
             if error.errno != errno.EINVAL:
                 raise
     return os.open(path, flags, 0o644)
+
+
+def open_regular(path: Path, nbytes: int = 0) -> int:
+    """A descriptor for reading `nbytes` of a regular file. Raises NotAFile at once for anything else: a FIFO
+    that nobody writes to would be waited for, a device may do anything."""
+    try:
+        descriptor = open_bulk(path, os.O_RDONLY | os.O_NONBLOCK, nbytes)
+    except OSError as error:
+        kind = _REFUSALS.get(error.errno or 0)
+        if kind is None:
+            raise
+        raise NotAFile(str(path), kind) from error
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    raise NotAFile(str(path), _KINDS.get(stat.S_IFMT(mode), "something else"))
 
 
 def write_all(descriptor: int, data: memoryview, pace: Pace | None = None) -> int:

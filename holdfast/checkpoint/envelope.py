@@ -20,6 +20,8 @@ SPOILT = (KeyError, TypeError, ValueError, NameRefused)
 """What parsing raises over a body that makes no sense."""
 _HEAD, _TAIL = b'{"blake3":"', b"}\n"
 _HEX = 64
+HEAD_BYTES = len(_HEAD)
+"""How much of a file says that it is one of these."""
 _WHO = {"manifest": "the commit record", "part": "its writer"}
 
 
@@ -42,6 +44,11 @@ def unseal(kind: str, content: bytes, checkpoint: str) -> tuple[dict[str, Any], 
         raise CheckpointCorrupt(checkpoint, kind, "is no JSON object")
     _check_schema(fields, checkpoint)
     return fields, digest
+
+
+def begins(head: bytes) -> bool:
+    """Whether a file that begins so is one of these; one whose writer was killed may hold less."""
+    return head[: len(_HEAD)] == _HEAD[: len(head)]
 
 
 def parsed(

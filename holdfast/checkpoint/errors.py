@@ -16,6 +16,17 @@ class StorageError(CheckpointError):
         self.url, self.doing, self.mend = url, doing, mend
 
 
+class NotAFile(CheckpointError):
+    """Something else stands where a file was looked for: a FIFO, a device, a socket, a folder, a link."""
+
+    def __init__(self, path: str, kind: str) -> None:
+        super().__init__(f"{path} is {kind}, not a file: move it away")
+        self.path, self.kind = path, kind
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.path, self.kind)
+
+
 class CheckpointCorrupt(CheckpointError):
     """What was read is not what was written. Names the checkpoint, the chunk and what is wrong."""
 

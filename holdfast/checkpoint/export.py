@@ -11,12 +11,12 @@ import math
 import mmap
 import os
 import threading
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast import removal
 from holdfast.checkpoint import load, syncing, typed, whole
 from holdfast.checkpoint.errors import CheckpointError
 from holdfast.checkpoint.reading import read_chunk
@@ -69,7 +69,7 @@ def safetensors(
     manifest = load.read_manifest(store, job, checkpoint, digest)
     content = whole.by_user(manifest)
     header, begins, size = _header(manifest, content)
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    draft = path.with_name(removal.draft_name(f".{path.name}."))
     try:
         with _explained(path), open(draft, "xb+") as file:
             os.posix_fallocate(file.fileno(), 0, size)
@@ -82,7 +82,7 @@ def safetensors(
             os.link(draft, path)
             syncing.sync_folder(path.parent)
     finally:
-        draft.unlink(missing_ok=True)
+        removal.draft(draft)
     return size
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 LEASE_S = 600.0
 _FILE = "collector.json"
 _BYTES_MAX = 4096
+_HEAD = b'{"host":'
+"""How a lease begins; one whose writer was killed may hold less."""
 
 
 class LeaseHeldError(CheckpointError):
@@ -56,7 +58,8 @@ class Lease:
         ages = self._ages()
         self.now_s = ages.get(_FILE)
         for stamp in ages.keys() - {_FILE}:  # the killed leave them; whoever looks just now is refused anyway
-            self._store.delete(f"{names.leases(self._job)}/{stamp}")
+            if names.is_ours(f"{names.leases(self._job)}/{stamp}"):
+                self._store.delete(f"{names.leases(self._job)}/{stamp}")
 
     def check(self) -> None:
         """Raises LeaseHeldError when it has been taken over."""
@@ -86,8 +89,13 @@ class Lease:
             self._store.delete(stamp)
         taken, now = ages.get(_FILE), ages.get(self._mark)
         young = taken is not None and (now is None or now - taken < LEASE_S)
-        if young and not _has_died(self._holder()):
+        holder = self._holder()
+        if young and not _has_died(holder):
             self.check()
+        if holder[: len(_HEAD)] != _HEAD[: len(holder)]:
+            raise LeaseHeldError(
+                f"storage {self._store.url}: {self._name} is no lease of Holdfast's and stays: move it away"
+            )
         self._store.delete(self._name)
         self._store.put(self._name, self._content)
 

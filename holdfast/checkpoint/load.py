@@ -15,6 +15,7 @@ from holdfast.checkpoint.errors import (
     CheckpointError,
     CheckpointRefused,
     NameRefused,
+    NotAFile,
     StorageError,
 )
 from holdfast.checkpoint.manifest import MANIFEST_BYTES_MAX, Manifest, Shard, unseal
@@ -82,6 +83,8 @@ def _manifest_of(store: Store, job: str, checkpoint: str, digest: str) -> Manife
             content = store.read(place, MANIFEST_BYTES_MAX)
         except FileNotFoundError:
             continue
+        except NotAFile as error:
+            raise CheckpointCorrupt(checkpoint, "manifest", str(error)) from error
         return unseal(content, job, checkpoint, digest)
     raise CheckpointCorrupt(checkpoint, "manifest", f"is not at {store.url}")
 

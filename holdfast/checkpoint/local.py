@@ -10,11 +10,11 @@ import os
 import stat
 import threading
 import time
-import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from holdfast.checkpoint import direct, pacing, syncing
+from holdfast import removal
+from holdfast.checkpoint import direct, names, pacing, syncing
 from holdfast.checkpoint.names import Entry
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from holdfast.checkpoint.names import Bytes
 
-_DRAFTS = "tmp"
+_DRAFTS = "holdfast-drafts"
 _STAGED_MAX = 128
 DRAFT_AGE_S = 3600.0
 """A draft older than this is a killed writer's: a living one needs seconds."""
@@ -55,7 +55,7 @@ class LocalBackend:
         except FileExistsError:
             return False
         finally:
-            os.unlink(draft)
+            removal.draft(draft)
             self._changed(target.parent)
 
     def stage(self, name: str, data: Bytes) -> bool:
@@ -71,14 +71,14 @@ class LocalBackend:
             os.close(descriptor)
             raise
         finally:
-            os.unlink(draft)
+            removal.draft(draft)
         self._stage(descriptor, target)
         return True
 
     def settle(self, name: str) -> None:
         """Make what another process put durable with the next `flush`: it may have died before its own."""
         target = self.root / name
-        self._stage(os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), target)
+        self._stage(direct.open_regular(target), target)
 
     def replace(self, name: str, data: Bytes) -> None:
         """Give `name` this content at once, whatever it had. Durable after the next `flush`."""
@@ -106,7 +106,7 @@ class LocalBackend:
 
     def read(self, name: str, limit: int) -> bytes:
         """The content, `limit` bytes of it at most."""
-        descriptor = os.open(self.root / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = direct.open_regular(self.root / name)
         try:
             parts, left = [], limit
             while left > 0 and (part := os.read(descriptor, min(left, 1 << 24))):
@@ -118,7 +118,7 @@ class LocalBackend:
 
     def read_into(self, name: str, target: memoryview) -> int:
         """Read straight into `target`; how many bytes the file has, also when they are more or fewer."""
-        descriptor = direct.open_bulk(self.root / name, os.O_RDONLY, len(target))
+        descriptor = direct.open_regular(self.root / name, len(target))
         try:
             done = direct.read_all(descriptor, target)
             return done if done < len(target) else os.fstat(descriptor).st_size
@@ -126,11 +126,12 @@ class LocalBackend:
             os.close(descriptor)
 
     def size(self, name: str) -> int | None:
-        """Its size in bytes, None when there is none."""
+        """Its size in bytes, None when there is no such file."""
         try:
-            return os.stat(self.root / name, follow_symlinks=False).st_size
+            status = os.stat(self.root / name, follow_symlinks=False)
         except FileNotFoundError:
             return None
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def folders(self, folder: str) -> Sequence[str]:
         """Names of the folders in a folder, links left out; none when there is no such folder."""
@@ -163,31 +164,17 @@ class LocalBackend:
 
     def delete(self, name: str) -> None:
         """Remove it, durably after the next `flush`; nothing happens when it is not there."""
-        target = self.root / name
-        with suppress(FileNotFoundError):
-            target.unlink()
+        if removal.named(self.root, name, names.is_ours):
             with self._lock:
-                self._emptied.add(target.parent)
+                self._emptied.add((self.root / name).parent)
 
     def prune(self, folder: str) -> None:
-        """Remove the folders below this one, and itself, as far as they are empty."""
-        for path, _, _ in os.walk(self.root / folder, topdown=False):
-            try:
-                os.rmdir(path)
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
-                    raise
+        """Remove the folders below this base's, and itself, as far as they are empty."""
+        removal.empty_folders(self.root, folder, names.is_base)
 
     def sweep(self, older_than_s: float) -> int:
         """Remove drafts of writers that were killed; how many."""
-        born_before, swept = time.time() - older_than_s, 0
-        try:
-            with os.scandir(self.root / _DRAFTS) as drafts:
-                for draft in drafts:
-                    swept += _remove_older(draft, born_before)
-        except FileNotFoundError:
-            return 0
-        return swept
+        return removal.old_drafts(self.root / _DRAFTS, time.time() - older_than_s)
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -197,7 +184,7 @@ class LocalBackend:
         try:
             os.fsync(descriptor)
         except OSError:
-            draft.unlink()
+            removal.draft(draft)
             raise
         finally:
             os.close(descriptor)
@@ -206,13 +193,17 @@ class LocalBackend:
     def _written(self, data: Bytes) -> tuple[Path, int]:
         """A draft with this content, which need not be on the disk yet, and its descriptor."""
         self._sweep_once()
-        draft, view = self._target(f"{_DRAFTS}/{uuid.uuid4().hex}"), memoryview(data).cast("B")
+        draft, view = self._target(f"{_DRAFTS}/{removal.draft_name()}"), memoryview(data).cast("B")
+        if draft.parent.is_symlink():
+            raise NotADirectoryError(
+                errno.ENOTDIR, "a link stands where drafts are written", str(draft.parent)
+            )
         descriptor = direct.open_bulk(draft, os.O_WRONLY | os.O_CREAT, len(view))
         try:
             direct.write_all(descriptor, view, self._pace)
         except OSError:
             os.close(descriptor)
-            draft.unlink()
+            removal.draft(draft)
             raise
         return draft, descriptor
 
@@ -260,15 +251,3 @@ class LocalBackend:
 def _unless_gone(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError):
         raise error
-
-
-def _remove_older(draft: os.DirEntry[str], born_before: float) -> bool:
-    try:
-        if not draft.is_file(follow_symlinks=False):
-            return False
-        if draft.stat(follow_symlinks=False).st_mtime >= born_before:
-            return False
-        os.unlink(draft.path)
-    except FileNotFoundError:  # its writer lives, and was done with it just now
-        return False
-    return True

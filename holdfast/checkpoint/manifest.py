@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoint import codec, envelope, layout, names
+from holdfast.checkpoint import codec, envelope, layout, names, sense
 from holdfast.checkpoint.chunks import ALGORITHM, Chunk, Ref
 from holdfast.checkpoint.cutting import CHUNK_BYTES
 from holdfast.checkpoint.envelope import SCHEMA
@@ -132,7 +132,7 @@ def _parse(fields: dict[str, Any]) -> Manifest:
     check_id(fields["id"], step, generation)
     names.split_id(fields["base"])
     chunks = parse_chunks(fields["chunks"])
-    return Manifest(
+    manifest = Manifest(
         job=fields["job"],
         id=fields["id"],
         step=step,
@@ -144,6 +144,8 @@ def _parse(fields: dict[str, Any]) -> Manifest:
         chunks=chunks,
         shards=tuple(_shard(entry, chunks) for entry in fields["shards"]),
     )
+    sense.check(manifest)
+    return manifest
 
 
 def check_id(checkpoint: Any, step: int, generation: int) -> None:

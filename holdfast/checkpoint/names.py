@@ -5,6 +5,7 @@ jobs/<job>/parts/<step>-<generation>.<blake3>.json    what one writer has saved 
 jobs/<job>/pending/<step>-<generation>.<blake3>.json  a manifest's content before the commit
 jobs/<job>/manifests/<step>-<generation>.json         a committed checkpoint
 jobs/<job>/leases/                                    who may delete
+probe/<random>                                        tried at the start
 """
 
 from __future__ import annotations
@@ -32,6 +33,20 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 PLAIN = "none"
 _CODEC = re.compile(r"shuffle([1248])\+zstd")
 _CHUNK_FILE = re.compile(r"([0-9a-f]{64})(?:\.s([1248])z)?")
+_JOB_FOLDER = rf"jobs/{_JOB.pattern}"
+_BASE = re.compile(rf"{_JOB_FOLDER}/bases/{_CHECKPOINT.pattern}")
+_STAMP = r"[0-9a-f]{32}"
+_FILES = re.compile(
+    "|".join(
+        (
+            rf"{_BASE.pattern}/chunks/[0-9a-f]{{2}}/{_CHUNK_FILE.pattern}",
+            rf"{_JOB_FOLDER}/(parts|pending)/{_CHECKPOINT.pattern}\.{_DIGEST.pattern}\.json",
+            rf"{_JOB_FOLDER}/manifests/{_CHECKPOINT.pattern}\.json",
+            rf"{_JOB_FOLDER}/leases/(collector\.json|{_STAMP})",
+            rf"probe/{_STAMP}",
+        )
+    )
+)
 
 
 def chunk(job: str, base: str, digest: str, codec: str = PLAIN) -> str:
@@ -128,6 +143,16 @@ def split_id(checkpoint: str) -> tuple[int, int]:
     if found is None:
         raise NameRefused(f"checkpoint {checkpoint!r} is no id: <step>-<generation> is one")
     return int(found[1]), int(found[2])
+
+
+def is_ours(name: str) -> bool:
+    """Whether a file on storage has a name that only Holdfast gives: no other is ever deleted."""
+    return _FILES.fullmatch(name) is not None
+
+
+def is_base(name: str) -> bool:
+    """Whether this is the folder of a base."""
+    return _BASE.fullmatch(name) is not None
 
 
 def is_digest(digest: object) -> bool:

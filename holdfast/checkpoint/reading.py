@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from holdfast.checkpoint import chunks, codec
-from holdfast.checkpoint.errors import CheckpointCorrupt
+from holdfast.checkpoint.errors import CheckpointCorrupt, NotAFile
 from holdfast.checkpoint.names import PLAIN
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def read_chunk_into(store: Store, name: str, chunk: Chunk, checkpoint: str, targ
         return
     try:
         size = store.read_into(name, target)
-    except FileNotFoundError as error:
-        raise corrupt(checkpoint, chunk, "is missing") from error
+    except (FileNotFoundError, NotAFile) as error:
+        raise corrupt(checkpoint, chunk, _absent(error)) from error
     _check_size(checkpoint, chunk, size)
     _check_digest(checkpoint, chunk, target)
 
@@ -49,10 +49,14 @@ def corrupt(checkpoint: str, chunk: Chunk, problem: str) -> CheckpointCorrupt:
 def _stored(store: Store, name: str, chunk: Chunk, checkpoint: str) -> bytes:
     try:
         stored = store.read(name, chunk.stored + 1)
-    except FileNotFoundError as error:
-        raise corrupt(checkpoint, chunk, "is missing") from error
+    except (FileNotFoundError, NotAFile) as error:
+        raise corrupt(checkpoint, chunk, _absent(error)) from error
     _check_size(checkpoint, chunk, len(stored))
     return stored
+
+
+def _absent(error: FileNotFoundError | NotAFile) -> str:
+    return str(error) if isinstance(error, NotAFile) else "is missing"
 
 
 def _plain(stored: bytes, chunk: Chunk, checkpoint: str) -> Bytes:

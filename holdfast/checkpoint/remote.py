@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from fsspec.asyn import AsyncFileSystem
 from fsspec.spec import AbstractFileSystem
 
-from holdfast.checkpoint import causes, drivers, pacing
+from holdfast import removal
+from holdfast.checkpoint import causes, drivers, names, pacing
 from holdfast.checkpoint.names import Entry
 from holdfast.checkpoint.retrying import PATIENCE, Attempts, Patience
 from holdfast.checkpoint.stats import Stats
@@ -61,7 +62,7 @@ class RemoteBackend:
         try:
             return attempts.run(create)
         except Exception:
-            self._remove_torn(path, content)
+            self._remove_torn(name, content)
             raise
 
     def stage(self, name: str, data: Bytes) -> bool:
@@ -165,14 +166,16 @@ class RemoteBackend:
         """Remove it; nothing happens when it is not there."""
         path = self._path(name)
 
-        def remove(limit_s: float) -> None:
+        def remove(operation: str, limit_s: float) -> None:
             try:
-                self._call("rm_file", limit_s, path)
+                self._call(operation, limit_s, path)
             except FileNotFoundError as error:
                 if causes.coded(error, "NoSuchBucket"):
                     raise
 
-        self._attempts().run(remove)
+        removal.stored(
+            name, names.is_ours, lambda how: self._attempts().run(lambda limit_s: remove(how, limit_s))
+        )
 
     def prune(self, folder: str) -> None:
         """Nothing: folders are no more than parts of names."""
@@ -226,15 +229,16 @@ class RemoteBackend:
         self._call("pipe_file", limit_s, path, content, mode="overwrite")
         return True
 
-    def _remove_torn(self, path: str, content: bytes) -> None:
+    def _remove_torn(self, name: str, content: bytes) -> None:
         """Where files grow while they are written, the beginning of one that failed goes: a name stands for
         whole content. (An object store shows an object when it is whole.)"""
         if isinstance(self._files, AsyncFileSystem):
             return
+        path = self._path(name)
         with suppress(OSError):  # the failure to write is what is told
             found = self._files.cat_file(path)
             if len(found) < len(content) and content.startswith(found):
-                self._files.rm_file(path)
+                removal.stored(name, names.is_ours, lambda how: getattr(self._files, how)(path))
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"

@@ -10,6 +10,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from holdfast import removal
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -35,10 +37,10 @@ def align(size: int, to: int) -> int:
 
 def allocate(draft: Path, size: int) -> tuple[int, mmap.mmap]:
     """A new file of `size` bytes, mode 0600, every page of it in memory and mapped: (descriptor, memory).
+    `draft` has a name by `removal.draft_name`.
 
     Raises ArenaError with what is needed, what is free and the mend; then there is no file."""
     try:
-        draft.unlink(missing_ok=True)
         descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise ArenaError(_refusal(draft, size, error)) from error
@@ -49,7 +51,7 @@ def allocate(draft: Path, size: int) -> tuple[int, mmap.mmap]:
         memory = mmap.mmap(descriptor, size)
     except OSError as error:
         os.close(descriptor)
-        draft.unlink()
+        removal.draft(draft)
         raise ArenaError(_refusal(draft, size, error)) from error
     populate(memory)
     return descriptor, memory

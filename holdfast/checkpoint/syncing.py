@@ -11,6 +11,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from holdfast import removal
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
@@ -31,9 +33,9 @@ def sync(
     waits += [partial(_sync_emptied, folder) for folder in emptied]
     errors = _at_once(waits)
     for (descriptor, target), error in zip(files, errors, strict=False):
-        os.close(descriptor)
         if error is not None:
-            target.unlink(missing_ok=True)
+            removal.opened(target, descriptor)
+        os.close(descriptor)
     failed = next((error for error in errors if error is not None), None)
     if failed is not None:
         raise failed

@@ -21,7 +21,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast import logs
+from holdfast import logs, removal
 from holdfast.folders import FolderError, make_own
 from holdfast.ipc.frames import Decoder, FrameError, Message, encode
 from holdfast.launch import linux, traces
@@ -79,13 +79,14 @@ class Launcher:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._terminate)
         path = self._run_dir / SOCKET_NAME
-        path.unlink(missing_ok=True)
+        removal.dead_socket(path)
         server = await asyncio.start_unix_server(self._on_connection, sock=_listener(path))
+        made = path.lstat()
         self._zygote.start()
         self._start_orphan_clock()
         log.info("launcher %s serves %s", self.id, path)
         await self._done.wait()
-        path.unlink(missing_ok=True)
+        removal.made(path, made)
         server.close()
         await self._kill_all()
 
@@ -386,7 +387,7 @@ def serve(run_dir: Path, orphan_timeout_s: float, errand: Errand, log_format: st
     try:
         asyncio.run(run())
     finally:
-        (run_dir / PID_NAME).unlink(missing_ok=True)
+        removal.opened(run_dir / PID_NAME, lock)
         os.close(lock)
     return errand.code
 

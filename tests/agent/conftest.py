@@ -6,6 +6,7 @@ import pytest
 
 from agent.paths import Paths
 from controlplane.settings import AgentSettings
+from holdfast import removal
 from tests.agent.support import AgentProcess, Leader, folder
 
 if TYPE_CHECKING:
@@ -43,4 +44,5 @@ def paths(base: Path) -> Paths:
     settings = AgentSettings(cluster="c", node="n0", run_dir=str(base / "run"), shm_dir=str(base))
     paths = Paths.of(settings, "n0")
     paths.memory.mkdir()
+    removal.claim(paths.memory)
     return paths

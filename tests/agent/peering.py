@@ -21,6 +21,7 @@ from agent.peers import Peers
 from controlplane.core import effects, events
 from controlplane.core.model import MemberPhase, MemberStatus, Partner, PeerCopy
 from controlplane.settings import AgentSettings
+from holdfast import removal
 from holdfast.checkpoint import layout
 from holdfast.checkpoint.arena import Arena, SkipReason
 from tests.agent.support import PATIENCE_S, until
@@ -77,6 +78,7 @@ class Side:
         self.name = name
         self.paths = Paths(base / name, base / f"{name}.shm")
         self.paths.memory.mkdir(mode=0o700, exist_ok=True)
+        removal.claim(self.paths.memory)
         self.settings = AgentSettings(**{"peer_listen": "127.0.0.1:0", "peer_timeout_s": 5.0, **settings})
         self.told: list[events.Event] = []
         self.loaded: list[str] = []

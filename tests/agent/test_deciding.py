@@ -148,6 +148,21 @@ def test_a_launch_that_cannot_be_is_told_and_leaves_nothing_behind() -> None:
     assert "'../x' will not do" in failed.failure.message
 
 
+def test_a_launch_that_may_heal_is_tried_again_with_growing_pauses_and_told() -> None:
+    stage = Stage()
+    stage.order(LAUNCH)
+    pauses = []
+    for _ in range(7):
+        effects = stage.tell(ev.LaunchFailed("j.1", "no space", spawned=False, heals=True))
+        assert not told(effects, events.OrderFailed)
+        assert [report.status.no_room for report in told(effects, events.MemberReport)] == ["no space"]
+        pauses.append(stage.core.next_deadline() - stage.now)
+        stage.now = stage.core.next_deadline()
+        assert kinds(stage.tell(Tick()))[:2] == [fx.Spawn, fx.Run], "both, once more"
+    assert pauses == pytest.approx([0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0])
+    assert stage.member.status.no_room == ""
+
+
 def test_an_order_about_a_dead_member_is_answered_with_its_end() -> None:
     stage = running()
     stage.slots = [(1, 3)]

@@ -19,6 +19,7 @@ from controlplane.core.model import (
     Tier,
 )
 from controlplane.settings import AgentSettings, SettingsError, check_agent
+from holdfast import removal
 from holdfast.checkpoint.arena import Arena, SlotWriter
 from tests.agent.support import generation, spec
 
@@ -107,7 +108,7 @@ def test_a_new_agent_knows_the_job_of_a_member(paths: Paths) -> None:
     (found,) = Memory(paths).recall()
     assert found.spec == job
     memory.remove(found)
-    assert not list(paths.memory.iterdir())
+    assert [path.name for path in paths.memory.iterdir()] == [removal.MARK]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from agent.paths import Paths
 from agent.peer_filling import Kept
 from controlplane.core import effects
 from controlplane.core.model import MemberPhase, MemberStatus
+from holdfast import removal
 from holdfast.checkpoint.arena import Arena
 from tests.agent.peering import JOB, LARGE, Side, values
 from tests.agent.support import PATIENCE_S, until
@@ -68,6 +69,7 @@ async def test_a_beat_does_not_wait_for_a_copy_that_goes(base: Path, ends: str) 
 def test_a_member_is_dismissed_at_once_and_its_arena_in_its_own_time(base: Path) -> None:
     paths = Paths(base / "a", base / "a.shm")
     paths.memory.mkdir(mode=0o700)
+    removal.claim(paths.memory)
     memory, go_on = Memory(paths), threading.Event()
     member = Member(MemberStatus(MEMBER, JOB, MemberPhase.EXITED))
     memory.make(member)
@@ -80,4 +82,4 @@ def test_a_member_is_dismissed_at_once_and_its_arena_in_its_own_time(base: Path)
     go_on.set()
     memory.end()
     assert late == [False], "it was not waited for"
-    assert not list(paths.memory.iterdir())
+    assert [path.name for path in paths.memory.iterdir()] == [removal.MARK]

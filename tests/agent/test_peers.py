@@ -95,12 +95,17 @@ async def test_a_new_agent_adopts_what_the_old_one_kept(base: Path) -> None:
             owner.snapshot(MEMBER, values(step), step)
             await partner.keeps(MEMBER, step)
         before = partner.peers.copies()
-        (partner.paths.copies / "torn.arena").write_bytes(b"no arena")
-        (partner.paths.copies / "half.json").write_text('{"v": 1, "copies": [{}]}')
+        (partner.paths.copies / "torn.7.arena").write_bytes(b"no arena")
+        (partner.paths.copies / "half.8.json").write_text('{"v": 1, "copies": [{}]}')
+        (partner.paths.copies / "notes.json").write_text("somebody's")
         await partner.restart()
         assert partner.peers.copies() == before
         assert partner.copy(MEMBER, 20) == read(owner.paths.arena(MEMBER), 20)
-        assert {path.name for path in partner.paths.copies.iterdir()} == {"job.1.arena", "job.1.json"}
+        assert {path.name for path in partner.paths.copies.iterdir()} == {
+            "job.1.arena",
+            "job.1.json",
+            "notes.json",
+        }
         sent = owner.peers.counts["peer_sent_bytes"]
         owner.replicate((MEMBER, partner.peers.address))  # the same snapshot: the new agent has it
         owner.snapshot(MEMBER, values(20), 30)

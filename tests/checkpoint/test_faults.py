@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.arena import Arena
 
 QUICK = Patience(deadline_s=20.0, pause_first_s=0.001, pause_max_s=0.01)
-NAME = "jobs/job/x"
+NAME = "jobs/job/manifests/1-1.json"
 DATA = bytes(range(256)) * 100
 
 

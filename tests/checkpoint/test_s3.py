@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from tests.checkpoint.s3 import Opened
 
 DATA = os.urandom(200_000)
-NAME = "jobs/job/x"
+FOLDER = "jobs/job/manifests"
+NAME = f"{FOLDER}/1-1.json"
 
 
 def test_a_bucket_promises_everything(s3: str) -> None:
@@ -51,9 +52,9 @@ def test_content_comes_back(s3: str, opened: Opened) -> None:
     assert (store.size(NAME), store.size("jobs/job"), store.size("nothing")) == (len(DATA), None, None)
     store.replace(NAME, b"")
     assert (store.size(NAME), store.read(NAME, 5)) == (0, b"")
-    assert (store.list("jobs/job"), store.list("jobs"), store.list("none")) == (["x"], [], [])
+    assert (store.list(FOLDER), store.list("jobs"), store.list("none")) == (["1-1.json"], [], [])
     (entry,) = store.walk("jobs")
-    assert (entry.name, entry.size) == ("job/x", 0)
+    assert (entry.name, entry.size) == ("job/manifests/1-1.json", 0)
     assert entry.modified_s is not None
     assert abs(entry.modified_s - time.time()) < 600
     store.delete(NAME)
@@ -117,10 +118,10 @@ for number in range(8):
     if os.fork() == 0:
         os.close(begin)
         store = Store.open(sys.argv[1])
-        store.size("jobs/job/x")
+        store.size("jobs/job/manifests/1-1.json")
         os.write(1, b"ready\n")
         os.read(wait, 1)
-        won = store.put("jobs/job/x", b"%d" % number * 1000)
+        won = store.put("jobs/job/manifests/1-1.json", b"%d" % number * 1000)
         os.write(1, f"{number} {won}\n".encode())
         store.close()
         os._exit(0)
@@ -202,7 +203,7 @@ def test_a_look_and_a_listing_are_made_again(s3: str, proxy: Proxy, opened: Open
     proxy.fail("HEAD", faults.answer(503, ""))
     assert store.size(NAME) == len(DATA)
     proxy.fail("GET", faults.answer(500, "InternalError"))
-    assert store.list("jobs/job") == ["x"]
+    assert store.list(FOLDER) == ["1-1.json"]
     proxy.fail("DELETE", faults.answer(503, "SlowDown"))
     store.delete(NAME)
     assert proxy.pending == 0

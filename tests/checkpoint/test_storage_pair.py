@@ -18,7 +18,7 @@ from holdfast.checkpoint.store import Store, probe
 if TYPE_CHECKING:
     from pathlib import Path
 
-FILES = {f"jobs/job/chunks/{number}": os.urandom(50_000 + number) for number in range(40)}
+FILES = {f"jobs/job/bases/1-1/chunks/00/{number:064x}": os.urandom(50_000 + number) for number in range(40)}
 LAST = [("jobs/job/pending/1.json", b"{}"), ("jobs/job/manifests/1.json", b"{1}")]
 WANTED = [(name, len(content)) for name, content in FILES.items()]
 
@@ -120,20 +120,6 @@ def test_a_slowed_storage_is_the_same_storage(folder: Path) -> None:
     assert time.monotonic() - began > 0.6
     assert store.stats.totals().bytes_read == 4 << 20
     assert slow.indexes is store.indexes
-
-
-def test_drafts_of_killed_writers_are_swept(folder: Path) -> None:
-    drafts = folder / "storage/tmp"
-    drafts.mkdir(parents=True)
-    for name, age_s in {"old": 7200, "new": 60}.items():
-        (drafts / name).write_bytes(b"draft")
-        os.utime(drafts / name, (time.time() - age_s,) * 2)
-    (drafts / "link").symlink_to("/etc/hostname")
-    store = Store.open(f"file://{folder}/storage")
-    store.put("x/1", b"1")
-    assert sorted(os.listdir(drafts)) == ["link", "new"]
-    assert store.sweep(30) == 1
-    assert Store.open(f"file://{folder}/none").sweep() == 0
 
 
 def test_the_speed_of_uploads_counts_overlapping_ones_once(folder: Path) -> None:

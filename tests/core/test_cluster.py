@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,8 @@ from controlplane.core import effects as fx
 from controlplane.core import events as ev
 from controlplane.core import view
 from controlplane.core.cluster import HANDLERS, PHASES, Cluster
-from controlplane.core.model import Cause, Failure, JobPhase, MemberPhase, MemberStatus
+from controlplane.core.differing import differences
+from controlplane.core.model import Cause, Failure, JobPhase, JobSpec, MemberPhase, MemberStatus
 from tests.core.make import record, spec
 from tests.daemon.test_codec import FROM_AGENTS, sample
 from tests.transcripts.language import Play
@@ -141,8 +143,27 @@ def test_a_store_that_failed_is_asked_again_with_the_same_content() -> None:
 def test_a_job_submitted_twice_goes_on() -> None:
     stage = running()
     assert stage.do("submit nodes=2 nproc=1") == ["Note resubmitted j: the job goes on as it is"]
-    lines = stage.do("submit nodes=1 nproc=8")
-    assert lines[0].endswith("the new submission's settings are not taken")
+
+
+def test_another_submission_under_the_name_of_a_running_job_is_refused_with_the_difference() -> None:
+    stage = running()
+    (line,) = stage.do("submit nodes=1 nproc=8")
+    assert line == (
+        "Note submission_refused j: a job of this name is running with other settings: "
+        "nnodes_min is 2, not 1; nnodes_max is 2, not 1; nproc_per_node is 1, not 8"
+    )
+
+
+def test_a_difference_shows_no_secret() -> None:
+    runs = JobSpec(
+        "j", ("a.py", "--token", "one"), "/", env=(("A", "s1"), ("B", "2")), storage="s3://u:p@b/c"
+    )
+    given = replace(runs, argv=("a.py", "--token", "two", "x"), env=(("A", "s2"), ("B", "2")), storage="")
+    assert differences(runs, runs) == ""
+    assert differences(runs, given) == (
+        "argv is 'a.py --token (hidden)', not 'a.py --token (hidden) x'; env differs in A; "
+        "storage is 's3://(hidden)@b/c', not none"
+    )
 
 
 def test_the_minimum_of_nodes_waits_a_little_for_more() -> None:

@@ -79,7 +79,37 @@ async def test_daemons_by_hand(folder: Path) -> None:
             until(lambda: "n7" in holdfast("get", "nodes", *where).stdout, "the node joins")
             ask(where, script)
             assert "hello from 0 blue" in (folder / "agent.log").read_text()
+            submit_under_a_taken_name(where, folder)
     assert not [name for name in os.listdir(folder) if name.startswith("holdfast-")]
+
+
+def submit_under_a_taken_name(where: tuple[str, str], folder: Path) -> None:
+    """What runs goes on; another script under its name is refused, the same one again is not."""
+    script, other = folder / "waits.py", folder / "other.py"
+    script.write_text(
+        "import os, pathlib, time\n"
+        f"pathlib.Path({str(folder)!r}, 'runs').write_text(str(os.getpid()))\n"
+        f"while not pathlib.Path({str(folder)!r}, 'end').exists():\n    time.sleep(0.02)\n"
+    )
+    other.write_text("raise SystemExit(3)")
+    words = ("submit", *where, "--rdzv-id", "taken")
+    assert holdfast(*words, str(script)).returncode == 0
+    until((folder / "runs").exists, "it runs")
+    refused = holdfast(*words, "--max-restarts", "0", str(other))
+    assert refused.returncode == 1 and not refused.stdout
+    for said in (
+        "job taken is not taken",
+        "is running",
+        f"{script}', not '{other}'",
+        "max_restarts is 3, not 0",
+    ):
+        assert said in refused.stderr
+    again = holdfast(*words, str(script))
+    assert (again.returncode, again.stdout) == (0, "job taken goes on, running\n")
+    assert os.path.exists(f"/proc/{(folder / 'runs').read_text()}"), "undisturbed"
+    (folder / "end").touch()
+    done = holdfast(*words, "--wait", str(script))
+    assert done.returncode == 0 and "job taken finished" in done.stdout, done.stderr
 
 
 def ask(where: tuple[str, str], script: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -62,6 +63,20 @@ def test_interrupted_it_ends_everything() -> None:
         assert run.process is not None
         os.kill(run.process.pid, signal.SIGINT)
         assert run.end() == 130, run.output
+        assert "keeps none of its state without --storage: the same command begins anew" in run.output
+        assert "goes on" not in run.output
+        assert [pid for pid in everyone if is_running(pid)] == []
+        assert run.traces() == []
+
+
+def test_a_state_folder_that_is_removed_ends_the_run_by_itself() -> None:
+    with running("--nproc-per-node", "2") as run:
+        run.rank_pid(0)
+        run.rank_pid(1)
+        everyone = run.everything_below()
+        shutil.rmtree(run.state, ignore_errors=True)
+        assert run.end() == 1, run.output
+        assert f"the state folder {run.state} was removed while the job ran" in run.output
         assert [pid for pid in everyone if is_running(pid)] == []
         assert run.traces() == []
 

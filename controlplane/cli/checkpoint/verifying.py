@@ -12,7 +12,7 @@ from controlplane.cli.errors import FAILED, OK, CliError
 from controlplane.cli.outputs import data
 from controlplane.cli.tables import plain
 from controlplane.telling.quantities import size
-from holdfast.checkpoint import load
+from holdfast.checkpoint import load, sense
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
 from holdfast.checkpoint.reading import read_chunk
 
@@ -77,6 +77,7 @@ def verify(store: Store, job: str, listed: Sequence[Found]) -> list[Verified]:
         results.append(result)
         try:
             manifest = load.read_manifest(store, job, each.id)
+            sense.check_covered(manifest)
         except _BROKEN as error:
             result.errors.append(str(error))
             continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import signal
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from controlplane.cli.demo.kills import Kill, impossible, read_kill
 from controlplane.cli.errors import INTERRUPTED, TERMINATED, CliError, UsageError
 from controlplane.cli.parser import Parser, seconds, whole
+from holdfast import removal
 
 if TYPE_CHECKING:
     import argparse
@@ -51,6 +51,7 @@ def demo(argv: Sequence[str]) -> int:
         )
     wish = _wish(values)
     folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
+    removal.claim(folder)
     try:
         from controlplane.cli.demo.show import show
 
@@ -59,7 +60,14 @@ def demo(argv: Sequence[str]) -> int:
         if wish.keep:
             print(f"kept: {folder}", file=sys.stderr)
         else:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    try:
+        removal.tree(folder)
+    except OSError as error:
+        print(f"{folder} stays: {error}", file=sys.stderr)
 
 
 def _parser() -> Parser:

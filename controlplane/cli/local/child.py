@@ -6,12 +6,14 @@ import asyncio
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import CliError
 from controlplane.cli.local.processes import send, wait_for_end
 from controlplane.leash import leashed
+from holdfast import removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -98,7 +100,7 @@ class Child:
             process.wait()
 
     def _start(self) -> None:
-        self.address_file.unlink(missing_ok=True)
+        removal.file(self.address_file)
         with self.log.open("ab") as log:
             self._log_from = log.tell()
             self.process = subprocess.Popen(
@@ -123,7 +125,7 @@ class Child:
         return self.process.wait()
 
     def _note(self, text: str) -> None:
-        with self.log.open("a") as log:
+        with suppress(FileNotFoundError), self.log.open("a") as log:  # somebody may have removed its folder
             log.write(f"holdfast run: {self.name} {text}\n")
 
     def _obituary(self, code: int) -> str:

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from controlplane.cli.errors import CliError
 from controlplane.cli.flags import as_flags
 from controlplane.cli.local.child import Child
 from controlplane.cli.local.etcd import KeptEtcd, reach
 from controlplane.cli.local.layout import NODE_NAMES, Layout, remove_traces
 from controlplane.cli.local.processes import children, end_all_below, reap
 from controlplane.settings import AgentSettings, CoordinatorSettings
+from holdfast import removal
 from holdfast.pids import born
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class LocalCluster:
     async def start(self) -> None:
         """Returns when all daemons serve. Raises CliError with the last log lines of one that does not."""
         self._keepers.append(asyncio.create_task(self._reap_orphans()))
+        self._keepers.append(asyncio.create_task(self._watch_state()))
         if self.plan.etcd:
             self._endpoints = await reach(self.plan.etcd)
         else:
@@ -96,7 +99,7 @@ class LocalCluster:
         """SIGKILL whatever is left below us and remove its traces. Returns what would not end."""
         left = end_all_below(os.getpid())
         remove_traces(self.layout)
-        self.layout.card.unlink(missing_ok=True)
+        removal.file(self.layout.card)
         return left
 
     async def _keep(self, child: Child) -> None:
@@ -179,6 +182,17 @@ class LocalCluster:
                 "shm": {child.name: str(self.layout.shm(child.name)) for child in self._agents},
                 "processes": {name: [pid, born(pid)] for name, pid in pids.items() if pid},
             }
+        )
+
+    async def _watch_state(self) -> None:
+        """Raise CliError when somebody removes our state folder: its etcd cannot go on without its data, and
+        nothing would be remembered."""
+        lock = self.layout.state / "lock"
+        while lock.exists():  # noqa: ASYNC110 -- a file has no event
+            await asyncio.sleep(0.5)
+        raise CliError(
+            f"the state folder {self.layout.state} was removed while the job ran: what was started is ended; "
+            "give a folder that stays with --state-dir"
         )
 
     async def _reap_orphans(self) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import logging
 import os
-import shutil
+import re
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +15,18 @@ from typing import Any
 
 from controlplane.cli.errors import CliError
 from controlplane.cli.local.processes import descendants, send
+from holdfast import removal
+from holdfast.folders import MEMORY_FILES, RUN_FILES
 from holdfast.pids import born
 
 NODE_NAMES = "n{}"
 ONCE = "once"
 """The folder of states that go when their run ends."""
+STATE_FILES = re.compile(
+    r"etcd|logs|lock|stacks|journal\.(jsonl|reigns)|(cluster|job)\.(json|part)|(coordinator|n[0-9]+)\.json[.\w]*"
+)
+"""What a state folder holds. One that a version before the marks has made holds nothing else."""
+log = logging.getLogger(__name__)
 
 
 def state_root() -> Path:
@@ -83,7 +91,11 @@ def make_layout(job: str, state_dir: str, *, once: bool = False, shm_dir: str = 
     """The layout of a job's cluster; its state folder is made. Raises CliError when it cannot be."""
     state = Path(state_dir).absolute() if state_dir else state_root() / (ONCE if once else ".") / job
     try:
-        (state / "logs").mkdir(parents=True, exist_ok=True, mode=0o700)
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        removal.claim(state, STATE_FILES if (state / "lock").exists() else None)
+        (state / "logs").mkdir(exist_ok=True, mode=0o700)
+    except removal.NotOursError as error:
+        raise CliError(f"state folder: {error}; give another with --state-dir, or a new one") from error
     except OSError as error:
         raise CliError(
             f"state folder {state} cannot be made: {error.strerror}; give another with --state-dir"
@@ -102,9 +114,11 @@ def prune() -> None:
         try:
             with (state / "lock").open("a+") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(state, ignore_errors=True)
+                removal.tree(state)
         except (BlockingIOError, FileNotFoundError):
             continue  # it runs; or it is just being made, or removed
+        except OSError as error:  # of a version before the marks, or still written to
+            log.debug("%s stays: %s", state, error)
 
 
 class Lock:
@@ -141,7 +155,7 @@ def sweep(layout: Layout) -> list[str]:
             found.append(f"the launcher of {path.parent.name} (process {pid})")
             _end(pid)
     remove_traces(layout)
-    layout.card.unlink(missing_ok=True)
+    removal.file(layout.card)
     return found
 
 
@@ -162,8 +176,23 @@ def _end(pid: int) -> None:
 
 
 def remove_traces(layout: Layout) -> None:
-    """Remove run folders and shared memory of every node of this cluster."""
-    shutil.rmtree(layout.run_dir, ignore_errors=True)
+    """Remove run folders and shared memory of every node of this cluster; what is not ours stays."""
+    for folder in layout.run_dir.glob("*/"):
+        _remove(folder, RUN_FILES)
+    if layout.run_dir.is_dir():
+        _remove(layout.run_dir, None)
     prefix = layout.shm("").name
-    for path in layout.shm_dir.glob(f"{prefix}*"):
-        shutil.rmtree(path, ignore_errors=True)
+    for folder in layout.shm_dir.glob(f"{prefix}*/"):
+        _remove(folder, MEMORY_FILES)
+
+
+def _remove(folder: Path, known: re.Pattern[str] | None) -> None:
+    """Remove a folder that has our mark, or that a daemon was killed in before it had."""
+    try:
+        if known is not None and not removal.claimed(folder):
+            removal.claim(folder, known)
+        removal.tree(folder)
+    except FileNotFoundError:  # whoever it belongs to was faster
+        return
+    except OSError as error:
+        log.warning("%s stays: %s", folder, error)

@@ -61,12 +61,6 @@ def remember(layout: Layout, spec: JobSpec) -> None:
     partial.replace(path)
 
 
-def has_changed(layout: Layout, spec: JobSpec) -> bool:
-    """Whether this job last ran with other settings."""
-    before = _read(layout).get("spec")
-    return before is not None and before != _settings(spec)
-
-
 def _settings(spec: JobSpec) -> dict[str, Any]:
     settings: dict[str, Any] = json.loads(json.dumps(plain(spec)))
     return settings

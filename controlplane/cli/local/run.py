@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 from controlplane.access.own import plain
-from controlplane.cli.client import Admin
-from controlplane.cli.errors import FAILED, INTERRUPTED, OK, TERMINATED
+from controlplane.cli.client import Admin, OtherSettings
+from controlplane.cli.errors import FAILED, INTERRUPTED, OK, TERMINATED, CliError
 from controlplane.cli.follow import (
     ENDINGS,
     last_words,
@@ -23,11 +22,14 @@ from controlplane.cli.follow import (
 )
 from controlplane.cli.local.cluster import ClusterPlan, LocalCluster
 from controlplane.cli.local.layout import Layout, Lock, prune, sweep
-from controlplane.cli.local.lives import Beginning, current_life, has_changed, passed_over, remember
+from controlplane.cli.local.lives import Beginning, current_life, passed_over, remember
 from controlplane.cli.local.processes import become_subreaper
 from controlplane.telling.event_text import Level, tell
+from holdfast import removal
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from controlplane.core.model import JobSpec
     from controlplane.wire import control_pb2 as pb
 
@@ -64,16 +66,26 @@ def run_locally(layout: Layout, plan: ClusterPlan, spec: JobSpec, beginning: Beg
 def _leave(layout: Layout, keep_logs: bool) -> None:
     """Nothing continues a job named for once only: its state goes; after a failure the logs stay."""
     if layout.once and keep_logs:
-        shutil.rmtree(layout.state / "etcd", ignore_errors=True)
+        _remove(layout.state / "etcd")
         say(f"the daemons' logs and the journal are in {layout.state}")
     elif layout.once:
-        shutil.rmtree(layout.state, ignore_errors=True)
+        _remove(layout.state)
+
+
+def _remove(folder: Path) -> None:
+    try:
+        removal.tree(folder)
+    except OSError as error:
+        say(f"{folder} stays: {error}")
 
 
 def forget(layout: Layout) -> None:
     """Let go of what an earlier run of this state folder knew. Checkpoints on storage stay."""
-    shutil.rmtree(layout.state / "etcd", ignore_errors=True)
-    (layout.state / "journal.jsonl").unlink(missing_ok=True)
+    try:
+        removal.tree(layout.state / "etcd")
+        removal.file(layout.state / "journal.jsonl")
+    except OSError as error:
+        raise CliError(f"--fresh: {error}; give another --state-dir") from error
 
 
 async def _run(layout: Layout, plan: ClusterPlan, spec: JobSpec, *, adopt: bool = False) -> int:
@@ -85,7 +97,7 @@ async def _run(layout: Layout, plan: ClusterPlan, spec: JobSpec, *, adopt: bool 
     try:
         await asyncio.wait([work, told], return_when=asyncio.FIRST_COMPLETED)
         if told.done() and not work.done():
-            say(f"{stop.name}: ending what was started; the same command goes on from the newest checkpoint")
+            say(f"{stop.name}: ending what was started; {_promise(spec)}")
             return stop.code
         code, words = await work
         return code
@@ -97,6 +109,13 @@ async def _run(layout: Layout, plan: ClusterPlan, spec: JobSpec, *, adopt: bool 
         if left:
             say(f"these processes do not end, the kernel holds them: {', '.join(map(str, left))}")
         say(words)  # after the ranks' own last lines, where people look
+
+
+def _promise(spec: JobSpec) -> str:
+    """What the same command will find; nothing is promised that is not kept."""
+    if not spec.storage:
+        return "Holdfast keeps none of its state without --storage: the same command begins anew"
+    return "the same command goes on from the newest checkpoint, if one was committed"
 
 
 async def _work(cluster: LocalCluster, spec: JobSpec, *, adopt: bool) -> tuple[int, str]:
@@ -134,9 +153,10 @@ async def _adopt(admin: Admin, spec: JobSpec) -> None:
 async def _submit(admin: Admin, layout: Layout, spec: JobSpec) -> tuple[pb.SubmitReply, float]:
     """Submit. A job that goes on keeps its settings; when ours are others, it is taken up again with them.
     Also when that was (wall clock, s): what the journal tells before is not of this run."""
-    changed, started = has_changed(layout, spec), time.time()
-    reply = await submitted(admin, spec, SUBMIT_TIMEOUT_S)
-    if changed and reply.resumed and reply.phase not in ENDINGS:
+    started = time.time()
+    try:
+        reply = await submitted(admin, spec, SUBMIT_TIMEOUT_S)
+    except OtherSettings:
         say(f"job {spec.job} was begun with other settings: it goes on with the new ones")
         await admin.stop(spec.job, "taken up again with other settings")
         await until_phase(admin, spec.job, "failed")

@@ -1,0 +1,315 @@
+"""Remove files and folders, each only with a proof that it is ours. Nothing else of Holdfast deletes.
+
+The proofs:
+
+- *claimed*: it lies in a folder that has our mark. `claim` marks a folder that was empty, or held nothing but
+  what a version before the marks has left there.
+- *drafted*: it has a name that `draft_name` made up and that nobody can guess.
+- *opened*, *made*: it is the very file that a descriptor of ours holds, or that we made.
+- *dead*: a socket at which nobody listens.
+- *written*: it holds what we wrote, byte for byte.
+- *named*: on a storage, where names say what they hold (`holdfast.checkpoint.names`), it has one of ours.
+
+What cannot be proven stays, and the error says so. Links are never followed. Standard library only: the
+launcher imports it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import socket
+import stat
+import uuid
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+MARK = ".holdfast"
+"""The file that says: what is in this folder was put there by Holdfast."""
+_TEXT = b"This folder is Holdfast's: it removes again what it has put here.\n"
+_DEPTH_MAX = 4
+"""How far above a file the mark may be."""
+_DRAFT = re.compile(r"(?s).*holdfast-[0-9a-f]{32}\.draft")
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class NotOursError(OSError):
+    """Something that was not proven to be ours, and therefore stays. The message names it."""
+
+
+def claim(folder: Path, known: re.Pattern[str] | None = None) -> None:
+    """Mark a folder as ours. It must be empty, or marked already, or hold nothing but names that match
+    `known`, which versions before the marks have left. Raises NotOursError that names what is in the way."""
+    if claimed(folder):
+        return
+    if folder.is_symlink() or not folder.is_dir():
+        raise NotOursError(f"{folder} is no folder of its own (a link?)")
+    names = [entry.name for entry in os.scandir(folder)]
+    foreign = sorted(name for name in names if not _expected(name, known))
+    if foreign and not claimed(folder):  # whoever claims it at the same time may have filled it
+        more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
+        raise NotOursError(f"{folder} holds what is not Holdfast's: {', '.join(foreign[:3])}{more}")
+    fresh = folder / draft_name()
+    fresh.write_bytes(_TEXT)
+    try:
+        os.link(fresh, folder / MARK)
+    except FileExistsError:
+        if not claimed(folder):
+            raise NotOursError(f"{folder / MARK} is not Holdfast's") from None
+    finally:
+        draft(fresh)
+
+
+def _expected(name: str, known: re.Pattern[str] | None) -> bool:
+    return bool(_DRAFT.fullmatch(name) or (known is not None and known.fullmatch(name)))
+
+
+def claimed(folder: Path) -> bool:
+    """Whether a folder, which is no link, has our mark."""
+    try:
+        held = os.open(folder, _FOLDER)
+    except OSError:
+        return False
+    try:
+        mark = os.open(MARK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=held)
+    except OSError:
+        return False
+    finally:
+        os.close(held)
+    try:
+        status = os.fstat(mark)
+        ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+        return ours and os.read(mark, len(_TEXT) + 1) == _TEXT
+    finally:
+        os.close(mark)
+
+
+def file(path: Path) -> None:
+    """Remove a file, socket or link of a claimed folder; nothing happens when it is not there. Raises
+    NotOursError, and OSError when it cannot be removed."""
+    if not os.path.lexists(path):
+        return
+    _check_claimed(path)
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def dead_socket(path: Path) -> None:
+    """Remove a Unix socket at which nobody listens: nothing is lost with it. Nothing happens when there is
+    none. Raises NotOursError when something else is there, or somebody listens."""
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(status.st_mode):
+        raise NotOursError(f"{path} is no socket, and stays: move it away")
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.setblocking(False)
+        try:
+            caller.connect(str(path))
+        except FileNotFoundError:
+            return
+        except ConnectionRefusedError:
+            made(path, status)
+            return
+        except BlockingIOError:
+            pass
+    raise NotOursError(f"somebody listens at {path}: end that process first")
+
+
+def tree(folder: Path) -> None:
+    """Remove a folder that is claimed, or lies in a claimed one, with all in it; its mark goes last, so that
+    what was half removed stays ours. Nothing happens when it is not there. Raises NotOursError, OSError."""
+    if not os.path.lexists(folder):
+        return
+    if folder.is_symlink() or not folder.is_dir():
+        raise NotOursError(f"{folder} is no folder of its own, and stays")
+    if not claimed(folder):
+        if not os.listdir(folder):  # nothing is lost with it
+            os.rmdir(folder)
+            return
+        _check_claimed(folder)
+    with suppress(FileNotFoundError):
+        for entry in list(os.scandir(folder)):
+            if entry.name != MARK:
+                _remove_entry(entry)
+        with suppress(FileNotFoundError):
+            os.unlink(folder / MARK)
+        os.rmdir(folder)
+
+
+def clear(folder: Path, known: re.Pattern[str]) -> list[str]:
+    """Remove from a claimed folder what matches `known`, and the folder when nothing else is in it. The names
+    of what stays. Nothing happens when it is not there. Raises NotOursError, OSError."""
+    if not os.path.lexists(folder):
+        return []
+    if not claimed(folder):
+        raise NotOursError(f"{folder} has no mark of Holdfast's, and stays")
+    stays = []
+    for entry in list(os.scandir(folder)):
+        if _expected(entry.name, known):
+            _remove_entry(entry)
+        elif entry.name != MARK:
+            stays.append(entry.name)
+    if not stays:
+        os.unlink(folder / MARK)
+        os.rmdir(folder)
+    return sorted(stays)
+
+
+def _remove_entry(entry: os.DirEntry[str]) -> None:
+    with suppress(FileNotFoundError):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
+
+
+def _check_claimed(path: Path) -> None:
+    """Raise NotOursError unless a folder above is claimed and none between is a link."""
+    for folder in list(path.absolute().parents)[:_DEPTH_MAX]:
+        if claimed(folder):
+            return
+        if folder.is_symlink():
+            break
+    raise NotOursError(f"{path} lies in no folder that has Holdfast's mark ({MARK}), and stays")
+
+
+def draft_name(prefix: str = "") -> str:
+    """A name for a draft that nobody can guess."""
+    return f"{prefix}holdfast-{uuid.uuid4().hex}.draft"
+
+
+def draft(path: Path) -> None:
+    """Remove a draft; nothing happens when it is not there. Raises NotOursError for another name."""
+    if not _DRAFT.fullmatch(path.name):
+        raise NotOursError(f"{path} is no draft of Holdfast's, and stays")
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def old_drafts(folder: Path, born_before_s: float) -> int:
+    """Remove drafts in a folder that were last written before that moment (Unix time); how many. Whatever has
+    another name stays, and a folder that is a link is left alone."""
+    try:
+        held = os.open(folder, _FOLDER)
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return 0
+        raise
+    try:
+        return sum(_remove_old(name, held, born_before_s) for name in os.listdir(held))
+    finally:
+        os.close(held)
+
+
+def _remove_old(name: str, held: int, born_before_s: float) -> bool:
+    if not _DRAFT.fullmatch(name):
+        return False
+    try:
+        status = os.stat(name, dir_fd=held, follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode) or status.st_mtime >= born_before_s:
+            return False
+        os.unlink(name, dir_fd=held)
+    except FileNotFoundError:  # its writer lives, and was done with it just now
+        return False
+    return True
+
+
+def opened(path: Path, descriptor: int) -> None:
+    """Remove the file that a descriptor holds open, if it still has this name."""
+    made(path, os.fstat(descriptor))
+
+
+def made(path: Path, status: os.stat_result) -> None:
+    """Remove the very file that had this status when we made it, if it still has this name."""
+    with suppress(FileNotFoundError):
+        if os.path.samestat(os.stat(path, follow_symlinks=False), status):
+            os.unlink(path)
+
+
+def written(path: Path, content: bytes) -> None:
+    """Remove a file if it holds exactly this, which we wrote; another one stays."""
+    try:
+        found = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:  # nothing, or nothing that we wrote
+        return
+    try:
+        if stat.S_ISREG(os.fstat(found).st_mode) and os.read(found, len(content) + 1) == content:
+            opened(path, found)
+    finally:
+        os.close(found)
+
+
+def named(root: Path, name: str, ours: Callable[[str], bool]) -> bool:
+    """Remove the file of this name below a storage's folder; whether it was there. Raises NotOursError for a
+    name that is not `ours`, and where a link stands in the way."""
+    _check_named(name, ours)
+    with suppress(FileNotFoundError), _parent(root, name) as (held, last):
+        if stat.S_ISDIR(os.stat(last, dir_fd=held, follow_symlinks=False).st_mode):
+            raise NotOursError(f"{root / name} is a folder, and stays")
+        os.unlink(last, dir_fd=held)
+        return True
+    return False
+
+
+def stored(name: str, ours: Callable[[str], bool], remove: Callable[[str], object]) -> None:
+    """Have a driver remove a name of a remote storage: `remove` is given what to call there. Raises
+    NotOursError for a name that is not `ours`."""
+    _check_named(name, ours)
+    remove("rm_file")
+
+
+def empty_folders(root: Path, name: str, ours: Callable[[str], bool]) -> None:
+    """Remove the folders below this one of a storage, and itself, as far as they are empty. Raises
+    NotOursError for a name that is not `ours`."""
+    _check_named(name, ours)
+    with suppress(FileNotFoundError), _parent(root, name) as (held, last):
+        for _, _, _, inner in os.fwalk(last, topdown=False, dir_fd=held):
+            for folder in os.listdir(inner):
+                _remove_empty(folder, inner)
+        _remove_empty(last, held)
+
+
+def _remove_empty(name: str, held: int) -> None:
+    try:
+        os.rmdir(name, dir_fd=held)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.ENOENT, errno.ENOTDIR):
+            raise
+
+
+def _check_named(name: str, ours: Callable[[str], bool]) -> None:
+    if not ours(name):
+        raise NotOursError(f"{name} is no name that Holdfast gives, and stays")
+
+
+@contextmanager
+def _parent(root: Path, name: str) -> Iterator[tuple[int, str]]:
+    """A descriptor of the folder in which a name lies, met without following a link below the root, and the
+    name's last part. Raises NotOursError, FileNotFoundError."""
+    *folders, last = name.split("/")
+    held = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for folder in folders:
+            held, above = _below(held, folder, root / name), held
+            os.close(above)
+        yield held, last
+    finally:
+        os.close(held)
+
+
+def _below(held: int, folder: str, path: Path) -> int:
+    try:
+        return os.open(folder, _FOLDER, dir_fd=held)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise NotOursError(f"{path} is reached through a link ({folder}), and stays") from error
+        raise

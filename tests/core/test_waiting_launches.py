@@ -1,0 +1,58 @@
+"""A process that its node cannot start now, and says why, is waited for without a deadline, and told."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from controlplane.core import effects as fx
+from controlplane.core import events as ev
+from controlplane.core.model import JobPhase
+from tests.core.test_cluster import play, running
+
+if TYPE_CHECKING:
+    from tests.transcripts.language import Play
+
+FULL = "[Errno 28] No space left on device"
+
+
+def waits(stage: Play, member: str, why: str = FULL) -> list[fx.Effect]:
+    """The node of a launched member says what is in the way."""
+    node = stage.where[member]
+    host = stage.hosts[node]
+    told = host.members[member] = dataclasses.replace(host.members[member], no_room=why)
+    host.seq += 1
+    return list(stage.cluster.step(stage.now, ev.MemberReport(node, host.incarnation, host.seq, told)))
+
+
+def beat(stage: Play) -> None:
+    """Each node beats, and lists what it waits to start as well."""
+    for node, host in stage.hosts.items():
+        host.seq += 1
+        members = tuple(host.members.values())
+        stage.cluster.step(stage.now, ev.NodeBeat(node, host.incarnation, host.seq, 29500, members, ()))
+
+
+def notes(effects: list[fx.Effect]) -> list[str]:
+    return [each.reason for each in effects if isinstance(each, fx.Note) and each.kind == "launch_waits"]
+
+
+def test_a_place_that_heals_is_waited_for_without_a_deadline() -> None:
+    stage = running()
+    stage.do("report j.1000001 exited cause=signaled signal=9", "report j.1000000 ready held=7 gen=1")
+    assert notes(waits(stage, "j.1000002")) == [f"rank 1 cannot be started on b now: {FULL}"]
+    assert notes(waits(stage, "j.1000002")) == [], "once"
+    for _ in range(60):
+        lines = stage.do("wait 10")
+        assert not [line for line in lines if line.startswith(("Judged", "Kill"))]
+        beat(stage)
+    waits(stage, "j.1000002", "")
+    lines = stage.do("report j.1000002 starting", "report j.1000002 ready held=-1")
+    assert any("rank 0 lives and is clean" in line for line in lines)
+
+
+def test_a_job_that_never_trained_ends_with_the_reason() -> None:
+    stage = play("elect", "hello a", "submit nodes=1 nproc=1", "stored")
+    effects = waits(stage, "j.1000000")
+    (ended,) = [each.state for each in effects if isinstance(each, fx.Store) and each.state is not None]
+    assert ended.phase is JobPhase.FAILED and FULL in ended.reason
