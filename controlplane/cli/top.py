@@ -13,8 +13,9 @@ from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import OK
 from controlplane.cli.outputs import WIDE, add_output, for_programs, part
 from controlplane.cli.parser import Parser, seconds, whole
-from controlplane.cli.queries import add_coordinator, as_data
-from controlplane.cli.tables import NOTHING, plain
+from controlplane.cli.queries import add_coordinator, as_data, health
+from controlplane.cli.tables import NOTHING, plain, why
+from controlplane.telling.lines import brief
 from controlplane.telling.quantities import duration
 
 if TYPE_CHECKING:
@@ -93,14 +94,11 @@ def _head(status: pb.StatusReply) -> str:
     busy = {row.node for row in status.ranks if row.role == "rank"}
     idle = sum(row.state == "up" and row.node not in busy for row in status.nodes)
     nodes = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none"
-    health = (
-        f"{status.health.level}: {'; '.join(status.health.reasons)}" if status.health.level else "not told"
-    )
     return "\n".join(
         [
             f"cluster {status.cluster}, led by {status.leader or 'nobody'}, term {status.term}",
             f"nodes: {nodes}; {idle} without a rank",
-            f"health: {health.rstrip(': ')}",
+            health(status),
         ]
     )
 
@@ -111,17 +109,19 @@ def _jobs(status: pb.StatusReply, rates: dict[str, float]) -> str:
         [
             row.job,
             row.phase,
+            row.health or NOTHING,
             str(row.step) if row.step >= 0 else NOTHING,
             f"{rates[row.job]:.2f}" if row.job in rates else NOTHING,
             str(row.world_size),
             str(spares[row.job]),
             str(row.incidents),
             row.last_checkpoint or NOTHING,
-            row.reason.partition("\n")[0] or NOTHING,
+            why(row),
         ]
         for row in status.jobs
     ]
-    headings = ["JOB", "PHASE", "STEP", "STEPS/S", "RANKS", "SPARES", "INCIDENTS", "CHECKPOINT", "REASON"]
+    headings = ["JOB", "PHASE", "HEALTH", "STEP", "STEPS/S", "RANKS", "SPARES", "INCIDENTS"]
+    headings += ["CHECKPOINT", "REASON"]
     return plain(headings, rows) if rows else "no jobs"
 
 
@@ -141,7 +141,7 @@ def _behind(status: pb.StatusReply, most: int) -> str:
 def _trouble(status: pb.StatusReply) -> str:
     """Nodes that are not as they should be."""
     rows = [
-        [row.node, row.state, f"{duration(row.last_heard_s)} ago", row.reason or row.standing or NOTHING]
+        [row.node, row.state, f"{duration(row.last_heard_s)} ago", brief(row.reason or row.standing) or NOTHING]
         for row in status.nodes
         if row.state != "up" or row.standing not in ("", "ok")
     ]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controlplane.core.cadence import Costs
+from controlplane.core.keeping import Keeping
 from controlplane.core.model import NO_RANK, NO_STEP, JobPhase, JobState, MemberPhase, Role
 from controlplane.core.seating import Seating
 from controlplane.core.sent import Sent
@@ -221,6 +222,7 @@ class Job:
     savings: dict[str, Saving] = field(default_factory=dict)  # in flight, by id, in the order they began
     asks: dict[tuple[str, str], Ask] = field(default_factory=dict)  # by (member, request)
     costs: Costs = field(default_factory=Costs)
+    keeping: Keeping = field(default_factory=Keeping)
     choice: Choice | None = None  # the interval that was chosen, and told, last
     watched_at: float = 0.0  # since when (s) this leader has seen it run
     incidents_before: int = 0  # those before that

@@ -31,7 +31,7 @@ function all() {
     column("State", (name) => tables.nodes.get(name).state),
     column("Standing", (name) => tables.nodes.get(name).standing),
     column("Ranks", (name) => rankWords(tables.nodes.get(name))),
-    column("Reason", (name) => tables.nodes.get(name).reason || "–"),
+    column("Reason", (name) => brief(tables.nodes.get(name).reason) || "–"),
   ], (name) => name);
   const fine = el("p", { class: "soft" });
   const colours = el("ul", { class: "legend" }, MEANINGS.map(([text, name]) =>
