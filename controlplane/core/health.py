@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from controlplane.core import effects as fx
 from controlplane.core import durability, standing
 from controlplane.core.job import ENDED
+from controlplane.core.machine import LEFT
 from controlplane.core.model import JobPhase, Role
 
 if TYPE_CHECKING:
@@ -139,6 +140,13 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+JOB_KINDS = (
+    *("job_parked", "spares_exhausted"),
+    *("checkpoints_failing", "checkpoint_late", "snapshots_failing", "snapshot_late", "mirror_failing"),
+)
+"""Findings about one job."""
+
+
 # ------------------------------------------------------------------ from the book
 
 
@@ -188,7 +196,7 @@ def facts_of(m: Machine) -> Facts:
     """What the book says now."""
     quarantined, held, devices, lost = [], [], [], []
     for name, node in m.nodes.items():
-        if node.state == "lost":
+        if node.shown == "lost":
             lost.append(name)
         if node.lemon is not None and standing.last_choice(m, node):
             quarantined.append((name, node.lemon.reason))
@@ -198,7 +206,7 @@ def facts_of(m: Machine) -> Facts:
             devices += [(f"{name}/{device}", why) for device, why in node.bad_devices.items()]
     jobs = [job for job in m.jobs.values() if job.phase not in ENDED]
     return Facts(
-        nodes=len(m.nodes),
+        nodes=sum(node.shown != LEFT for node in m.nodes.values()),
         lost=tuple(lost),
         quarantined=tuple(quarantined),
         held=tuple(held),

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from controlplane.core.resizing import Resize
     from controlplane.core.retention import Collecting
 
-ENDED = (JobPhase.FINISHED, JobPhase.FAILED)
+ENDED = (JobPhase.FINISHED, JobPhase.FAILED, JobPhase.STOPPED)
 
 REASON_MAX = 8_000
 """Characters of a reason that etcd keeps: a traceback may have any length, a value in etcd may not."""

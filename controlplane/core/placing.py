@@ -33,7 +33,7 @@ def submitted(m: Machine, event: ev.JobSubmitted) -> None:
     """A user submitted a job: a new one, one that goes on, or a failed one taken up again."""
     spec = event.spec
     job = m.jobs.get(spec.job)
-    if job is not None and (job.phase is not JobPhase.FAILED or job.ending is not None):
+    if job is not None and (job.phase not in (JobPhase.FAILED, JobPhase.STOPPED) or job.ending is not None):
         words = "is finished already" if job.ended else "goes on as it is"
         changed = "" if job.spec == spec else "; the new submission's settings are not taken"
         m.note("resubmitted", spec.job, f"the job {words}{changed}")
@@ -52,7 +52,8 @@ def submitted(m: Machine, event: ev.JobSubmitted) -> None:
 
 
 def _again(m: Machine, old: Job, spec: JobSpec) -> Job:
-    m.note("taken_up_again", spec.job, f"it had failed: {old.reason.splitlines()[0] if old.reason else ''}")
+    was = "had failed" if old.phase is JobPhase.FAILED else "was stopped"
+    m.note("taken_up_again", spec.job, f"it {was}: {old.reason.splitlines()[0] if old.reason else ''}")
     job = Job(spec, known=old.known, number=old.number, formed=old.formed)
     if old.generation is not None:
         job.turn(old.generation)

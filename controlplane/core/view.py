@@ -127,7 +127,7 @@ def node_row(cluster: Cluster, now: float, node: Node, members: int) -> NodeRow:
     m, word = cluster.machine, standing.word(cluster.machine, node)
     return NodeRow(
         node=node.name,
-        state=node.state,
+        state=node.shown,
         address=node.address,
         incarnation=node.incarnation,
         slots=node.slots,

@@ -116,7 +116,7 @@ def _outcome(incident: Body, total: str) -> str:
 def _job(body: Body) -> Sentence:
     state = body["state"]
     reason = f": {state['reason']}" if state["reason"] else ""
-    loud = state["phase"] in ("finished", "failed", "parked", "paused", "leaving")
+    loud = state["phase"] in ("finished", "failed", "stopped", "parked", "paused", "leaving")
     return Sentence(
         Level.HEADLINE if loud else Level.DECISION, f"job {state['job']} {state['phase']}{reason}"
     )

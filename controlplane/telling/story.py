@@ -58,6 +58,8 @@ _PLAIN_PHASES = {
 """Of a script without the SDK."""
 ENDINGS = {"incident_over": "recovered", "incident_overtaken": "superseded"}
 """What a leader notes of the incident that a former one left open, and the outcome that this is."""
+ENDED = ("finished", "failed", "stopped")
+"""Phases of a job that is over."""
 TIMELINE_MAX = 40
 
 
@@ -76,7 +78,7 @@ class Story:
 
     @property
     def outcome(self) -> str:
-        """open, recovered, failed or superseded."""
+        """open, recovered, failed, stopped or superseded."""
         return str(self.incident.get("outcome", "open"))
 
     @property
@@ -107,7 +109,7 @@ class Teller:
             sentence = tell(line)
             if sentence.level <= Level.DECISION:
                 story.lines.append((line["wall_s"], headline(sentence.text)))
-        if line["type"] == "JobChanged" and body["state"]["phase"] in ("finished", "failed"):
+        if line["type"] == "JobChanged" and body["state"]["phase"] in ENDED:
             self._open.pop(job, None)
         return story
 

@@ -35,7 +35,7 @@ function all() {
   ], (name) => name);
   const fine = el("p", { class: "soft" });
   const colours = el("ul", { class: "legend" }, MEANINGS.map(([text, name]) =>
-    el("li", {}, el("i", { class: `s${name.at(-1)}` }), text)), el("li", {}, "a cross: a node that is lost or was not seen yet"),
+    el("li", {}, el("i", { class: `s${name.at(-1)}` }), text)), el("li", {}, "a cross: a node that is lost, has left, or was not seen yet"),
     el("li", {}, "a corner: a node that takes no ranks, or is the last choice"), el("li", {}, "small: a spare"));
   const sized = new ResizeObserver(() => whole());
   let laid = "";
