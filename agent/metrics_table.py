@@ -29,7 +29,9 @@ TALLIES = {
     "scrub_repaired": Family("counter", "Files that had rotted and were mended", (JOB,)),
     "scrub_failed": Family("counter", "Chunks that have rotted and could not be mended", (JOB,)),
     "collected_bytes": Family("counter", "Freed on storage", (JOB,)),
-    "orders_failed": Family("counter", "Orders about snapshots that could not be carried out", (JOB, "order")),
+    "orders_failed": Family(
+        "counter", "Orders about snapshots that could not be carried out", (JOB, "order")
+    ),
 }
 """The tally of snapshot orders, shown as agent_<name>."""
 

@@ -50,7 +50,7 @@ class Held:
 
 
 class Tally:
-    """Figures for the metrics, written by threads: counts and seconds by family and the values of its labels."""
+    """Figures for the metrics, written by threads: counts and seconds by family and its labels' values."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -14,7 +14,17 @@ if TYPE_CHECKING:
     from controlplane.wire import control_pb2 as pb
 
 _SHOWN = {
-    "jobs": {"job", "phase", "health", "step", "world_size", "generation", "incidents", "last_checkpoint", "reason"},
+    "jobs": {
+        "job",
+        "phase",
+        "health",
+        "step",
+        "world_size",
+        "generation",
+        "incidents",
+        "last_checkpoint",
+        "reason",
+    },
     "nodes": {"node", "state", "standing", "score", "address", "slots", "members", "last_heard_s", "reason"},
     "ranks": {"job", "rank", "role", "phase", "step", "node", "pid", "member", "generation"},
     "checkpoints": {"job", "id", "step", "kind", "bytes_total", "bytes_written", "bad", "published"},
@@ -40,7 +50,9 @@ def _wide(table: Table, status: pb.StatusReply) -> str:
 def _cell(value: Any) -> str:
     if isinstance(value, list):
         return (
-            f"{len(value)}" if value and isinstance(value[0], dict) else brief(",".join(map(str, value))) or NOTHING
+            f"{len(value)}"
+            if value and isinstance(value[0], dict)
+            else brief(",".join(map(str, value))) or NOTHING
         )
     return brief(str(value)) if value != "" else NOTHING
 

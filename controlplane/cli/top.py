@@ -141,7 +141,12 @@ def _behind(status: pb.StatusReply, most: int) -> str:
 def _trouble(status: pb.StatusReply) -> str:
     """Nodes that are not as they should be."""
     rows = [
-        [row.node, row.state, f"{duration(row.last_heard_s)} ago", brief(row.reason or row.standing) or NOTHING]
+        [
+            row.node,
+            row.state,
+            f"{duration(row.last_heard_s)} ago",
+            brief(row.reason or row.standing) or NOTHING,
+        ]
         for row in status.nodes
         if row.state != "up" or row.standing not in ("", "ok")
     ]

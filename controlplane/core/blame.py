@@ -27,7 +27,7 @@ WHOSE: dict[Cause, str] = {
     Cause.RESIZED: PLAN,
     Cause.CUT: CLUSTER,
 }
-"""Operators are woken for the cluster's failures; the script's are for whoever wrote it, and a plan is none."""
+"""Operators are woken for the cluster's failures; the script's are for its author, and a plan is none."""
 
 HARDWARE_WORDS = (
     "cuda error",
@@ -48,7 +48,7 @@ def of_hardware(cause: Cause, words: str) -> bool:
 
 
 def whose(failure: Failure) -> str:
-    """Whose doing this failure is taken to be. A process that has ended without a code of its own was ended."""
+    """Whose doing this failure is taken to be. A process that ended without a code of its own was ended."""
     if of_hardware(failure.cause, f"{failure.exception} {failure.message}"):
         return CLUSTER
     if failure.cause is Cause.EXITED and failure.exit_code is None:

@@ -138,7 +138,9 @@ def late(m: Machine, job: Job) -> str:
     age_s, s = m.now - keeping.durable_from, m.settings
     if age_s < s.checkpoint_late_s and not (_missed(job, age_s) and age_s >= _patience_s(job, s)):
         return ""
-    flight = next((f"{each.id} is in flight ({each.stage})" for each in job.savings.values()), "none is begun")
+    flight = next(
+        (f"{each.id} is in flight ({each.stage})" for each in job.savings.values()), "none is begun"
+    )
     return f"no checkpoint was committed for {age_s / 60:.0f} min: {flight}; {_durable(job)}"
 
 
@@ -151,7 +153,8 @@ def unremembered(m: Machine, job: Job) -> str:
     age_s = m.now - keeping.released_from
     if held or age_s < m.settings.snapshot_late_s or job.newest_step < job.released + INTERVALS_LATE * every:
         return ""
-    return f"no snapshot for {age_s / 60:.0f} min, and the ranks are in step {job.newest_step}: {_remembered(job)}"
+    what = f"no snapshot for {age_s / 60:.0f} min, and the ranks are in step {job.newest_step}"
+    return f"{what}: {_remembered(job)}"
 
 
 def _trains(job: Job) -> bool:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from controlplane.core import effects as fx
 from controlplane.core import durability, standing
+from controlplane.core import effects as fx
 from controlplane.core.job import ENDED
 from controlplane.core.machine import LEFT
 from controlplane.core.model import JobPhase, Role
@@ -174,7 +174,9 @@ def _tell(m: Machine, before: dict[tuple[str, str], Finding]) -> None:
     for key, each in heard.items():
         if key not in loud:
             m.emit(
-                fx.Alert(each.kind, SEVERITIES[each.level], each.subject, each.reason, resolved=True, job=each.job)
+                fx.Alert(
+                    each.kind, SEVERITIES[each.level], each.subject, each.reason, resolved=True, job=each.job
+                )
             )
 
 

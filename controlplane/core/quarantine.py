@@ -7,8 +7,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from controlplane.core import effects as fx
 from controlplane.core import blame, failures
+from controlplane.core import effects as fx
 from controlplane.core.model import Cause, LemonRecord
 
 if TYPE_CHECKING:

@@ -190,8 +190,8 @@ def tell(m: Machine, job: Job, changed: fx.CheckpointChanged) -> None:
 
 
 def failed(m: Machine, job: Job, saving: Saving, reason: str, *, broken: bool = False) -> None:
-    """Give a checkpoint in flight up, and say why. What is committed stays so. `broken`: because ranks or nodes
-    are gone, which is no fault of what keeps the state."""
+    """Give a checkpoint in flight up, and say why. What is committed stays so. `broken`: because ranks or
+    nodes are gone, which is no fault of what keeps the state."""
     del job.savings[saving.id]
     m.touch(job)
     if saving.stage is Stage.COPY:

@@ -92,12 +92,15 @@ class Metrics:
             "failures_detected_total", "Verdicts by extent and cause.", JOB, "level", "cause"
         )
         self.detection_seconds = make.histogram(
-            "detection_seconds", "From an injury to the coordinator's knowing of it.", _RECOVERY_BUCKETS_S, JOB
+            "detection_seconds",
+            "From an injury to the coordinator's knowing of it.",
+            _RECOVERY_BUCKETS_S,
+            JOB,
         )
         self.incidents_total = make.counter(
             "incidents_total",
-            "Closed incidents by strategy and outcome; `whose` doing they were: the script's, the cluster's, or "
-            "plan, where nothing failed.",
+            "Closed incidents by strategy and outcome; `whose` doing they were: the script's, the cluster's, "
+            "or plan, where nothing failed.",
             JOB,
             "strategy",
             "outcome",
@@ -117,7 +120,9 @@ class Metrics:
         self.job_health = make.gauge(
             "job_health", "1 for the state a job is in; none of them at its end.", job, "state"
         )
-        self.job_trouble = make.gauge("job_trouble", "1 for each thing that is wrong with a job.", job, "kind")
+        self.job_trouble = make.gauge(
+            "job_trouble", "1 for each thing that is wrong with a job.", job, "kind"
+        )
         self.generation = make.gauge("generation", "A job's newest generation.", job)
         self.step = make.gauge("step", "Steps completed by every rank of a job.", job)
         self.step_seconds = make.histogram(

@@ -119,7 +119,9 @@ class Observer:
 
     def _look_into(self, core: Cluster, row: JobRow) -> None:
         machine = core.machine
-        kinds = () if not row.health else [each.kind for each in machine.findings.values() if each.job == row.job]
+        kinds = (
+            () if not row.health else [each.kind for each in machine.findings.values() if each.job == row.job]
+        )
         streak = machine.jobs[row.job].keeping.checkpoints.times if row.health else 0
         self._metrics.show_job_health(row.job, row.health, kinds, streak)
 
@@ -157,7 +159,9 @@ class Observer:
 
     def _judged(self, effect: effects.Judged) -> None:
         verdict = effect.verdict
-        self._metrics.failures_detected_total.labels(verdict.job, verdict.scope.value, verdict.cause.value).inc()
+        self._metrics.failures_detected_total.labels(
+            verdict.job, verdict.scope.value, verdict.cause.value
+        ).inc()
         seen = self._seen(verdict.job)
         evidence = verdict.evidence[0] if verdict.evidence else verdict.cause.value
         about = of_incident(verdict.job, effect.incident, node=",".join(verdict.nodes))

@@ -11,7 +11,7 @@ from controlplane.core import effects as fx
 from controlplane.core import events as ev
 from controlplane.core.cluster import Cluster
 from controlplane.core.job import ENDED
-from controlplane.core.model import Cause, Failure, JobPhase, JobSpec, MemberPhase
+from controlplane.core.model import Cause, Failure, JobSpec, MemberPhase
 from controlplane.core.timing import CoreSettings
 from controlplane.simulation.agents import Agent
 from controlplane.simulation.clock import Clock

@@ -11,8 +11,8 @@ REASON_MAX = 140
 
 
 def brief(text: str, most: int = REASON_MAX) -> str:
-    """A reason for a table: its first line, its middle left out when that is too long: what is wrong stands at
-    the beginning of most, and what is left at the end."""
+    """A reason for a table: its first line, its middle left out when that is too long: most begin with
+    what is wrong, and end with what is left."""
     first, _, more = text.strip().partition("\n")
     first = first.rstrip()
     if len(first) > most:

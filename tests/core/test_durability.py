@@ -30,7 +30,9 @@ def row(stage: Play) -> JobRow:
 
 def fail(stage: Play, *steps: int) -> list[str]:
     """A checkpoint of each step fails on its way to the storage."""
-    return [line for step in steps for line in stage.do(f"snapshot {step}", f'failed "{FULL}" on=a', "live 10")]
+    return [
+        line for step in steps for line in stage.do(f"snapshot {step}", f'failed "{FULL}" on=a', "live 10")
+    ]
 
 
 def alerts(lines: list[str]) -> list[str]:
@@ -82,7 +84,9 @@ def test_a_rank_without_memory_for_its_snapshots_degrades_the_job_with_storage_o
     stage.do("snapshot 10", "all running gen=1 step=12")
     host = stage.hosts["a"]
     status = host.members["j.1000001"]
-    stage.feed(ev.MemberReport("a", 1, 10**6, dataclasses.replace(status, no_room="no arena: /dev/shm is full")))
+    stage.feed(
+        ev.MemberReport("a", 1, 10**6, dataclasses.replace(status, no_room="no arena: /dev/shm is full"))
+    )
     (trouble,) = row(stage).troubles
     assert trouble.startswith("no snapshot since 22:13:20 UTC: rank 1 on a: no arena: /dev/shm is full")
     assert trouble.endswith("the newest one is step 10")

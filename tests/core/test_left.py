@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from controlplane.core import events as ev
 from controlplane.core import view
@@ -11,7 +12,9 @@ from controlplane.core.cluster import Cluster
 from controlplane.core.model import NodePlace
 from tests.core.test_cluster import play
 from tests.core.test_resilience import S, cluster, hello
-from tests.transcripts.language import Play
+
+if TYPE_CHECKING:
+    from tests.transcripts.language import Play
 
 
 def shown(stage: Play) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A storage that is full is said wherever a job's health is shown, and is over when it is not full any more."""
+"""A storage that is full is said wherever a job's health is shown, and is over when it has room again."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ def test_a_full_disk_is_said_everywhere_until_it_has_room_again() -> None:
             fill(ballast)
             newest = job.committed()
             job.wait(lambda: len(job.changes("failed")) >= 4, "checkpoints fail")
-            series = f'{{training_job="{job.run.job}"'
+            mine = f'training_job="{job.run.job}"}}'
             job.wait(
-                lambda: scraped(job)[f"holdfast_checkpoint_failures_in_a_row{series}}}"] >= 3,
+                lambda: scraped(job)[f"holdfast_checkpoint_failures_in_a_row{{{mine}"] >= 3,
                 "the metric shows it",
             )
             _said(job, len(newest))
-            assert scraped(job)[f'holdfast_job_health{series},state="degraded"}}'] == 1
-            assert scraped(job)[f'holdfast_job_trouble{series},kind="checkpoints_failing"}}'] == 1
+            assert scraped(job)[f'holdfast_job_health{{state="degraded",{mine}'] == 1
+            assert scraped(job)[f'holdfast_job_trouble{{kind="checkpoints_failing",{mine}'] == 1
             ballast.unlink()
             job.more(1)
             job.wait(lambda: health(job) == "healthy", "all is well again")
-            assert scraped(job)[f"holdfast_checkpoint_failures_in_a_row{series}}}"] == 0
+            assert scraped(job)[f"holdfast_checkpoint_failures_in_a_row{{{mine}"] == 0
             assert "degraded" not in asked(job, "status")
             job.finish()
 
