@@ -126,16 +126,15 @@ def _jobs(status: pb.StatusReply, rates: dict[str, float]) -> str:
 
 
 def _behind(status: pb.StatusReply, most: int) -> str:
-    """The ranks that others wait for: behind the front of their job."""
-    front: dict[str, int] = {}
-    for row in status.ranks:
-        front[row.job] = max(row.step, front.get(row.job, row.step))
-    behind = [r for r in status.ranks if r.role == "rank" and r.step < front[r.job] - 1]
-    behind.sort(key=lambda row: row.step - front[row.job])
+    """The ranks that make no progress, as their agents judge them. (That one is seen some steps behind says
+    nothing: each was looked at at another moment, and in step they are all the same.)"""
+    behind = sorted((row for row in status.ranks if row.stalled_s > 0), key=lambda row: -row.stalled_s)
     rows = [
-        [row.job, str(row.rank), row.node, row.phase, str(front[row.job] - row.step)] for row in behind[:most]
+        [row.job, str(row.rank), row.node, row.phase, str(row.step), duration(row.stalled_s)]
+        for row in behind[:most]
     ]
-    return "behind the others:\n" + plain(["JOB", "RANK", "NODE", "PHASE", "STEPS"], rows) if rows else ""
+    headings = ["JOB", "RANK", "NODE", "PHASE", "STEP", "FOR"]
+    return "past their deadline, without progress:\n" + plain(headings, rows) if rows else ""
 
 
 def _trouble(status: pb.StatusReply) -> str:

@@ -174,6 +174,8 @@ class Job:
     fresh: list[Evidence] = field(default_factory=list)  # evidence not judged yet
     evidence: list[Evidence] = field(default_factory=list)  # of the open incident
     incident: Incident | None = None
+    planned: int = 0  # of its incidents: changes that people or a policy wanted, in which nothing failed
+    over: str = ""  # why it trains, when it does so after an incident
     inexact: dict[str, None] = field(default_factory=dict)  # what is not as if nothing had failed
     clock: Clock = field(default_factory=Clock)
     relaunch: bool = False  # the open incident starts every rank again
@@ -328,7 +330,13 @@ class Job:
             self.skips,
             self.pause,
             self.cut_words,
+            self.planned,
         )
+
+    @property
+    def failed_times(self) -> int:
+        """How many of its incidents were failures."""
+        return self.incidents - self.planned
 
     def sat_in(self, generation: Generation, member: str) -> bool:
         """Whether this member has a seat of the generation."""

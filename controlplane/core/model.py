@@ -375,3 +375,4 @@ class JobState:
     skips: tuple[Window, ...] = ()  # data that is left out by policy, ascending
     pause: str = ""  # why people want it paused; "": they do not
     cut_words: tuple[str, ...] = ()  # shards of one replica, by rank, where each was seen to hold the same
+    planned: int = 0  # of its incidents: changes in which nothing failed

@@ -9,6 +9,7 @@ from controlplane.core import (
     devices,
     ending,
     formation,
+    incident_facts,
     incidents,
     launches,
     reach,
@@ -57,7 +58,7 @@ def _again(m: Machine, old: Job, spec: JobSpec) -> Job:
     job = Job(spec, known=old.known, number=old.number, formed=old.formed)
     if old.generation is not None:
         job.turn(old.generation)
-    job.incidents, job.known_step = old.incidents, old.known_step
+    job.incidents, job.planned, job.known_step = old.incidents, old.planned, old.known_step
     job.faults, job.skips = old.faults, old.skips
     job.shards, job.lines, job.cut_at, job.cut_words = old.shards, old.lines, old.cut_at, old.cut_words
     for member in old.members.values():
@@ -299,6 +300,7 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
     if job.generation is not None and job.generation.world_size != generation.world_size:
         reach.relabel(job, generation)
     job.cut_at = generation.cut_at
+    incident_facts.came(job, generation.seats)
     job.turn(generation)
     job.storing, job.relaunch, job.returned, job.onward = None, False, False, False
     job.clock.stored = job.launched_at = m.now

@@ -95,7 +95,7 @@ def job_row(cluster: Cluster, job: Job) -> JobRow:
         world_size=len(job.seats),
         step=min((completed(member) for member in job.seated()), default=NO_STEP),
         restarts=job.generation.restarts if job.generation else 0,
-        incidents=job.incidents,
+        incidents=job.failed_times,
         last_checkpoint=good.id if good else "",
         argv=" ".join(arguments.shown(job.spec.argv)),
         health="" if job.ended else health_of.level(found).value,

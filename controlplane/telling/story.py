@@ -69,12 +69,23 @@ class Story:
 
     job: str
     id: int
-    begun_s: float  # Unix time of the verdict
+    judged_s: float  # Unix time of the verdict
     ended_s: float = 0.0
     verdict: dict[str, Any] = field(default_factory=dict)
     plan: dict[str, Any] = field(default_factory=dict)
     incident: dict[str, Any] = field(default_factory=dict)
     lines: list[tuple[float, str]] = field(default_factory=list)
+
+    @property
+    def begun_s(self) -> float:
+        """Unix time of the injury: what was noticed later began before."""
+        spans = self.phases_s
+        return self.judged_s - spans.get("detect", 0.0) - spans.get("decide", 0.0)
+
+    @property
+    def planned(self) -> bool:
+        """Nothing failed: people, or a policy of theirs, wanted a change."""
+        return bool(self.verdict.get("cause") == "resized")
 
     @property
     def outcome(self) -> str:
@@ -187,7 +198,8 @@ def as_json(story: Story) -> dict[str, Any]:
 def _title(story: Story) -> str:
     ending = "it goes on" if story.outcome == "open" else story.outcome
     begun = f"{datetime.fromtimestamp(story.begun_s):%Y-%m-%d %H:%M:%S}"
-    return f"incident {story.id} of job {story.job}, {begun}: {ending}"
+    what = "planned change" if story.planned else "incident"
+    return f"{what} {story.id} of job {story.job}, {begun}: {ending}"
 
 
 def _sentence(story: Story) -> str:
@@ -219,9 +231,9 @@ def _done(story: Story) -> str:
     if plan["reason"]:
         rows.append(f"  Why: {headline(plan['reason'])}.")
     if plan["drop"] or plan["add"]:
-        rows.append(
-            f"  Left: {', '.join(plan['drop']) or 'nobody'}; came: {', '.join(plan['add']) or 'nobody yet'}."
-        )
+        nobody = "nobody yet" if story.outcome == "open" else "nobody"
+        left, came = ", ".join(plan["drop"]) or "nobody", ", ".join(plan["add"]) or nobody
+        rows.append(f"  Left: {left}; came: {came}.")
     restored = story.incident.get("restored", "")
     if restored:
         rows.append(f"  State from: {restored}.")
