@@ -15,7 +15,7 @@ from controlplane.daemon.metrics_jobs import REDONE, SNAPSHOT, Account, JobTimes
 from holdfast.logs import of_incident
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from controlplane.core.cluster import Cluster
     from controlplane.core.effects import Effect
@@ -36,9 +36,9 @@ _STAGES = {"persisted": ("persist", "started"), "committed": ("commit", "persist
 class _Seen:
     """What is known of one job."""
 
-    def __init__(self, now: float, wall_s: float) -> None:
+    def __init__(self, now: float, account: Account) -> None:
         self.times, self.pace = JobTimes(now), Pace()
-        self.account = Account(wall_s)
+        self.account = account
         self.ranks = 1
         self.noticed = 0  # the incident whose time until it was noticed is counted
         self.cause = ""
@@ -52,7 +52,10 @@ class Observer:
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        accounts: Mapping[str, Account] | None = None,
     ) -> None:
+        """`accounts`: as the last leader kept them, by job."""
+        self._before = dict(accounts or {})
         self._metrics, self._clock, self._wall = metrics, clock, wall
         self._rest_until = 0.0
         self._jobs: dict[str, _Seen] = {}
@@ -126,14 +129,19 @@ class Observer:
         self._metrics.show_job_health(row.job, row.health, kinds, streak)
 
     def account(self, job: str) -> Account | None:
-        """Where this job's time went in this reign; None when nothing is known of it."""
+        """Where this job's time went; None when nothing is known of it."""
         seen = self._jobs.get(job)
         return seen.account if seen is not None else None
+
+    def accounts(self) -> dict[str, Account]:
+        """Where the time of every job went, by job."""
+        return {job: seen.account for job, seen in self._jobs.items()}
 
     def _seen(self, job: str) -> _Seen:
         if job not in self._jobs:
             self._metrics.know_job(job)
-            self._jobs[job] = _Seen(self._clock(), self._wall())
+            account = self._before.pop(job, None) or Account(self._wall())
+            self._jobs[job] = _Seen(self._clock(), account)
         return self._jobs[job]
 
     def _elected(self, event: events.Elected) -> None:
