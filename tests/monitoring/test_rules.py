@@ -242,7 +242,7 @@ def test_a_day_of_ordinary_life_is_silent(tmp_path: Path) -> None:
     day = healthy(24 * HOUR)
     for series in ORDINARY.values():
         day |= series
-    tried(tmp_path, day, silent(range(0, 24 * HOUR, 5)))
+    tried(tmp_path, day, silent(range(0, 24 * HOUR, 5)), "5m")
 
 
 @needs_promtool
