@@ -1,4 +1,4 @@
-"""Whether what a job trains is kept: checkpoints that fail in a row, and checkpoints and snapshots overdue.
+"""Whether what a job trains is kept: checkpoints that fail in a row, ranks without room, a second storage.
 
 `saving` and `sealing` tell what became of each; `health` asks for the words. A failure that came of a lost
 rank or node is the incident's, and counts for nothing here."""
@@ -14,16 +14,9 @@ from controlplane.core.model import NO_STEP, JobPhase
 if TYPE_CHECKING:
     from controlplane.core.job import Job
     from controlplane.core.machine import Machine
-    from controlplane.core.timing import CoreSettings
 
 ALERT_AFTER = 3
 """So many failures in a row are told to the administrators; one or two are shown."""
-
-INTERVALS_LATE = 3
-"""What has not come after so many of its intervals is overdue."""
-
-UPLOADS_LATE = 3
-"""A storage that is slow, and always was, is not late: an upload may take so many of its own times."""
 
 IDLE = (JobPhase.PENDING, JobPhase.LAUNCHING, JobPhase.PARKED, JobPhase.PAUSED)
 """Phases in which nothing new is there to be kept."""
@@ -72,9 +65,7 @@ def look(m: Machine, job: Job) -> None:
     if job.phase in IDLE:
         keeping.idle = True
     elif keeping.idle:
-        keeping.idle, keeping.durable_from, keeping.released_from = False, m.now, m.now
-    if job.released != keeping.released or job.phase is not JobPhase.RUNNING:
-        keeping.released, keeping.released_from = job.released, m.now
+        keeping.idle, keeping.durable_from = False, m.now
     _look_for_room(m, job)
 
 
@@ -98,7 +89,6 @@ def troubles(m: Machine, job: Job) -> tuple[Trouble, ...]:
         Trouble("checkpoints_failing", failing(m, job), loud),
         Trouble("checkpoint_late", late(m, job)),
         Trouble("snapshots_failing", roomless(m, job)),
-        Trouble("snapshot_late", unremembered(m, job)),
         Trouble("mirror_failing", uncopied(m, job), job.keeping.copies.times >= ALERT_AFTER),
     )
     return tuple(each for each in found if each.reason)
@@ -135,26 +125,13 @@ def late(m: Machine, job: Job) -> str:
     keeping = job.keeping
     if not job.spec.storage or not _trains(job) or keeping.checkpoints.times or not _behind(job):
         return ""
-    age_s, s = m.now - keeping.durable_from, m.settings
-    if age_s < s.checkpoint_late_s and not (_missed(job, age_s) and age_s >= _patience_s(job, s)):
+    age_s = m.now - keeping.durable_from
+    if age_s < m.settings.checkpoint_late_s:
         return ""
     flight = next(
         (f"{each.id} is in flight ({each.stage})" for each in job.savings.values()), "none is begun"
     )
     return f"no checkpoint was committed for {age_s / 60:.0f} min: {flight}; {_durable(job)}"
-
-
-def unremembered(m: Machine, job: Job) -> str:
-    """What is said of snapshots that ought to have come; "" when none is late."""
-    every, keeping = job.spec.snapshot_every, job.keeping
-    if not every or not _trains(job) or keeping.roomless.times:
-        return ""
-    held = any(saving.stage is commit.Stage.PERSIST for saving in job.savings.values())
-    age_s = m.now - keeping.released_from
-    if held or age_s < m.settings.snapshot_late_s or job.newest_step < job.released + INTERVALS_LATE * every:
-        return ""
-    what = f"no snapshot for {age_s / 60:.0f} min, and the ranks are in step {job.newest_step}"
-    return f"{what}: {_remembered(job)}"
 
 
 def _trains(job: Job) -> bool:
@@ -164,20 +141,6 @@ def _trains(job: Job) -> bool:
 def _behind(job: Job) -> bool:
     """Whether any step was made that is not durable."""
     return job.newest_step > _durable_step(job)
-
-
-def _missed(job: Job, age_s: float) -> bool:
-    """Whether so many intervals have gone by that the next checkpoint is overdue."""
-    spec = job.spec
-    if spec.checkpoint_auto:
-        return job.choice is not None and age_s >= INTERVALS_LATE * job.choice.interval_s
-    if spec.checkpoint_every_s and age_s >= INTERVALS_LATE * spec.checkpoint_every_s:
-        return True
-    return job.newest_step >= max(0, _durable_step(job)) + INTERVALS_LATE * spec.checkpoint_every
-
-
-def _patience_s(job: Job, s: CoreSettings) -> float:
-    return max(s.checkpoint_overdue_s, UPLOADS_LATE * job.costs.upload_s)
 
 
 def _durable_step(job: Job) -> int:

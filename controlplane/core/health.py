@@ -142,9 +142,10 @@ RULES: tuple[Rule, ...] = (
 
 JOB_KINDS = (
     *("job_parked", "spares_exhausted"),
-    *("checkpoints_failing", "checkpoint_late", "snapshots_failing", "snapshot_late", "mirror_failing"),
+    *("checkpoints_failing", "checkpoint_late", "snapshots_failing", "mirror_failing"),
+    *("checkpoints_overdue", "snapshots_overdue"),
 )
-"""Findings about one job."""
+"""Findings about one job; the last two come of a watch over what it owes while it trains."""
 
 
 # ------------------------------------------------------------------ from the book

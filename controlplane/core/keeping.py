@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from controlplane.core.words import NO_STEP
-
 
 @dataclass(slots=True)
 class Streak:
@@ -34,5 +32,3 @@ class Keeping:
     roomless: Streak = field(default_factory=Streak)  # looks at a rank without memory for its snapshots
     idle: bool = True
     durable_from: float = 0.0  # since when (s) of training the next durable checkpoint is waited for
-    released: int = NO_STEP  # the newest snapshot that all ranks had, when that was last looked at ...
-    released_from: float = 0.0  # ... and since when (s) the next one is waited for

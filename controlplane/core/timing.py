@@ -50,8 +50,6 @@ class CoreSettings:
     incidents_degraded: int = 6  # more incidents within one hour: the cluster is degraded
     incidents_critical: int = 30
     checkpoint_late_s: float = 3600.0  # a running job without a newer checkpoint for so long is told of
-    checkpoint_overdue_s: float = 600.0  # so long at the least one may take that several intervals missed
-    snapshot_late_s: float = 120.0  # the same for a snapshot while the ranks go on
     pause_when_critical: bool = False  # a critical cluster starts nothing new
     replace_nodes: bool = False  # the shell can have nodes replaced
     replace_after_s: float = 60.0  # a node that will not do for so long is replaced

@@ -120,7 +120,7 @@ ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "HoldfastSnapshotsStopped",
-        f'max {BY_JOB} (holdfast_job_trouble{{kind=~"snapshots_failing|snapshot_late"}}) > 0',
+        f'max {BY_JOB} (holdfast_job_trouble{{kind=~"snapshots_failing|snapshots_overdue"}}) > 0',
         "2m",
         "warning",
         "{{ $labels.training_job }} makes no snapshots",

@@ -94,28 +94,16 @@ def test_a_rank_without_memory_for_its_snapshots_degrades_the_job_with_storage_o
     assert row(stage).health == "healthy"
 
 
-def test_snapshots_that_do_not_come_while_the_ranks_go_on_are_overdue() -> None:
-    stage = running("submit nodes=1 nproc=2", "a")
-    stage.do("snapshot 10", "all running gen=1 step=15", "live 400")
-    assert row(stage).health == "healthy", "nothing was due"
-    stage.do("report j.1000000 running gen=1 step=45", "live 130")
-    (trouble,) = row(stage).troubles
-    assert trouble.startswith("no snapshot for ") and trouble.endswith(
-        "and the ranks are in step 45: the newest one is step 10"
-    )
-
-
-@pytest.mark.parametrize(("step", "late"), [(350, False), (450, True)])
-def test_a_checkpoint_that_never_ends_is_overdue_after_several_intervals(step: int, late: bool) -> None:
+@pytest.mark.parametrize(("step", "late"), [(100, False), (101, True)])
+def test_a_checkpoint_that_never_ends_is_late_once_a_step_was_made_since(step: int, late: bool) -> None:
     stage = running(STORED, "a")
     commit(stage, 100)
-    stage.do("snapshot 200", f"all running gen=1 step={step}", "live 700")
+    stage.do("snapshot 200", f"all running gen=1 step={step}", "live 3700")
     assert (row(stage).health == "degraded") == late
     if late:
-        assert row(stage).troubles == (
-            "no checkpoint was committed for 11 min: 200-1 is in flight (persist); "
-            "the newest durable one is step 100",
-        )
+        (trouble,) = row(stage).troubles
+        assert trouble.startswith("no checkpoint was committed for 6")
+        assert trouble.endswith("min: 200-1 is in flight (persist); the newest durable one is step 100")
 
 
 def test_a_job_that_was_paused_for_long_is_not_late() -> None:

@@ -72,7 +72,7 @@ def healthy(minutes: int) -> dict[str, str]:
         spent("detect"): f"0x{count}",
         spent("restore"): f"0x{count}",
         f"holdfast_checkpoint_failures_in_a_row{{{job}}}": f"0x{count}",
-        f'holdfast_job_trouble{{{job},kind="snapshot_late"}}': f"0x{count}",
+        f'holdfast_job_trouble{{{job},kind="snapshots_overdue"}}': f"0x{count}",
         'holdfast_etcd_errors_total{operation="commit"}': f"0x{count}",
         "holdfast_spare_nodes": f"1x{count}",
         'holdfast_members{level="node",state="up"}': f"4x{count}",

@@ -59,7 +59,7 @@ FIRING: dict[str, tuple[dict[str, str], str, dict[str, str]]] = {
         {"training_job": "j"},
     ),
     "HoldfastSnapshotsStopped": (
-        {f'holdfast_job_trouble{{{JOB},kind="snapshot_late"}}': "0x20 1x40"},
+        {f'holdfast_job_trouble{{{JOB},kind="snapshots_overdue"}}': "0x20 1x40"},
         "25m",
         {"training_job": "j"},
     ),
