@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _SENSE_S = 1.0
 _LINK_LOOK_S = 1.0
+_FAREWELL_S = 2.0
 log = logging.getLogger("holdfast.agent")
 
 
@@ -117,10 +118,13 @@ class _Shell:
         """SIGTERM: the node goes away. Its ranks have a while to go elsewhere first, where anybody can see to
         that; told again, the agent ends at once."""
         node, grace_s = self._node, self._node.settings.drain_grace_s
-        trains = any(member.alive and member.status.elastic for member in node.members)
-        if self._leaving or not (grace_s and node.link.up and trains):
+        alive = [member for member in node.members if member.alive]
+        trains = any(member.status.elastic for member in alive)
+        if self._leaving or not (grace_s and node.link.up and (trains or not alive)):
             self._stop.set()
             return
+        if not alive:  # nobody is to be waited for: the leader is to know that this node is not lost
+            grace_s = min(grace_s, _FAREWELL_S)
         log.info("SIGTERM: the ranks have %.0f s to go elsewhere", grace_s)
         node.tell(NodeLeaving(node.name, node.incarnation, "its agent was told to end", grace_s))
         self._leaving = asyncio.ensure_future(self._await_drained(grace_s))

@@ -97,8 +97,8 @@ class NodeCollector(Collector):
         for queue, count in snapshots.queued().items():
             sheet.add("agent_snapshot_orders", count, queue)
         for name in TALLIES:
-            for value, total in snapshots.site.tally.of(name).items():
-                sheet.add(f"agent_{name}", total, value)
+            for labels, total in snapshots.site.tally.of(name).items():
+                sheet.add(f"agent_{name}", total, *labels)
 
     def _storages(self, sheet: _Sheet) -> None:
         storages = self._node.snapshots.site.storages

@@ -23,13 +23,15 @@ TALLIES = {
         "counter", "Checkpoints that the second storage lacked and a scrub brought there", (JOB,)
     ),
     "mirror_behind": Family("counter", "Manifests that are not published at the second storage", (JOB,)),
-    "stage_seconds": Family("counter", "Time spent in the stages of saving and loading", ("stage",)),
-    "chunks": Family("counter", "Chunks of saved parts by how they are encoded", ("codec",)),
+    "stage_seconds": Family("counter", "Time spent in the stages of saving and loading", (JOB, "stage")),
+    "chunks": Family("counter", "Chunks of saved parts by how they are encoded", (JOB, "codec")),
     "scrubbed_bytes": Family("counter", "Read again in the background", (JOB,)),
     "scrub_repaired": Family("counter", "Files that had rotted and were mended", (JOB,)),
     "scrub_failed": Family("counter", "Chunks that have rotted and could not be mended", (JOB,)),
     "collected_bytes": Family("counter", "Freed on storage", (JOB,)),
-    "orders_failed": Family("counter", "Orders about snapshots that could not be carried out", ("order",)),
+    "orders_failed": Family(
+        "counter", "Orders about snapshots that could not be carried out", (JOB, "order")
+    ),
 }
 """The tally of snapshot orders, shown as agent_<name>."""
 

@@ -27,7 +27,7 @@ class Restoring:
     def _load(self, order: effects.Load) -> events.Event:
         record, site = order.record, self._site
         store = site.storages.open(order.spec.storage, order.spec.mirror)
-        with site.timed("load"), self._arena(order, store) as arena:
+        with site.timed("load", record.job), self._arena(order, store) as arena:
             load.load(
                 store,
                 arena,

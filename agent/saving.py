@@ -59,7 +59,7 @@ class Saving:
 
     def _persist(self, order: effects.Persist, held: _Slot) -> events.Event:
         site, spec = self._site, order.spec
-        with site.timed("persist"):
+        with site.timed("persist", spec.job):
             part = save.persist_part(
                 held.slot,
                 store=site.storages.writable(spec.storage),
@@ -90,7 +90,7 @@ class Saving:
 
     def _seal(self, order: effects.Seal) -> events.Event:
         site, spec = self._site, order.spec
-        with self._site.timed("seal"):
+        with self._site.timed("seal", spec.job):
             done = save.seal(
                 site.storages.open(spec.storage),
                 job=spec.job,
@@ -120,7 +120,7 @@ class Saving:
     def _publish(self, order: effects.Publish) -> events.Event:
         """The first storage decides. Where the second cannot follow, it holds all but the final name."""
         record, site, spec = order.record, self._site, order.spec
-        with self._site.timed("publish"):
+        with self._site.timed("publish", record.job):
             save.publish(site.storages.open(spec.storage), record.job, record.id, record.manifest_digest)
             if spec.mirror and spec.commit_when == "both":
                 self._publish_mirror(order)
@@ -143,7 +143,7 @@ class Saving:
     def _mirror(self, order: effects.Mirror) -> events.Event:
         """Before the commit the manifest goes there under its pending name, afterwards under its own."""
         record, site, spec = order.record, self._site, order.spec
-        with self._site.timed("mirror"):
+        with self._site.timed("mirror", record.job):
             source, target = site.storages.open(spec.storage), site.storages.writable(spec.mirror)
             manifest = load.read_manifest(source, record.job, record.id, record.manifest_digest)
             last = _last(source, record)

@@ -50,21 +50,22 @@ class Held:
 
 
 class Tally:
-    """Figures for the metrics, written by threads: counts and seconds by (family, label)."""
+    """Figures for the metrics, written by threads: counts and seconds by family and its labels' values."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._values: collections.Counter[tuple[str, str]] = collections.Counter()
+        self._values: collections.Counter[tuple[str, tuple[str, ...]]] = collections.Counter()
 
-    def add(self, family: str, label: str, value: float = 1) -> None:
-        """Count something."""
+    def add(self, family: str, job: str, value: float = 1, *, label: str = "") -> None:
+        """Count something of a job; `label`: the family's second one, where it has two."""
+        labels = (job, label) if label else (job,)
         with self._lock:
-            self._values[family, label] += value  # type: ignore[assignment]  # Counter's floats
+            self._values[family, labels] += value  # type: ignore[assignment]  # Counter's floats
 
-    def of(self, family: str) -> dict[str, float]:
-        """One family, by label."""
+    def of(self, family: str) -> dict[tuple[str, ...], float]:
+        """One family, by the values of its labels."""
         with self._lock:
-            return {label: value for (of, label), value in self._values.items() if of == family}
+            return {labels: value for (of, labels), value in self._values.items() if of == family}
 
 
 class Storages:
@@ -143,13 +144,13 @@ class Site:
     tally: Tally = field(default_factory=Tally)
 
     @contextmanager
-    def timed(self, stage: str) -> Iterator[None]:
+    def timed(self, stage: str, job: str) -> Iterator[None]:
         """Count the seconds of a stage."""
         began = time.monotonic()
         try:
             yield
         finally:
-            self.tally.add("stage_seconds", stage, time.monotonic() - began)
+            self.tally.add("stage_seconds", job, time.monotonic() - began, label=stage)
 
 
 def said(error: Exception) -> str:

@@ -94,7 +94,7 @@ class Snapshots:
         except Exception as error:  # told to whoever ordered it; one not foreseen is logged whole
             unforeseen = not isinstance(error, FAILURES)
             log.warning("%s failed: %s", " ".join(key), error, exc_info=unforeseen)
-            self.site.tally.add("orders_failed", key[0])
+            self.site.tally.add("orders_failed", key[1], label=key[0])
             self._tell(kind.failed(order, error))
             return
         if kind.remembered:

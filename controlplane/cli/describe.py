@@ -96,6 +96,7 @@ def job(name: str, status: pb.StatusReply, lines: Lines) -> Known:
     facts = [
         ("Job", row.job),
         ("Phase", row.phase),
+        ("Health", "; ".join([row.health, *row.troubles]) if row.health else ""),
         ("Reason", row.reason),
         ("Runs", row.argv),
         ("Generation", f"{row.generation}, {row.world_size} ranks"),
@@ -176,7 +177,9 @@ def _named(name: str, rows: Iterable[Any], field: str, kind: str) -> Any:
 
 def _facts(facts: list[Row]) -> str:
     width = max(len(label) for label, _ in facts) + 2
-    return "\n".join(f"{(label + ':').ljust(width)} {value}" for label, value in facts if value)
+    rest = "\n" + " " * (width + 1)
+    told = [(label, rest.join(value.splitlines())) for label, value in facts if value]
+    return "\n".join(f"{(label + ':').ljust(width)} {value}" for label, value in told)
 
 
 def _section(title: str, text: str) -> str:

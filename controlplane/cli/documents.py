@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.outputs import TABLE, WIDE, data
 from controlplane.cli.tables import NOTHING, Table, as_json, plain
+from controlplane.telling.lines import brief
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,7 +14,17 @@ if TYPE_CHECKING:
     from controlplane.wire import control_pb2 as pb
 
 _SHOWN = {
-    "jobs": {"job", "phase", "step", "world_size", "generation", "incidents", "last_checkpoint", "reason"},
+    "jobs": {
+        "job",
+        "phase",
+        "health",
+        "step",
+        "world_size",
+        "generation",
+        "incidents",
+        "last_checkpoint",
+        "reason",
+    },
     "nodes": {"node", "state", "standing", "score", "address", "slots", "members", "last_heard_s", "reason"},
     "ranks": {"job", "rank", "role", "phase", "step", "node", "pid", "member", "generation"},
     "checkpoints": {"job", "id", "step", "kind", "bytes_total", "bytes_written", "bad", "published"},
@@ -39,9 +50,11 @@ def _wide(table: Table, status: pb.StatusReply) -> str:
 def _cell(value: Any) -> str:
     if isinstance(value, list):
         return (
-            f"{len(value)}" if value and isinstance(value[0], dict) else ",".join(map(str, value)) or NOTHING
+            f"{len(value)}"
+            if value and isinstance(value[0], dict)
+            else brief(",".join(map(str, value))) or NOTHING
         )
-    return str(value) if value != "" else NOTHING
+    return brief(str(value)) if value != "" else NOTHING
 
 
 def _narrow(table: Table, status: pb.StatusReply) -> str:

@@ -22,7 +22,7 @@ PAUSE_S = 0.3
 LOOK_S = 2.0
 """How often the leader is asked whether the job is over."""
 JOURNAL_LAG_S = 1.0
-ENDINGS = {"finished": OK, "failed": FAILED}
+ENDINGS = {"finished": OK, "failed": FAILED, "stopped": FAILED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,6 @@ def last_words(ending: Ending) -> str:
         return (
             f"job {ending.job} finished: {ending.reason}" if ending.reason else f"job {ending.job} finished"
         )
-    told = f"job {ending.job} failed: {ending.reason.rstrip() or 'no reason was given'}"
+    told = f"job {ending.job} {ending.phase}: {ending.reason.rstrip() or 'no reason was given'}"
     trace = ending.traceback.rstrip()
     return told if trace in told else f"{told}\n{trace}"

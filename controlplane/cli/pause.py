@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _POLL_S = 0.2
-_OVER = ("finished", "failed")
+_OVER = ("finished", "failed", "stopped")
 
 
 def pause(argv: Sequence[str]) -> int:

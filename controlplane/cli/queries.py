@@ -13,12 +13,17 @@ from controlplane.cli.errors import OK, CliError, nearest
 from controlplane.cli.outputs import TABLE, WIDE, add_output, data, for_programs, part
 from controlplane.cli.parser import Parser, one_of
 from controlplane.cli.tables import CHECKPOINTS, TABLES, as_json
+from controlplane.telling.lines import brief
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
     from controlplane.wire import control_pb2 as pb
+
+
+HEALTH_MAX = 400
+"""Characters of a reason why the cluster is not well: it has a line of its own."""
 
 
 def add_coordinator(parser: Parser) -> None:
@@ -100,14 +105,18 @@ def overview(reply: pb.StatusReply, *, wide: bool = False) -> str:
     """A whole answer as text; `wide`: every field of everything."""
     parts = [f"cluster {reply.cluster}, led by {reply.leader or 'nobody'}, term {reply.term}"]
     if reply.health.level:
-        parts.append(
-            "\n".join([f"health: {reply.health.level}", *(f"  {why}" for why in reply.health.reasons)])
-        )
+        parts.append(health(reply))
     for name, table in TABLES.items():
         if wide or table is not CHECKPOINTS:
             form = WIDE if wide else TABLE
             parts.append(shown(form, table, reply) if getattr(reply, name) else f"no {name}")
     return "\n\n".join(parts)
+
+
+def health(reply: pb.StatusReply) -> str:
+    """The cluster's health, a line for each reason."""
+    reasons = [f"  {brief(why, HEALTH_MAX)}" for why in reply.health.reasons]
+    return "\n".join([f"health: {reply.health.level or 'not told'}", *reasons])
 
 
 def stop(argv: Sequence[str]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from controlplane.telling.lines import brief
 from controlplane.telling.quantities import duration, size
 
 if TYPE_CHECKING:
@@ -58,17 +59,23 @@ def _text(value: str) -> str:
     return value or NOTHING
 
 
+def why(row: Any) -> str:
+    """A job's reason in a table: what is wrong with it, else why it is in its phase."""
+    return brief(row.troubles[0] if row.troubles else row.reason) or NOTHING
+
+
 JOBS = Table(
     "jobs",
     (
         ("JOB", lambda row: row.job),
         ("PHASE", lambda row: row.phase),
+        ("HEALTH", lambda row: _text(row.health)),
         ("STEP", lambda row: _number(row.step)),
         ("RANKS", lambda row: str(row.world_size)),
         ("GENERATION", lambda row: str(row.generation)),
         ("INCIDENTS", lambda row: str(row.incidents)),
         ("CHECKPOINT", lambda row: _text(row.last_checkpoint)),
-        ("REASON", lambda row: _text(row.reason)),
+        ("REASON", why),
     ),
 )
 NODES = Table(
@@ -82,7 +89,7 @@ NODES = Table(
         ("SLOTS", lambda row: str(row.slots)),
         ("PROCESSES", lambda row: str(row.members)),
         ("HEARD", lambda row: f"{duration(row.last_heard_s)} ago"),
-        ("REASON", lambda row: _text(row.reason)),
+        ("REASON", lambda row: _text(brief(row.reason))),
     ),
 )
 RANKS = Table(
@@ -108,15 +115,15 @@ CHECKPOINTS = Table(
         ("KIND", lambda row: row.kind),
         ("SIZE", lambda row: size(row.bytes_total)),
         ("WRITTEN", lambda row: size(row.bytes_written)),
-        ("STATE", lambda row: row.bad or ("published" if row.published else "committed")),
+        ("STATE", lambda row: brief(row.bad) or ("published" if row.published else "committed")),
     ),
 )
 TABLES = {"jobs": JOBS, "nodes": NODES, "ranks": RANKS, "checkpoints": CHECKPOINTS}
 
 
 def plain(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Rows under headings, columns aligned; reads well in a pipe too."""
-    everything = [list(headings), *map(list, rows)]
+    """Rows under headings, columns aligned, a line for each row; reads well in a pipe too."""
+    everything = [list(headings), *([" ".join(cell.splitlines()) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in everything) for column in range(len(headings))]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in everything

@@ -13,8 +13,9 @@ from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import OK
 from controlplane.cli.outputs import WIDE, add_output, for_programs, part
 from controlplane.cli.parser import Parser, seconds, whole
-from controlplane.cli.queries import add_coordinator, as_data
-from controlplane.cli.tables import NOTHING, plain
+from controlplane.cli.queries import add_coordinator, as_data, health
+from controlplane.cli.tables import NOTHING, plain, why
+from controlplane.telling.lines import brief
 from controlplane.telling.quantities import duration
 
 if TYPE_CHECKING:
@@ -93,14 +94,11 @@ def _head(status: pb.StatusReply) -> str:
     busy = {row.node for row in status.ranks if row.role == "rank"}
     idle = sum(row.state == "up" and row.node not in busy for row in status.nodes)
     nodes = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none"
-    health = (
-        f"{status.health.level}: {'; '.join(status.health.reasons)}" if status.health.level else "not told"
-    )
     return "\n".join(
         [
             f"cluster {status.cluster}, led by {status.leader or 'nobody'}, term {status.term}",
             f"nodes: {nodes}; {idle} without a rank",
-            f"health: {health.rstrip(': ')}",
+            health(status),
         ]
     )
 
@@ -111,37 +109,43 @@ def _jobs(status: pb.StatusReply, rates: dict[str, float]) -> str:
         [
             row.job,
             row.phase,
+            row.health or NOTHING,
             str(row.step) if row.step >= 0 else NOTHING,
             f"{rates[row.job]:.2f}" if row.job in rates else NOTHING,
             str(row.world_size),
             str(spares[row.job]),
             str(row.incidents),
             row.last_checkpoint or NOTHING,
-            row.reason.partition("\n")[0] or NOTHING,
+            why(row),
         ]
         for row in status.jobs
     ]
-    headings = ["JOB", "PHASE", "STEP", "STEPS/S", "RANKS", "SPARES", "INCIDENTS", "CHECKPOINT", "REASON"]
+    headings = ["JOB", "PHASE", "HEALTH", "STEP", "STEPS/S", "RANKS", "SPARES", "INCIDENTS"]
+    headings += ["CHECKPOINT", "REASON"]
     return plain(headings, rows) if rows else "no jobs"
 
 
 def _behind(status: pb.StatusReply, most: int) -> str:
-    """The ranks that others wait for: behind the front of their job."""
-    front: dict[str, int] = {}
-    for row in status.ranks:
-        front[row.job] = max(row.step, front.get(row.job, row.step))
-    behind = [r for r in status.ranks if r.role == "rank" and r.step < front[r.job] - 1]
-    behind.sort(key=lambda row: row.step - front[row.job])
+    """The ranks that make no progress, as their agents judge them. (That one is seen some steps behind says
+    nothing: each was looked at at another moment, and in step they are all the same.)"""
+    behind = sorted((row for row in status.ranks if row.stalled_s > 0), key=lambda row: -row.stalled_s)
     rows = [
-        [row.job, str(row.rank), row.node, row.phase, str(front[row.job] - row.step)] for row in behind[:most]
+        [row.job, str(row.rank), row.node, row.phase, str(row.step), duration(row.stalled_s)]
+        for row in behind[:most]
     ]
-    return "behind the others:\n" + plain(["JOB", "RANK", "NODE", "PHASE", "STEPS"], rows) if rows else ""
+    headings = ["JOB", "RANK", "NODE", "PHASE", "STEP", "FOR"]
+    return "past their deadline, without progress:\n" + plain(headings, rows) if rows else ""
 
 
 def _trouble(status: pb.StatusReply) -> str:
     """Nodes that are not as they should be."""
     rows = [
-        [row.node, row.state, f"{duration(row.last_heard_s)} ago", row.reason or row.standing or NOTHING]
+        [
+            row.node,
+            row.state,
+            f"{duration(row.last_heard_s)} ago",
+            brief(row.reason or row.standing) or NOTHING,
+        ]
         for row in status.nodes
         if row.state != "up" or row.standing not in ("", "ok")
     ]

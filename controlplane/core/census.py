@@ -32,7 +32,7 @@ def census(cluster: Cluster, now: float) -> Census:
     m, found = cluster.machine, Census()
     busy = _processes(m, found)
     for node in m.nodes.values():
-        state = node.state
+        state = node.shown
         found.nodes[state] = found.nodes.get(state, 0) + 1
         last = standing.last_choice(m, node)
         found.quarantined += last

@@ -145,6 +145,7 @@ PHASES: dict[JobPhase, Callable[[Machine, Job], None]] = {
     JobPhase.PAUSED: incidents.stopping,
     JobPhase.FINISHED: ending.ended,
     JobPhase.FAILED: ending.ended,
+    JobPhase.STOPPED: ending.ended,
 }
 
 

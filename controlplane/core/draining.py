@@ -136,7 +136,7 @@ def _save(m: Machine, node: Node) -> None:
 
 
 def _release(m: Machine, node: Node, drain: Drain) -> None:
-    drain.done = True
+    drain.done, drain.in_order = True, node.up
     if drain.asked_by_s:
         marks.record(m, node)
     m.note("node_drained", node.name, f"{drain.reason}; after {m.now - drain.asked_at:.1f} s no rank is left")

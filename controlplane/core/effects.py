@@ -262,6 +262,7 @@ class Alert:
     subject: str
     reason: str
     resolved: bool = False
+    job: str = ""  # whose it is; "": nobody's in particular
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from controlplane.core.model import MemberStatus
 
 
+OUTCOMES = {JobPhase.FINISHED: "recovered", JobPhase.FAILED: "failed", JobPhase.STOPPED: "stopped"}
+"""What an incident came to that was open when its job ended."""
+
+
 def stop_requested(m: Machine, event: ev.JobStopRequested) -> None:
     """A user asks for a job to end."""
     job = m.jobs.get(event.job)
@@ -28,7 +32,7 @@ def stop_requested(m: Machine, event: ev.JobStopRequested) -> None:
         return
     if job.phase is not JobPhase.LEAVING:
         incidents.interrupt(m, job, event.reason)
-    end(m, job, JobPhase.FAILED, f"stopped: {event.reason}")
+    end(m, job, JobPhase.STOPPED, event.reason)
 
 
 def end(m: Machine, job: Job, phase: JobPhase, reason: str) -> None:
@@ -37,7 +41,7 @@ def end(m: Machine, job: Job, phase: JobPhase, reason: str) -> None:
     job.ending = Ending(phase, ok, reason)
     job.storing = None
     if job.incident is not None:
-        incidents.tell(m, job, {}, outcome="recovered" if ok else "failed")
+        incidents.tell(m, job, {}, outcome=OUTCOMES[phase])
         m.incidents.append(job.incident)
         job.incident, job.evidence = None, []
     effect = fx.Store(0, 0, job=job.name, state=job.state(phase, reason))

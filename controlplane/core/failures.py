@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from controlplane.core import blame
 from controlplane.core.model import NO_RANK, Cause, Failure, Placement, Scope, Verdict
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def judge(job: str, evidence: Sequence[Evidence], seats: Sequence[Placement]) ->
         ranks=tuple(hit),
         step=first.failure.step,
         evidence=tuple(_sentence(e) for e in evidence),
+        whose=blame.whose(first.failure),
     )
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core import effects as fx
-from controlplane.core import ending, incidents, members, network, numbers, reach, releasing
+from controlplane.core import ending, incident_facts, incidents, members, network, numbers, reach, releasing
 from controlplane.core.failures import Evidence, is_exception
 from controlplane.core.model import (
     WHOLE_STATE,
@@ -22,7 +22,7 @@ from controlplane.core.model import (
 if TYPE_CHECKING:
     from controlplane.core.job import Job, Member
     from controlplane.core.machine import Machine
-    from controlplane.core.model import Resume
+    from controlplane.core.model import Incident, Resume
 
 
 CATCHING_UP = "script"
@@ -73,7 +73,9 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
         return
     if generation.world_size != (job.generation.world_size if job.generation else 0):
         reach.relabel(job, generation)
+    incident_facts.came(job, generation.seats)
     job.turn(generation)
+    job.over = ""
     job.storing, job.skips = None, generation.resume.skip
     job.lines[generation.number] = (generation.resume.step, generation.resume.born)
     job.replan = True
@@ -108,7 +110,7 @@ def running(m: Machine, job: Job) -> None:
         return
     _order_form(m, job, generation)
     if len(rolls.settled) == len(job.seats):
-        m.set_phase(job, JobPhase.RUNNING, generation.reason)
+        m.set_phase(job, JobPhase.RUNNING, job.over or generation.reason)
         job.answered = {}
         _close(m, job, generation)
     elif job.phase is JobPhase.RUNNING and any(_enters(mb, generation) for mb in _unsettled(job)):
@@ -300,8 +302,18 @@ def _recovered(m: Machine, job: Job, phases: dict[str, float]) -> None:
     incidents.tell(m, job, phases, outcome="recovered")
     if job.incident is not None:
         m.incidents.append(job.incident)
+        job.over = _over(job.incident)
     job.incident, job.evidence = None, []
+    if job.phase is JobPhase.RUNNING:
+        m.set_phase(job, JobPhase.RUNNING, job.over)
     _trains(m, job)
+
+
+def _over(incident: Incident) -> str:
+    """Why a job trains whose incident is over: what was planned about that is no reason any more."""
+    if incident.verdict.cause is Cause.RESIZED:
+        return f"every rank trains; a planned change ({incident.plan.strategy}) is over"
+    return f"every rank trains; incident {incident.id} ({incident.verdict.cause}) is over"
 
 
 def _trains(m: Machine, job: Job) -> None:

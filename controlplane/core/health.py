@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from controlplane.core import durability, standing
 from controlplane.core import effects as fx
-from controlplane.core import standing
 from controlplane.core.job import ENDED
+from controlplane.core.machine import LEFT
 from controlplane.core.model import JobPhase, Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from controlplane.core.durability import Trouble
     from controlplane.core.job import Job, Member
     from controlplane.core.machine import Machine
     from controlplane.core.timing import CoreSettings
@@ -46,6 +48,7 @@ class Finding:
     subject: str
     reason: str
     job: str = ""  # whose it is; "": nobody's in particular
+    loud: bool = True  # administrators are told; what may pass by itself is shown and nothing more
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class Facts:
     dcs: str = ""  # why etcd does not answer
     parked: tuple[tuple[str, str], ...] = ()
     spareless: tuple[tuple[str, str], ...] = ()
-    late: tuple[tuple[str, str], ...] = ()  # jobs without a newer checkpoint for long
+    unkept: tuple[tuple[str, Trouble], ...] = ()  # jobs whose state is not kept as it should be
     incidents: int = 0  # within the last hour
     unreplaced: tuple[tuple[str, str], ...] = ()  # nodes that will not do, and are not replaced
 
@@ -117,6 +120,11 @@ def _each(kind: str, pairs: Callable[[Facts], tuple[tuple[str, str], ...]], *, j
     return rule
 
 
+def _unkept(facts: Facts, s: CoreSettings) -> Iterable[Finding]:
+    for job, found in facts.unkept:
+        yield Finding(found.kind, Level.DEGRADED, job, found.reason, job, loud=found.loud)
+
+
 RULES: tuple[Rule, ...] = (
     _mass_loss,
     _dcs,
@@ -127,9 +135,17 @@ RULES: tuple[Rule, ...] = (
     _each("device_unhealthy", lambda f: f.devices),
     _each("job_parked", lambda f: f.parked, jobs=True),
     _each("spares_exhausted", lambda f: f.spareless, jobs=True),
-    _each("checkpoint_late", lambda f: f.late, jobs=True),
+    _unkept,
     _each("node_unreplaced", lambda f: f.unreplaced),
 )
+
+
+JOB_KINDS = (
+    *("job_parked", "spares_exhausted"),
+    *("checkpoints_failing", "checkpoint_late", "snapshots_failing", "mirror_failing"),
+    *("checkpoints_overdue", "snapshots_overdue"),
+)
+"""Findings about one job; the last two come of a watch over what it owes while it trains."""
 
 
 # ------------------------------------------------------------------ from the book
@@ -140,18 +156,29 @@ def due(m: Machine) -> None:
     m.health_at = m.now
     before, found = m.findings, assess(facts_of(m), m.settings)
     m.findings = {(each.kind, each.subject): each for each in found}
-    for key, each in m.findings.items():
-        if key not in before or before[key].level is not each.level:
-            m.emit(fx.Alert(each.kind, SEVERITIES[each.level], each.subject, each.reason))
-    for key, each in before.items():
-        if key not in m.findings:
-            m.emit(fx.Alert(each.kind, SEVERITIES[each.level], each.subject, each.reason, resolved=True))
+    _tell(m, before)
     now, then = level(found), level(before.values())
     if now is not then:
         m.note("health", now.value, "; ".join(each.reason for each in found) or "all is well")
     _pause(m, found)
     if found or any(job.phase not in ENDED for job in m.jobs.values()):
         m.deadlines.sooner(("health", ""), m.now + m.settings.health_every_s)
+
+
+def _tell(m: Machine, before: dict[tuple[str, str], Finding]) -> None:
+    """Tell the administrators what has changed of what they are to hear."""
+    loud = {key: each for key, each in m.findings.items() if each.loud}
+    heard = {key: each for key, each in before.items() if each.loud}
+    for key, each in loud.items():
+        if key not in heard or heard[key].level is not each.level:
+            m.emit(fx.Alert(each.kind, SEVERITIES[each.level], each.subject, each.reason, job=each.job))
+    for key, each in heard.items():
+        if key not in loud:
+            m.emit(
+                fx.Alert(
+                    each.kind, SEVERITIES[each.level], each.subject, each.reason, resolved=True, job=each.job
+                )
+            )
 
 
 PAUSING = ("mass_loss", "nodes_lost", "incidents", "dcs_unavailable")
@@ -172,7 +199,7 @@ def facts_of(m: Machine) -> Facts:
     """What the book says now."""
     quarantined, held, devices, lost = [], [], [], []
     for name, node in m.nodes.items():
-        if node.state == "lost":
+        if node.shown == "lost":
             lost.append(name)
         if node.lemon is not None and standing.last_choice(m, node):
             quarantined.append((name, node.lemon.reason))
@@ -182,7 +209,7 @@ def facts_of(m: Machine) -> Facts:
             devices += [(f"{name}/{device}", why) for device, why in node.bad_devices.items()]
     jobs = [job for job in m.jobs.values() if job.phase not in ENDED]
     return Facts(
-        nodes=len(m.nodes),
+        nodes=sum(node.shown != LEFT for node in m.nodes.values()),
         lost=tuple(lost),
         quarantined=tuple(quarantined),
         held=tuple(held),
@@ -191,7 +218,7 @@ def facts_of(m: Machine) -> Facts:
         dcs=m.dcs_trouble or _store_trouble(m),
         parked=tuple((job.name, job.reason) for job in jobs if job.phase is JobPhase.PARKED),
         spareless=tuple((job.name, why) for job in jobs if (why := _spareless(m, job))),
-        late=tuple((job.name, why) for job in jobs if (why := _late(m, job))),
+        unkept=tuple((job.name, each) for job in jobs for each in durability.troubles(m, job)),
         incidents=_recent(m),
         unreplaced=tuple((node.name, node.unreplaced) for node in m.nodes.values() if node.unreplaced),
     )
@@ -213,16 +240,6 @@ def _spareless(m: Machine, job: Job) -> str:
 
 def _spares(member: Member) -> bool:
     return member.role is Role.SPARE and not member.dead
-
-
-def _late(m: Machine, job: Job) -> str:
-    if not job.spec.storage or job.phase is not JobPhase.RUNNING or not job.barrier:
-        return ""
-    since = job.begun_at if job.begun_at >= 0 else job.launched_at
-    age_s = m.now - since
-    if age_s < m.settings.checkpoint_late_s:
-        return ""
-    return f"no checkpoint was begun for {age_s / 60:.0f} min"
 
 
 def _recent(m: Machine) -> int:

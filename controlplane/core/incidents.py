@@ -9,6 +9,7 @@ from controlplane.core import (
     devices,
     ending,
     failures,
+    incident_facts,
     members,
     pausing,
     placing,
@@ -124,12 +125,13 @@ def _record(m: Machine, job: Job, verdict: Verdict, plan: Plan) -> None:
             goes_on = f"incident {job.incidents} goes on with it"
             m.note("incident_overtaken", job.name, f"{unfinished(job)}: {goes_on}")
             job.unfinished = 0
-        m.begun.append(m.now)
-        m.ask_health()
         job.clock = Clock(injured=first.injured_at, heard=first.heard_at, judged=m.now)
         job.incident = Incident(job.incidents, job.name, verdict, plan, number)
+        incident_facts.count_in(m, job, None)
     else:
+        before = job.incident.verdict.cause
         job.incident = dataclasses.replace(job.incident, verdict=verdict, plan=plan)
+        incident_facts.count_in(m, job, before)
     job.clock.stored = 0.0
     job.phases = {}
     m.emit(fx.Judged(verdict, plan, job.incident.id))

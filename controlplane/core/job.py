@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controlplane.core.cadence import Costs
+from controlplane.core.keeping import Keeping
 from controlplane.core.model import NO_RANK, NO_STEP, JobPhase, JobState, MemberPhase, Role
 from controlplane.core.seating import Seating
 from controlplane.core.sent import Sent
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from controlplane.core.resizing import Resize
     from controlplane.core.retention import Collecting
 
-ENDED = (JobPhase.FINISHED, JobPhase.FAILED)
+ENDED = (JobPhase.FINISHED, JobPhase.FAILED, JobPhase.STOPPED)
 
 REASON_MAX = 8_000
 """Characters of a reason that etcd keeps: a traceback may have any length, a value in etcd may not."""
@@ -174,6 +175,8 @@ class Job:
     fresh: list[Evidence] = field(default_factory=list)  # evidence not judged yet
     evidence: list[Evidence] = field(default_factory=list)  # of the open incident
     incident: Incident | None = None
+    planned: int = 0  # of its incidents: changes that people or a policy wanted, in which nothing failed
+    over: str = ""  # why it trains, when it does so after an incident
     inexact: dict[str, None] = field(default_factory=dict)  # what is not as if nothing had failed
     clock: Clock = field(default_factory=Clock)
     relaunch: bool = False  # the open incident starts every rank again
@@ -222,6 +225,7 @@ class Job:
     savings: dict[str, Saving] = field(default_factory=dict)  # in flight, by id, in the order they began
     asks: dict[tuple[str, str], Ask] = field(default_factory=dict)  # by (member, request)
     costs: Costs = field(default_factory=Costs)
+    keeping: Keeping = field(default_factory=Keeping)
     choice: Choice | None = None  # the interval that was chosen, and told, last
     watched_at: float = 0.0  # since when (s) this leader has seen it run
     incidents_before: int = 0  # those before that
@@ -327,7 +331,13 @@ class Job:
             self.skips,
             self.pause,
             self.cut_words,
+            self.planned,
         )
+
+    @property
+    def failed_times(self) -> int:
+        """How many of its incidents were failures."""
+        return self.incidents - self.planned
 
     def sat_in(self, generation: Generation, member: str) -> bool:
         """Whether this member has a seat of the generation."""

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from controlplane.core.timing import CoreSettings
 
 MEMBERS_PER_TERM = 1_000_000
+LEFT = "left"
+"""What people are told of a node that was ended in order. To the core it is lost, as any that is gone."""
+
 HEALTH_LAG_S = 0.1
 HEALTH_GAP_S = 1.0
 
@@ -35,6 +38,7 @@ class Drain:
     force: bool = False  # even when that parks a job
     asked_at: float = 0.0  # s
     done: bool = False
+    in_order: bool = False  # it was done while the node was there to hear of it
     told: str = ""  # what stands in its way, as told last
     asked_by_s: float = 0.0  # `by` as people asked for it, a Unix time
 
@@ -82,6 +86,12 @@ class Node:
     def free_to_go(self) -> bool:
         """Drained, and no rank is left on it: that it falls silent now is no surprise."""
         return self.drain is not None and self.drain.done
+
+    @property
+    def shown(self) -> str:
+        """Its state as people see it: what was free to go, and went, is not lost."""
+        left = self.drain is not None and self.drain.in_order and self.state in ("suspect", "lost")
+        return LEFT if left else self.state
 
     @property
     def up(self) -> bool:

@@ -238,6 +238,7 @@ class Verdict:
     ranks: tuple[int, ...]
     step: int
     evidence: tuple[str, ...]
+    whose: str = "cluster"  # whose doing it is taken to be: script, cluster, plan (nothing failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +264,7 @@ class Incident:
     generation_before: int
     generation_after: int = 0
     lost_steps: int = 0  # completed somewhere before the failure, and done again
-    outcome: str = "open"  # open, recovered, failed, superseded
+    outcome: str = "open"  # open, recovered, failed, stopped (by people)
     phases_s: tuple[tuple[str, float], ...] = ()
     restored: str = ""  # where the state came from: its tier, and which of it from where
     inexact: str = ""  # what is not as it would be had nothing failed: random numbers, buffers of a rank
@@ -374,3 +375,4 @@ class JobState:
     skips: tuple[Window, ...] = ()  # data that is left out by policy, ascending
     pause: str = ""  # why people want it paused; "": they do not
     cut_words: tuple[str, ...] = ()  # shards of one replica, by rank, where each was seen to hold the same
+    planned: int = 0  # of its incidents: changes in which nothing failed

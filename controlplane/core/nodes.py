@@ -31,6 +31,7 @@ def joined(m: Machine, event: ev.NodeJoined) -> None:
         for _, member in m.members_of(node.name):
             member.seen_seq = -1
     was, away_s = node.state, m.now - node.heard_at
+    again = event.incarnation != node.incarnation and node.free_to_go
     planned = node.replaced or node.drain is not None  # that it went away was no surprise
     node.incarnation, node.launcher, node.address = event.incarnation, event.launcher, event.address
     node.slots, node.port, node.heard_at = event.slots, event.port, m.now
@@ -39,8 +40,9 @@ def joined(m: Machine, event: ev.NodeJoined) -> None:
     node.bad_devices = {}  # its agent tells of those after its hello
     if was != "up" or new_launcher:
         node.up_since = m.now
-    if new_launcher:
+    if new_launcher or again:  # `again`: it went, and is here with the same launcher
         draining.new_life(m, node)
+    if new_launcher:
         replacing.new_life(m, node)
     node.state, node.reason = "up", ""
     _back(m, node, was)

@@ -9,6 +9,7 @@ from controlplane.core import (
     devices,
     ending,
     formation,
+    incident_facts,
     incidents,
     launches,
     reach,
@@ -38,7 +39,7 @@ def submitted(m: Machine, event: ev.JobSubmitted) -> None:
     over another submission is refused, and changes nothing."""
     spec = event.spec
     job = m.jobs.get(spec.job)
-    if job is not None and (job.phase is not JobPhase.FAILED or job.ending is not None):
+    if job is not None and (job.phase not in (JobPhase.FAILED, JobPhase.STOPPED) or job.ending is not None):
         other = differences(job.spec, spec)
         if other and not job.ended:
             m.note(REFUSED, spec.job, f"a job of this name is {job.phase.value} with other settings: {other}")
@@ -61,11 +62,12 @@ def submitted(m: Machine, event: ev.JobSubmitted) -> None:
 
 
 def _again(m: Machine, old: Job, spec: JobSpec) -> Job:
-    m.note("taken_up_again", spec.job, f"it had failed: {old.reason.splitlines()[0] if old.reason else ''}")
+    was = "had failed" if old.phase is JobPhase.FAILED else "was stopped"
+    m.note("taken_up_again", spec.job, f"it {was}: {old.reason.splitlines()[0] if old.reason else ''}")
     job = Job(spec, known=old.known, number=old.number, formed=old.formed)
     if old.generation is not None:
         job.turn(old.generation)
-    job.incidents, job.known_step = old.incidents, old.known_step
+    job.incidents, job.planned, job.known_step = old.incidents, old.planned, old.known_step
     job.faults, job.skips = old.faults, old.skips
     job.shards, job.lines, job.cut_at, job.cut_words = old.shards, old.lines, old.cut_at, old.cut_words
     for member in old.members.values():
@@ -307,6 +309,7 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
     if job.generation is not None and job.generation.world_size != generation.world_size:
         reach.relabel(job, generation)
     job.cut_at = generation.cut_at
+    incident_facts.came(job, generation.seats)
     job.turn(generation)
     job.storing, job.relaunch, job.returned, job.onward = None, False, False, False
     job.clock.stored = job.launched_at = m.now

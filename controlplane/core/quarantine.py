@@ -7,8 +7,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from controlplane.core import blame, failures
 from controlplane.core import effects as fx
-from controlplane.core import failures
 from controlplane.core.model import Cause, LemonRecord
 
 if TYPE_CHECKING:
@@ -38,17 +38,6 @@ WEIGHTS: dict[Cause, float] = {
 """How much one failure says about its node."""
 
 HARDWARE_WEIGHT = 1.0
-HARDWARE_WORDS = (
-    "cuda error",
-    "ecc error",
-    "uncorrectable",
-    "xid",
-    "nccl error",
-    "acceleratorerror",
-    "nvlink",
-)
-"""An exception that speaks of these is the device's more than the script's."""
-
 FORGOTTEN = 0.01
 """A score below this is none."""
 
@@ -68,8 +57,7 @@ def quarantined(record: LemonRecord | None, wall_s: float) -> bool:
 
 def weight(cause: Cause, message: str) -> float:
     """What one failure weighs."""
-    text = message.lower()
-    if cause in (Cause.RAISED, Cause.EXITED) and any(word in text for word in HARDWARE_WORDS):
+    if blame.of_hardware(cause, message):
         return HARDWARE_WEIGHT
     return WEIGHTS[cause]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core import devices, draining, standing
 from controlplane.core import effects as fx
-from controlplane.core.machine import Node
+from controlplane.core.machine import LEFT, Drain, Node
 from controlplane.core.model import LemonRecord
 
 if TYPE_CHECKING:
@@ -41,8 +41,10 @@ def recall(m: Machine, places: Iterable[NodePlace]) -> None:
         return
     for place in places:
         node = m.nodes.get(place.node)
-        if node is None and place.state == "lost":
+        if node is None and place.state in ("lost", LEFT):
             node = m.nodes[place.node] = Node(place.node, state="lost")
+        if node is not None and node.drain is None and place.state == LEFT:
+            node.drain = Drain(place.reason, m.now, own=True, asked_at=m.now, done=True, in_order=True)
         if node is not None and node.state == "lost":  # not of now: no part of a mass loss
             node.reason, node.lost_at = place.reason, m.now - m.settings.node_timeout_s
         if node is not None and node.state in ("lost", "expected"):

@@ -55,6 +55,7 @@ def elected(m: Machine, event: ev.Elected) -> None:
 
 def _state(job: Job, state: JobState) -> None:
     job.incidents, job.failures_seen = state.incidents, dict(state.failures_seen)
+    job.planned, job.over = state.planned, state.reason if state.phase is JobPhase.RUNNING else ""
     if state.phase is JobPhase.FORMING:
         job.unfinished = state.incidents
     numbers.recall(job, state)
@@ -88,7 +89,7 @@ def _adopt(m: Machine, job: Job, generation: Generation) -> None:
     paused, leaving = job.phase is JobPhase.PAUSED, job.phase is JobPhase.LEAVING and generation.store
     if not leaving:
         job.phase = JobPhase.RUNNING if generation.store else JobPhase.LAUNCHING
-        job.reason = "adopted from etcd: " + generation.reason
+        job.reason = "adopted from etcd: " + (job.over or generation.reason)
     if paused and generation.store:  # until its ranks have spoken, none is known to stand at the barrier
         job.phase, job.reason = JobPhase.STOPPING, f"paused: {job.pause}"
         job.stop_by = m.now + m.settings.stop_timeout_s

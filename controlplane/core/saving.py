@@ -13,6 +13,7 @@ from controlplane.core import (
     asking,
     cadence,
     commit,
+    durability,
     numbers,
     releasing,
     retention,
@@ -52,6 +53,7 @@ def tend(m: Machine, job: Job) -> None:
         drive(m, job, saving)
     retention.tend(m, job)
     scrubbing.tend(m, job)
+    durability.look(m, job)
 
 
 def _pace(m: Machine, job: Job) -> None:
@@ -133,7 +135,7 @@ def _drive_parts(m: Machine, job: Job, saving: Saving) -> None:
         if reason := sharing.gone(m, job, lost):
             other = sharing.instead(m, job, saving, lost)
             if other is None:
-                sealing.failed(m, job, saving, reason)
+                sealing.failed(m, job, saving, reason, broken=True)
                 return
             m.note("writer_replaced", saving.id, f"{reason}: {other.member} writes its share")
             writers = tuple(other if each is lost else each for each in saving.writers)
@@ -208,7 +210,7 @@ def give_up(m: Machine, job: Job, reason: str) -> None:
     """Give up what is not sealed yet: the ranks are going. What is sealed goes on to its commit."""
     for saving in list(job.savings.values()):
         if saving.record is None:
-            sealing.failed(m, job, saving, reason)
+            sealing.failed(m, job, saving, reason, broken=True)
 
 
 def persist_failed(m: Machine, event: ev.PersistFailed) -> None:

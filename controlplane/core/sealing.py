@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from controlplane.core import asking, commit
+from controlplane.core import asking, commit, durability
 from controlplane.core import effects as fx
 from controlplane.core.commit import Saving, Stage
 from controlplane.core.model import WHOLE_STATE, CheckpointRecord
@@ -129,6 +129,7 @@ def mirrored(m: Machine, event: ev.Mirrored) -> None:
         failed(m, job, saving, f"the second storage does not hold it: {event.reason}")
         return
     if saving.stage is Stage.COPY:
+        durability.copied(m, job, "")
         m.emit(fx.CheckpointChanged(job.name, saving.id, "mirrored", job.spec.mirror, saving.record))
         advance(m, job, saving)
     else:
@@ -163,6 +164,7 @@ def _confirmed(m: Machine, job: Job, name: str) -> None:
     record = record_of(saving)
     job.checkpoints[name] = record
     reason = f"step {record.step}, {record.kind}"
+    durability.committed(m, job)
     tell(m, job, fx.CheckpointChanged(job.name, name, "committed", reason, record))
     advance(m, job, saving)
 
@@ -187,11 +189,13 @@ def tell(m: Machine, job: Job, changed: fx.CheckpointChanged) -> None:
     asking.settle(job, changed.checkpoint, changed.outcome, changed.reason)
 
 
-def failed(m: Machine, job: Job, saving: Saving, reason: str) -> None:
-    """Give a checkpoint in flight up, and say why. What is committed stays so."""
+def failed(m: Machine, job: Job, saving: Saving, reason: str, *, broken: bool = False) -> None:
+    """Give a checkpoint in flight up, and say why. What is committed stays so. `broken`: because ranks or
+    nodes are gone, which is no fault of what keeps the state."""
     del job.savings[saving.id]
     m.touch(job)
     if saving.stage is Stage.COPY:
+        durability.copied(m, job, reason)
         m.emit(fx.CheckpointChanged(job.name, saving.id, "unmirrored", reason, saving.record))
         return
     if saving.record is not None and saving.stage in commit.IN_ETCD:
@@ -200,6 +204,8 @@ def failed(m: Machine, job: Job, saving: Saving, reason: str) -> None:
         )
         job.checkpoints[saving.id] = record
         put(m, job, record)
+    if not broken:
+        durability.failed(m, job, reason)
     tell(m, job, fx.CheckpointChanged(job.name, saving.id, "failed", reason))
 
 

@@ -27,7 +27,7 @@ _COMING = (*ASKED, MemberPhase.STARTING)
 def still(m: Machine, job: Job, member: Member, old: MemberStatus | None) -> bool:
     """After a new status of this member (`old`: the one before): whether nothing follows from it."""
     look = _LOOKS.get(job.phase)
-    if look is None or not _plain(job, member) or not _quiet(job):
+    if look is None or not _plain(job, member) or not _quiet(job) or (old is not None and old.no_room):
         return False
     if member.status is not None and member.status.snapshot_generation:
         releasing.from_status(job, member)

@@ -33,6 +33,8 @@ class JobRow:
     incidents: int
     last_checkpoint: str
     argv: str
+    health: str = ""  # healthy, degraded, critical; "" at its end
+    troubles: tuple[str, ...] = ()  # why it is not healthy, worst first
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class RankRow:
     generation: int
     step: int
     pid: int
+    stalled_s: float = 0.0  # so long without progress, past its deadline; 0: it gets on
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +80,13 @@ class HealthRow:
 
 def jobs(cluster: Cluster, now: float) -> tuple[JobRow, ...]:
     """All jobs, by name."""
-    return tuple(job_row(job) for _, job in sorted(cluster.machine.jobs.items()))
+    return tuple(job_row(cluster, job) for _, job in sorted(cluster.machine.jobs.items()))
 
 
-def job_row(job: Job) -> JobRow:
-    """One job."""
+def job_row(cluster: Cluster, job: Job) -> JobRow:
+    """One job, and how it is: as its own findings say."""
     good = newest_good(job.checkpoints.values())
+    found = [each for each in cluster.machine.findings.values() if each.job == job.name and not job.ended]
     return JobRow(
         job=job.name,
         phase=job.phase.value,
@@ -91,9 +95,11 @@ def job_row(job: Job) -> JobRow:
         world_size=len(job.seats),
         step=min((completed(member) for member in job.seated()), default=NO_STEP),
         restarts=job.generation.restarts if job.generation else 0,
-        incidents=job.incidents,
+        incidents=job.failed_times,
         last_checkpoint=good.id if good else "",
         argv=" ".join(arguments.shown(job.spec.argv)),
+        health="" if job.ended else health_of.level(found).value,
+        troubles=tuple(each.reason for each in found),
     )
 
 
@@ -121,7 +127,7 @@ def node_row(cluster: Cluster, now: float, node: Node, members: int) -> NodeRow:
     m, word = cluster.machine, standing.word(cluster.machine, node)
     return NodeRow(
         node=node.name,
-        state=node.state,
+        state=node.shown,
         address=node.address,
         incarnation=node.incarnation,
         slots=node.slots,
@@ -166,6 +172,7 @@ def rank_row(member: Member) -> RankRow:
         generation=status.generation if status else 0,
         step=max(status.step, status.held_step) if status else NO_STEP,
         pid=status.pid if status else 0,
+        stalled_s=status.stalled_s if status else 0.0,
     )
 
 

@@ -50,6 +50,7 @@ class JobPhase(StrEnum):
     PAUSED = "paused"  # people want it so: every rank holds its state at the barrier
     FINISHED = "finished"
     FAILED = "failed"
+    STOPPED = "stopped"  # people ended it
 
 
 class Role(StrEnum):

@@ -56,6 +56,7 @@ def document(cluster: str, standing: Standing) -> dict[str, Any]:
     alert = standing.alert
     labels = {"alertname": name_of(alert.kind), "severity": alert.severity, "cluster": cluster}
     labels |= {"subject": alert.subject} if alert.subject else {}
+    labels |= {"training_job": alert.job} if alert.job else {}
     identity = "\x00".join(f"{key}={value}" for key, value in sorted(labels.items()) if key != "severity")
     return {
         "status": "resolved" if alert.resolved else "firing",

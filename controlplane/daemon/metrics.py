@@ -7,21 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from controlplane.core.blame import CLUSTER, PLAN, SCRIPT
+from controlplane.core.health import JOB_KINDS
+from controlplane.core.machine import LEFT
 from controlplane.core.model import Cause, JobPhase, MemberPhase, Scope, Strategy
 from controlplane.daemon.tallies import Spread, Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
 PREFIX = "holdfast"
 PHASES = ("detect", "decide", "fence", "reform", "restore", "first_step")
-OUTCOMES = ("recovered", "failed", "superseded")
+OUTCOMES = ("recovered", "failed", "stopped")
+WHOSE = (SCRIPT, CLUSTER, PLAN)
+JOB = "training_job"
+"""The label of a job: Prometheus keeps `job` for itself."""
 DROPPED = (
     "malformed", "oversized", "slow_agent", "no_stream", "wrong_version", "wrong_cluster", "bad_name",
     "stale_leader", "not_leader", "refused", "stale", "denied", "unauthenticated",
 )  # fmt: skip
 CHECKPOINT_FAILURES = ("failed", "skipped", "bad", "unmirrored", "refused")
-NODE_STATES = ("expected", "up", "suspect", "lost")
+NODE_STATES = ("expected", "up", "suspect", "lost", LEFT)
 ETCD_OPERATIONS = ("commit", "load", "keepalive", "leader")
 HEALTH = ("healthy", "degraded", "critical")
 LOST = (*(cause.value for cause in Cause), "forming", "waiting", "snapshot", "redone")
@@ -83,21 +89,40 @@ class Metrics:
 
     def _make_failures(self, make: _Maker) -> None:
         self.failures_detected_total = make.counter(
-            "failures_detected_total", "Verdicts by extent and cause.", "level", "cause"
+            "failures_detected_total", "Verdicts by extent and cause.", JOB, "level", "cause"
         )
         self.detection_seconds = make.histogram(
-            "detection_seconds", "From an injury to the coordinator's knowing of it.", _RECOVERY_BUCKETS_S
+            "detection_seconds",
+            "From an injury to the coordinator's knowing of it.",
+            _RECOVERY_BUCKETS_S,
+            JOB,
         )
         self.incidents_total = make.counter(
-            "incidents_total", "Closed incidents by strategy and outcome.", "strategy", "outcome"
+            "incidents_total",
+            "Closed incidents by strategy and outcome; `whose` doing they were: the script's, the cluster's, "
+            "or plan, where nothing failed.",
+            JOB,
+            "strategy",
+            "outcome",
+            "whose",
         )
         self.recovery_seconds = make.histogram(
-            "recovery_seconds", "Duration of an incident's phases.", _RECOVERY_BUCKETS_S, "phase"
+            "recovery_seconds",
+            "Duration of an incident's phases; planned changes are none.",
+            _RECOVERY_BUCKETS_S,
+            JOB,
+            "phase",
         )
 
     def _make_jobs(self, make: _Maker) -> None:
-        job = "training_job"
+        job = JOB
         self.job_phase = make.gauge("job_phase", "1 for the phase a job is in.", job, "phase")
+        self.job_health = make.gauge(
+            "job_health", "1 for the state a job is in; none of them at its end.", job, "state"
+        )
+        self.job_trouble = make.gauge(
+            "job_trouble", "1 for each thing that is wrong with a job.", job, "kind"
+        )
         self.generation = make.gauge("generation", "A job's newest generation.", job)
         self.step = make.gauge("step", "Steps completed by every rank of a job.", job)
         self.step_seconds = make.histogram(
@@ -123,7 +148,7 @@ class Metrics:
         )
 
     def _make_checkpoints(self, make: _Maker) -> None:
-        job = "training_job"
+        job = JOB
         self.checkpoint_last_success_timestamp_seconds = make.gauge(
             "checkpoint_last_success_timestamp_seconds",
             "When a job's newest copy of its state became whole in a tier (Unix time); for a job with a "
@@ -133,7 +158,7 @@ class Metrics:
             "kind",
         )
         self.checkpoint_seconds = make.histogram(
-            "checkpoint_seconds", "Duration of a checkpoint's stages.", _CHECKPOINT_BUCKETS_S, "stage"
+            "checkpoint_seconds", "Duration of a checkpoint's stages.", _CHECKPOINT_BUCKETS_S, job, "stage"
         )
         self.checkpoint_bytes_total = make.counter(
             "checkpoint_bytes_total", "Bytes written for committed checkpoints.", job
@@ -142,7 +167,10 @@ class Metrics:
             "checkpoint_size_bytes", "Size of the newest committed checkpoint's state.", job
         )
         self.checkpoint_failures_total = make.counter(
-            "checkpoint_failures_total", "Checkpoints that were not committed, or found bad.", "reason"
+            "checkpoint_failures_total", "Checkpoints that were not committed, or found bad.", job, "reason"
+        )
+        self.checkpoint_failures_in_a_row = make.gauge(
+            "checkpoint_failures_in_a_row", "Checkpoints that failed since one was committed.", job
         )
         self.checkpoint_fallbacks_total = make.counter(
             "checkpoint_fallbacks_total", "Checkpoints found bad: an older one took their place.", job
@@ -179,15 +207,10 @@ class Metrics:
         """Create every series whose labels are known: a rate over an absent series shows nothing."""
         _create(self.messages_dropped_total, DROPPED)
         _create(self.alerts_total, ("sent", "failed"))
-        _create(self.checkpoint_failures_total, CHECKPOINT_FAILURES)
-        _create(self.checkpoint_seconds, CHECKPOINT_STAGES)
-        _create(self.recovery_seconds, PHASES)
         _create(self.etcd_request_seconds, ETCD_OPERATIONS)
         _create(self.members, ("node",), NODE_STATES)
         _create(self.members, ("process",), MemberPhase)
         _create(self.etcd_errors_total, ETCD_OPERATIONS)
-        _create(self.failures_detected_total, Scope, Cause)
-        _create(self.incidents_total, Strategy, OUTCOMES)
         _create(self.cluster_health, HEALTH)
         _create(self.kubernetes_requests_total, KUBERNETES, ("ok", "unanswered"))
 
@@ -197,10 +220,15 @@ class Metrics:
             return
         self._known.add(job)
         _create(self.lost_seconds_total, (job,), LOST)
+        _create(self.checkpoint_failures_total, (job,), CHECKPOINT_FAILURES)
+        _create(self.checkpoint_seconds, (job,), CHECKPOINT_STAGES)
+        _create(self.recovery_seconds, (job,), PHASES)
+        _create(self.failures_detected_total, (job,), Scope, Cause)
+        _create(self.incidents_total, (job,), Strategy, OUTCOMES, WHOSE)
         for metric in (
             *(self.productive_seconds_total, self.steps_lost_total, self.step_seconds),
             *(self.snapshot_stall_seconds, self.checkpoint_bytes_total, self.checkpoint_fallbacks_total),
-            *(self.checkpoint_repairs_total, self.checkpoint_collected_total),
+            *(self.checkpoint_repairs_total, self.checkpoint_collected_total, self.detection_seconds),
         ):
             _create(metric, (job,))
 
@@ -234,6 +262,7 @@ class Metrics:
         for gauge in (
             *(self.job_phase, self.generation, self.step, self.last_progress_timestamp_seconds),
             *(self.checkpoint_last_success_timestamp_seconds, self.checkpoint_size_bytes),
+            *(self.job_health, self.job_trouble, self.checkpoint_failures_in_a_row),
         ):
             gauge.clear()
         for plain in (self.spare_nodes, self.quarantined_nodes, self.heartbeat_lag_seconds):
@@ -248,6 +277,14 @@ class Metrics:
         for row, count in counts.items():
             self.members.labels(*row).set(count)
         self._member_rows |= counts.keys()
+
+    def show_job_health(self, job: str, level: str, kinds: Collection[str], in_a_row: int) -> None:
+        """Set how a job is, what is wrong with it, and how many checkpoints have failed in a row."""
+        for each in HEALTH:
+            self.job_health.labels(job, each).set(each == level)
+        for kind in JOB_KINDS:
+            self.job_trouble.labels(job, kind).set(kind in kinds)
+        self.checkpoint_failures_in_a_row.labels(job).set(in_a_row)
 
     def show_job_phase(self, job: str, phase: JobPhase) -> None:
         """Set the one phase that a job is in."""

@@ -23,6 +23,7 @@ TIMES: dict[JobPhase, str] = {
     JobPhase.PAUSED: NOWHERE,
     JobPhase.FINISHED: NOWHERE,
     JobPhase.FAILED: NOWHERE,
+    JobPhase.STOPPED: NOWHERE,
 }
 """What the time in a phase is spent on; FORMING within an incident goes to the incident's cause."""
 

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core import effects, events, view
+from controlplane.core.blame import PLAN
 from controlplane.core.census import census
 from controlplane.core.model import NO_STEP, JobPhase
 from controlplane.daemon.metrics import CHECKPOINT_FAILURES, NODE_STATES
@@ -14,7 +15,7 @@ from controlplane.daemon.metrics_jobs import REDONE, SNAPSHOT, Account, JobTimes
 from holdfast.logs import of_incident
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from controlplane.core.cluster import Cluster
     from controlplane.core.effects import Effect
@@ -35,9 +36,9 @@ _STAGES = {"persisted": ("persist", "started"), "committed": ("commit", "persist
 class _Seen:
     """What is known of one job."""
 
-    def __init__(self, now: float, wall_s: float) -> None:
+    def __init__(self, now: float, account: Account) -> None:
         self.times, self.pace = JobTimes(now), Pace()
-        self.account = Account(wall_s)
+        self.account = account
         self.ranks = 1
         self.noticed = 0  # the incident whose time until it was noticed is counted
         self.cause = ""
@@ -51,7 +52,10 @@ class Observer:
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        accounts: Mapping[str, Account] | None = None,
     ) -> None:
+        """`accounts`: as the last leader kept them, by job."""
+        self._before = dict(accounts or {})
         self._metrics, self._clock, self._wall = metrics, clock, wall
         self._rest_until = 0.0
         self._jobs: dict[str, _Seen] = {}
@@ -89,6 +93,7 @@ class Observer:
             return
         for row in view.jobs(core, now):
             self._look_at(row, now)
+            self._look_into(core, row)
         found, metrics = census(core, now), self._metrics
         nodes = {("node", state): found.nodes.get(state, 0) for state in (*NODE_STATES, *found.nodes)}
         metrics.show_members(nodes | {("process", phase): n for phase, n in found.processes.items()})
@@ -115,15 +120,28 @@ class Observer:
         for cause, lost_s in spent.lost_s.items():
             metrics.lost_seconds_total.labels(row.job, cause).inc(lost_s)
 
+    def _look_into(self, core: Cluster, row: JobRow) -> None:
+        machine = core.machine
+        kinds = (
+            () if not row.health else [each.kind for each in machine.findings.values() if each.job == row.job]
+        )
+        streak = machine.jobs[row.job].keeping.checkpoints.times if row.health else 0
+        self._metrics.show_job_health(row.job, row.health, kinds, streak)
+
     def account(self, job: str) -> Account | None:
-        """Where this job's time went in this reign; None when nothing is known of it."""
+        """Where this job's time went; None when nothing is known of it."""
         seen = self._jobs.get(job)
         return seen.account if seen is not None else None
+
+    def accounts(self) -> dict[str, Account]:
+        """Where the time of every job went, by job."""
+        return {job: seen.account for job, seen in self._jobs.items()}
 
     def _seen(self, job: str) -> _Seen:
         if job not in self._jobs:
             self._metrics.know_job(job)
-            self._jobs[job] = _Seen(self._clock(), self._wall())
+            account = self._before.pop(job, None) or Account(self._wall())
+            self._jobs[job] = _Seen(self._clock(), account)
         return self._jobs[job]
 
     def _elected(self, event: events.Elected) -> None:
@@ -149,7 +167,9 @@ class Observer:
 
     def _judged(self, effect: effects.Judged) -> None:
         verdict = effect.verdict
-        self._metrics.failures_detected_total.labels(verdict.scope.value, verdict.cause.value).inc()
+        self._metrics.failures_detected_total.labels(
+            verdict.job, verdict.scope.value, verdict.cause.value
+        ).inc()
         seen = self._seen(verdict.job)
         evidence = verdict.evidence[0] if verdict.evidence else verdict.cause.value
         about = of_incident(verdict.job, effect.incident, node=",".join(verdict.nodes))
@@ -163,17 +183,20 @@ class Observer:
         if seen.noticed != incident.id and "detect" in phases_s:
             seen.noticed = incident.id
             seen.times.owe(seen.cause or incident.verdict.cause.value, phases_s["detect"])
-            metrics.detection_seconds.observe(phases_s["detect"])
+            metrics.detection_seconds.labels(incident.job).observe(phases_s["detect"])
         if incident.outcome == "open":
             return
         about = of_incident(incident.job, incident.id, generation=incident.generation_after)
         log.info("%s in %.3f s", incident.outcome, sum(phases_s.values()), extra=about)
-        metrics.incidents_total.labels(incident.plan.strategy.value, incident.outcome).inc()
+        whose = incident.verdict.whose
+        metrics.incidents_total.labels(
+            incident.job, incident.plan.strategy.value, incident.outcome, whose
+        ).inc()
         lost_steps = max(0, incident.lost_steps)
         metrics.steps_lost_total.labels(incident.job).inc(lost_steps)
         seen.times.owe(REDONE, lost_steps * seen.pace.mean_s)
-        for phase, duration_s in phases_s.items():
-            metrics.recovery_seconds.labels(phase).observe(duration_s)
+        for phase, duration_s in phases_s.items() if whose != PLAN else ():
+            metrics.recovery_seconds.labels(incident.job, phase).observe(duration_s)
 
     def _snapshot(self, event: events.SnapshotReady) -> None:
         seen = self._jobs.get(event.job)
@@ -190,7 +213,7 @@ class Observer:
         metrics, outcome = self._metrics, effect.outcome
         self._timer(effect.job, effect.checkpoint, outcome)
         if outcome in CHECKPOINT_FAILURES:
-            metrics.checkpoint_failures_total.labels(outcome).inc()
+            metrics.checkpoint_failures_total.labels(effect.job, outcome).inc()
         counted = {
             "bad": metrics.checkpoint_fallbacks_total,
             "repaired": metrics.checkpoint_repairs_total,
@@ -209,7 +232,7 @@ class Observer:
     def _published(self, event: events.Published) -> None:
         begun = self._timers.pop((event.job, event.checkpoint), {}).get("committed")
         if begun is not None and not event.reason:
-            self._metrics.checkpoint_seconds.labels("publish").observe(self._clock() - begun)
+            self._metrics.checkpoint_seconds.labels(event.job, "publish").observe(self._clock() - begun)
 
     def _timer(self, job: str, checkpoint: str, reached: str) -> None:
         """Note when a checkpoint reached something, and how long the stage took that ends there."""
@@ -223,5 +246,5 @@ class Observer:
             return
         stage, since = _STAGES.get(reached, ("", ""))
         if since in marks:
-            self._metrics.checkpoint_seconds.labels(stage).observe(now - marks[since])
+            self._metrics.checkpoint_seconds.labels(job, stage).observe(now - marks[since])
         marks[reached] = now

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from controlplane.core.events import Elected
+from controlplane.core.machine import LEFT
 from controlplane.core.model import (
     CheckpointRecord,
     Generation,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 R = TypeVar("R")
 
-GONE_STATES = frozenset({"lost"})
+GONE_STATES = frozenset({"lost", LEFT})
 """Nodes in such a state when the last leader wrote it are not waited for."""
 
 

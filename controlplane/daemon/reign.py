@@ -20,6 +20,7 @@ from controlplane.core.events import (
     QuarantineReleased,
 )
 from controlplane.core.placing import REFUSED
+from controlplane.daemon.accounts import Keeper
 from controlplane.daemon.changes import Changes
 from controlplane.daemon.links import Links
 from controlplane.daemon.loop import Loop, ReignOver
@@ -31,7 +32,7 @@ from controlplane.daemon.stacks import FOLDER, Shelf
 from controlplane.wire import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from controlplane.core.effects import Effect
     from controlplane.core.events import Elected, Event, JobStopRequested
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from controlplane.daemon.journal import Journal
     from controlplane.daemon.kube.platform import Platform
     from controlplane.daemon.metrics import Metrics
+    from controlplane.daemon.metrics_jobs import Account
     from controlplane.daemon.recorder import Commit
     from controlplane.daemon.records import Records
     from controlplane.wire import control_pb2 as pb
@@ -87,6 +89,7 @@ class Reign:
         alerts: Alerts | None = None,
         spans: Spans | None = None,
         platform: Platform | None = None,
+        accounts: Mapping[str, Account] | None = None,
     ) -> None:
         self.term = elected.term
         self._cluster_name, self._node_timeout_s = cluster, core_settings.node_timeout_s
@@ -96,7 +99,8 @@ class Reign:
         self.recorder = Recorder(store, records, self.post, self.term, metrics)
         self._performer = Performer(self.links, self.recorder, metrics, self._welcome)
         self._performer.term = self.term
-        self.observer = Observer(metrics)
+        self.observer = Observer(metrics, accounts=accounts)
+        self._keeper = Keeper(store, records.keys.account, self.term, self.observer)
         self.changes = Changes()
         self.loop = Loop(self.core, self.term, self._perform, journal, metrics)
         self.loop.heard = self._heard
@@ -140,6 +144,7 @@ class Reign:
             group.create_task(self._show())
             group.create_task(self._watch_etcd())
             group.create_task(self._hush())
+            group.create_task(self._keeper.run())
             if self._platform is not None:
                 group.create_task(self._platform.watch(self.post, self.core))
 

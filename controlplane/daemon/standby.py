@@ -7,6 +7,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from controlplane.daemon import accounts
 from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable, Fenced
 from controlplane.daemon.etcd.rows import created_at
 from controlplane.daemon.etcd.store import Records as EtcdRecords
@@ -114,6 +115,7 @@ class Standby:
             alerts=self._front.alerts,
             spans=self._front.spans,
             platform=self._front.platform,
+            accounts=accounts.read(self._keys, values),
         )
         log.info("leading cluster %s, term %d", self._front.cluster, leadership.term)
         reason = "this coordinator is ending"

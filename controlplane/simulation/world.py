@@ -10,7 +10,8 @@ from controlplane.analysis.goodput import Ledger
 from controlplane.core import effects as fx
 from controlplane.core import events as ev
 from controlplane.core.cluster import Cluster
-from controlplane.core.model import Cause, Failure, JobPhase, JobSpec, MemberPhase
+from controlplane.core.job import ENDED
+from controlplane.core.model import Cause, Failure, JobSpec, MemberPhase
 from controlplane.core.timing import CoreSettings
 from controlplane.simulation.agents import Agent
 from controlplane.simulation.clock import Clock
@@ -108,7 +109,7 @@ class World:
         self.situation.book()
         self.training.settle(None, self.end_s)
         phase = self.cluster.machine.jobs[JOB].phase
-        if phase in (JobPhase.FAILED, JobPhase.FINISHED):
+        if phase in ENDED:
             raise SimulationError(f"the job is {phase}: {self.cluster.machine.jobs[JOB].reason}")
 
     # ------------------------------------------------------------ failures

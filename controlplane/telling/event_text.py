@@ -75,6 +75,11 @@ def whom(verdict: Body) -> str:
     return f"{name} on {nodes}" if nodes else name
 
 
+def _head(verdict: Body, number: int) -> str:
+    """What a line about an incident begins with: a change in which nothing failed is none to people."""
+    return f"{'planned change' if verdict['cause'] == 'resized' else 'incident'} {number}"
+
+
 def _judged(body: Body) -> Sentence:
     verdict, plan = body["verdict"], body["plan"]
     first, more = verdict["evidence"][:1], len(verdict["evidence"]) - 1
@@ -83,9 +88,9 @@ def _judged(body: Body) -> Sentence:
     moment = repeating.moment(verdict["step"])
     what = f"{whom(verdict)} {cause}{moment}{evidence}"
     if verdict["cause"] == "resized":
-        what = f"planned,{moment}" if moment else "planned"
+        what = moment.strip() or "at the next step"
     text = (
-        f"incident {body['incident']}: {what}; "
+        f"{_head(verdict, body['incident'])}: {what}; "
         f"{plan['strategy'].replace('_', ' ')}: {headline(plan['reason'])}"
     )
     return Sentence(Level.HEADLINE, text)
@@ -93,7 +98,7 @@ def _judged(body: Body) -> Sentence:
 
 def _incident(body: Body) -> Sentence:
     incident = body["incident"]
-    head = f"incident {incident['id']}"
+    head = _head(incident["verdict"], incident["id"])
     if incident["outcome"] == "open":
         return Sentence(Level.DECISION, f"{head}: {phases(incident) or 'begins'}")
     total = duration(sum(span for _, span in incident["phases_s"]))
@@ -120,7 +125,7 @@ _LOUD_NOTES = ("launch_waits",)
 def _job(body: Body) -> Sentence:
     state = body["state"]
     reason = f": {state['reason']}" if state["reason"] else ""
-    loud = state["phase"] in ("finished", "failed", "parked", "paused", "leaving")
+    loud = state["phase"] in ("finished", "failed", "stopped", "parked", "paused", "leaving")
     return Sentence(
         Level.HEADLINE if loud else Level.DECISION, f"job {state['job']} {state['phase']}{reason}"
     )

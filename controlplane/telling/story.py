@@ -58,6 +58,8 @@ _PLAIN_PHASES = {
 """Of a script without the SDK."""
 ENDINGS = {"incident_over": "recovered", "incident_overtaken": "superseded"}
 """What a leader notes of the incident that a former one left open, and the outcome that this is."""
+ENDED = ("finished", "failed", "stopped")
+"""Phases of a job that is over."""
 TIMELINE_MAX = 40
 
 
@@ -67,7 +69,7 @@ class Story:
 
     job: str
     id: int
-    begun_s: float  # Unix time of the verdict
+    judged_s: float  # Unix time of the verdict
     ended_s: float = 0.0
     verdict: dict[str, Any] = field(default_factory=dict)
     plan: dict[str, Any] = field(default_factory=dict)
@@ -75,8 +77,19 @@ class Story:
     lines: list[tuple[float, str]] = field(default_factory=list)
 
     @property
+    def begun_s(self) -> float:
+        """Unix time of the injury: what was noticed later began before."""
+        spans = self.phases_s
+        return self.judged_s - spans.get("detect", 0.0) - spans.get("decide", 0.0)
+
+    @property
+    def planned(self) -> bool:
+        """Nothing failed: people, or a policy of theirs, wanted a change."""
+        return bool(self.verdict.get("cause") == "resized")
+
+    @property
     def outcome(self) -> str:
-        """open, recovered, failed or superseded."""
+        """open, recovered, failed, stopped or superseded."""
         return str(self.incident.get("outcome", "open"))
 
     @property
@@ -107,7 +120,7 @@ class Teller:
             sentence = tell(line)
             if sentence.level <= Level.DECISION:
                 story.lines.append((line["wall_s"], headline(sentence.text)))
-        if line["type"] == "JobChanged" and body["state"]["phase"] in ("finished", "failed"):
+        if line["type"] == "JobChanged" and body["state"]["phase"] in ENDED:
             self._open.pop(job, None)
         return story
 
@@ -185,7 +198,8 @@ def as_json(story: Story) -> dict[str, Any]:
 def _title(story: Story) -> str:
     ending = "it goes on" if story.outcome == "open" else story.outcome
     begun = f"{datetime.fromtimestamp(story.begun_s):%Y-%m-%d %H:%M:%S}"
-    return f"incident {story.id} of job {story.job}, {begun}: {ending}"
+    what = "planned change" if story.planned else "incident"
+    return f"{what} {story.id} of job {story.job}, {begun}: {ending}"
 
 
 def _sentence(story: Story) -> str:
@@ -217,9 +231,9 @@ def _done(story: Story) -> str:
     if plan["reason"]:
         rows.append(f"  Why: {headline(plan['reason'])}.")
     if plan["drop"] or plan["add"]:
-        rows.append(
-            f"  Left: {', '.join(plan['drop']) or 'nobody'}; came: {', '.join(plan['add']) or 'nobody yet'}."
-        )
+        nobody = "nobody yet" if story.outcome == "open" else "nobody"
+        left, came = ", ".join(plan["drop"]) or "nobody", ", ".join(plan["add"]) or nobody
+        rows.append(f"  Left: {left}; came: {came}.")
     restored = story.incident.get("restored", "")
     if restored:
         rows.append(f"  State from: {restored}.")

@@ -1056,7 +1056,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class JobRow(_message.Message):
-    __slots__ = ("job", "phase", "reason", "generation", "world_size", "step", "restarts", "incidents", "last_checkpoint", "argv")
+    __slots__ = ("job", "phase", "reason", "generation", "world_size", "step", "restarts", "incidents", "last_checkpoint", "argv", "health", "troubles")
     JOB_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -1067,6 +1067,8 @@ class JobRow(_message.Message):
     INCIDENTS_FIELD_NUMBER: _ClassVar[int]
     LAST_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     ARGV_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
+    TROUBLES_FIELD_NUMBER: _ClassVar[int]
     job: str
     phase: str
     reason: str
@@ -1077,7 +1079,9 @@ class JobRow(_message.Message):
     incidents: int
     last_checkpoint: str
     argv: str
-    def __init__(self, job: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., generation: _Optional[int] = ..., world_size: _Optional[int] = ..., step: _Optional[int] = ..., restarts: _Optional[int] = ..., incidents: _Optional[int] = ..., last_checkpoint: _Optional[str] = ..., argv: _Optional[str] = ...) -> None: ...
+    health: str
+    troubles: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., generation: _Optional[int] = ..., world_size: _Optional[int] = ..., step: _Optional[int] = ..., restarts: _Optional[int] = ..., incidents: _Optional[int] = ..., last_checkpoint: _Optional[str] = ..., argv: _Optional[str] = ..., health: _Optional[str] = ..., troubles: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class NodeRow(_message.Message):
     __slots__ = ("node", "state", "address", "incarnation", "slots", "members", "last_heard_s", "reason", "standing", "score")
@@ -1104,7 +1108,7 @@ class NodeRow(_message.Message):
     def __init__(self, node: _Optional[str] = ..., state: _Optional[str] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., slots: _Optional[int] = ..., members: _Optional[int] = ..., last_heard_s: _Optional[float] = ..., reason: _Optional[str] = ..., standing: _Optional[str] = ..., score: _Optional[float] = ...) -> None: ...
 
 class RankRow(_message.Message):
-    __slots__ = ("job", "rank", "member", "node", "phase", "role", "generation", "step", "pid")
+    __slots__ = ("job", "rank", "member", "node", "phase", "role", "generation", "step", "pid", "stalled_s")
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     MEMBER_FIELD_NUMBER: _ClassVar[int]
@@ -1114,6 +1118,7 @@ class RankRow(_message.Message):
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
+    STALLED_S_FIELD_NUMBER: _ClassVar[int]
     job: str
     rank: int
     member: str
@@ -1123,7 +1128,8 @@ class RankRow(_message.Message):
     generation: int
     step: int
     pid: int
-    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., member: _Optional[str] = ..., node: _Optional[str] = ..., phase: _Optional[str] = ..., role: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., pid: _Optional[int] = ...) -> None: ...
+    stalled_s: float
+    def __init__(self, job: _Optional[str] = ..., rank: _Optional[int] = ..., member: _Optional[str] = ..., node: _Optional[str] = ..., phase: _Optional[str] = ..., role: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., pid: _Optional[int] = ..., stalled_s: _Optional[float] = ...) -> None: ...
 
 class HealthRow(_message.Message):
     __slots__ = ("level", "reasons", "jobs")

@@ -21,16 +21,23 @@ FILES = ROOT / "helm" / "holdfast" / "files"
 HEADER = "# Built by `python docs/monitoring/build.py` from docs/monitoring/rules.py.\n"
 
 
+MARKED = "# The chart puts its own thresholds in the place of each @name@.\n"
+
+
 def built() -> dict[Path, str]:
     """Every file and its content."""
-    document = yaml.safe_dump(rules.groups(), sort_keys=False, width=110)
     made = {
-        FILES / "rules" / "holdfast.yaml": HEADER + document,
+        FILES / "rules" / "holdfast.yaml": HEADER + _yaml(rules.groups()),
+        FILES / "rules" / "chart.yaml": HEADER + MARKED + _yaml(rules.groups(marked=True)),
         ROOT / "docs" / "metrics.md": catalog.page(),
     }
     for name, dashboard in dashboards.boards().items():
         made[FILES / "dashboards" / f"{name}.json"] = _json(dashboard)
     return made
+
+
+def _yaml(document: Any) -> str:
+    return yaml.safe_dump(document, sort_keys=False, width=110)
 
 
 def _json(document: Any) -> str:

@@ -114,11 +114,11 @@ FLEET = Board(
         ),
         Panel(
             "Incidents an hour",
-            "By how they were met, and how that ended.",
+            "By whose doing they were, how they were met, and how that ended.",
             (
                 (
-                    "{{strategy}} {{outcome}}",
-                    "sum by (strategy, outcome) (increase(holdfast_incidents_total[1h])) > 0",
+                    "{{whose}}: {{strategy}} {{outcome}}",
+                    "sum by (whose, strategy, outcome) (increase(holdfast_incidents_total[1h])) > 0",
                 ),
             ),
         ),
@@ -152,6 +152,26 @@ TRAINING = Board(
     "How does a job train, and where does its time go?",
     (
         Panel(
+            "Not healthy",
+            "What is wrong with a job.",
+            (
+                (
+                    "{{training_job}}: {{kind}}",
+                    f"max by (training_job, kind) (holdfast_job_trouble{{{JOB}}}) > 0",
+                ),
+            ),
+        ),
+        Panel(
+            "Checkpoints failed in a row",
+            "Since one was committed.",
+            (
+                (
+                    "{{training_job}}",
+                    f"max by (training_job) (holdfast_checkpoint_failures_in_a_row{{{JOB}}})",
+                ),
+            ),
+        ),
+        Panel(
             "Step",
             "Completed by every rank.",
             (("{{training_job}}", f"max by (training_job) (holdfast_step{{{JOB}}})"),),
@@ -170,7 +190,12 @@ TRAINING = Board(
         Panel(
             "Recoveries by phase",
             "Seconds of recovery in an hour.",
-            (("{{phase}}", "sum by (phase) (increase(holdfast_recovery_seconds_sum[1h]))"),),
+            (
+                (
+                    "{{phase}}",
+                    f"sum by (phase) (increase(holdfast_recovery_seconds_sum{{{JOB}}}[1h]))",
+                ),
+            ),
             "s",
             stacked=True,
         ),
@@ -211,7 +236,7 @@ TRAINING = Board(
         Panel(
             "Stages of a checkpoint",
             "Mean duration.",
-            (("{{stage}}", mean("holdfast_checkpoint_seconds", "stage")),),
+            (("{{stage}}", mean("holdfast_checkpoint_seconds", "stage", JOB)),),
             "s",
         ),
         Panel(
@@ -228,7 +253,12 @@ TRAINING = Board(
         Panel(
             "Checkpoints not committed, or bad",
             "In an hour.",
-            (("{{reason}}", "sum by (reason) (increase(holdfast_checkpoint_failures_total[1h])) > 0"),),
+            (
+                (
+                    "{{reason}}",
+                    f"sum by (reason) (increase(holdfast_checkpoint_failures_total{{{JOB}}}[1h])) > 0",
+                ),
+            ),
         ),
         Panel(
             "Stall of a snapshot",

@@ -41,10 +41,13 @@ def share(window: str) -> str:
     return f"{productive} / ({spent(window)} > 0)"
 
 
-PLANNED = "grow|move"
-"""Strategies of incidents in which nothing failed."""
-INCIDENTS_A_DAY = f'sum by (namespace) (increase(holdfast_incidents_total{{strategy!~"{PLANNED}"}}[{DAY}]))'
-RECOVERED_A_DAY = f'sum by (namespace) (increase(holdfast_incidents_total{{outcome="recovered"}}[{DAY}]))'
+GONE = 'max by (namespace, state) (holdfast_members{level="node", state=~"lost|suspect"})'
+"""Nodes that ought to be there."""
+RECOVERED = 'outcome="recovered",whose!="plan"'
+CLUSTERS = 'whose="cluster"'
+"""Incidents of which neither the script nor people are the cause: what operators can do something about."""
+INCIDENTS_A_DAY = f'sum by (namespace) (increase(holdfast_incidents_total{{whose!="plan"}}[{DAY}]))'
+RECOVERED_A_DAY = f"sum by (namespace) (increase(holdfast_incidents_total{{{RECOVERED}}}[{DAY}]))"
 
 RECORDS: dict[str, str] = {
     "training_job:holdfast_goodput:ratio5m": share("5m"),
@@ -58,71 +61,91 @@ RECORDS: dict[str, str] = {
 
 MOVING = f'max {BY_JOB} (holdfast_job_phase{{phase=~"running|forming|loading|storing|stopping"}}) == 1'
 """Jobs that ought to train."""
+TRAINS = f"and {ON_JOB} ({MOVING})"
 
 ALERTS: tuple[Alert, ...] = (
     Alert(
-        "GoodputLow",
-        "training_job:holdfast_goodput:ratio5m < 0.8",
+        "HoldfastGoodputLow",
+        f"training_job:holdfast_goodput:ratio5m < @goodputLow@ {TRAINS}",
         "15m",
         "warning",
         "{{ $labels.training_job }} trains only {{ $value | humanizePercentage }} of its time",
-        "For a quarter of an hour less than 80 % of the job's time went into steps that were kept.",
+        "For a quarter of an hour less of the job's time than it should went into steps that were kept.",
     ),
     Alert(
-        "TrainingStalled",
-        "(time() - max by (namespace, training_job) (holdfast_last_progress_timestamp_seconds) > 600)"
-        f" and on (namespace, training_job) ({MOVING})",
+        "HoldfastTrainingStalled",
+        f"(time() - max {BY_JOB} (holdfast_last_progress_timestamp_seconds) > @trainingStalledSeconds@)"
+        f" {TRAINS}",
         "2m",
         "critical",
         "{{ $labels.training_job }} has made no step for {{ $value | humanizeDuration }}",
         "The job is not at its end and not waiting for nodes, and yet no step was completed.",
     ),
     Alert(
-        "RecoveryLoop",
-        f'sum by (namespace) (increase(holdfast_incidents_total{{strategy!~"{PLANNED}",'
-        'outcome=~"recovered|superseded"}[10m])) >= 3',
+        "HoldfastRecoveryLoop",
+        f"sum {BY_JOB} (increase(holdfast_incidents_total{{{CLUSTERS},"
+        'outcome="recovered"}[10m])) >= @recoveryLoopIncidents@',
         "0s",
         "critical",
-        '{{ $value | printf "%.0f" }} incidents within ten minutes',
-        "The cluster recovers again and again: something that recovery does not mend keeps failing.",
+        '{{ $labels.training_job }}: {{ $value | printf "%.0f" }} incidents within ten minutes',
+        "The job recovers again and again: something that recovery does not mend keeps failing.",
     ),
     Alert(
-        "RecoverySlow",
-        "sum by (namespace) (increase(holdfast_recovery_seconds_sum[30m]))"
-        ' / (sum by (namespace) (increase(holdfast_incidents_total{outcome="recovered"}[30m])) > 0) > 120',
+        "HoldfastRecoverySlow",
+        f"sum {BY_JOB} (increase(holdfast_recovery_seconds_sum[30m]))"
+        f" / (sum {BY_JOB} (increase(holdfast_incidents_total{{{RECOVERED}}}[30m])) > 0)"
+        " > @recoverySlowSeconds@",
         "0s",
         "warning",
-        "Recoveries took {{ $value | humanizeDuration }} on average in the last half hour",
-        "From injury to first step, recoveries take more than two minutes.",
+        "{{ $labels.training_job }}: recoveries took {{ $value | humanizeDuration }} on average in 30 min",
+        "From injury to first step, recoveries take longer than they should.",
     ),
     Alert(
-        "RecoveryFailed",
-        'sum by (namespace, strategy) (increase(holdfast_incidents_total{outcome="failed"}[10m])) > 0',
+        "HoldfastRecoveryFailed",
+        "sum by (namespace, training_job, strategy) "
+        f'(increase(holdfast_incidents_total{{{CLUSTERS},outcome="failed"}}[10m])) > 0',
         "0s",
         "critical",
-        "A job could not be recovered (strategy {{ $labels.strategy }})",
-        "An incident ended with the job stopped, or with a recovery that did not succeed.",
+        "{{ $labels.training_job }} could not be recovered (strategy {{ $labels.strategy }})",
+        "A failure that is not the script's own ended with the job stopped, or with a recovery that did not "
+        "succeed.",
     ),
     Alert(
-        "CheckpointStale",
+        "HoldfastCheckpointsFailing",
+        f"max {BY_JOB} (holdfast_checkpoint_failures_in_a_row) >= @checkpointsFailing@",
+        "0s",
+        "warning",
+        '{{ $labels.training_job }}: {{ $value | printf "%.0f" }} checkpoints in a row have failed',
+        "Nothing of the job's state has become durable since: its storage is full, away, or refuses.",
+    ),
+    Alert(
+        "HoldfastSnapshotsStopped",
+        f'max {BY_JOB} (holdfast_job_trouble{{kind=~"snapshots_failing|snapshots_overdue"}}) > 0',
+        "2m",
+        "warning",
+        "{{ $labels.training_job }} makes no snapshots",
+        "The job trains, and no copy of its state is made in memory: a failure will cost the steps since.",
+    ),
+    Alert(
+        "HoldfastCheckpointStale",
         f"(time() - max {BY_JOB} "
-        '(holdfast_checkpoint_last_success_timestamp_seconds{tier="storage"}) > 7200)'
-        f" and on (namespace, training_job) ({MOVING})",
+        '(holdfast_checkpoint_last_success_timestamp_seconds{tier="storage"}) > @checkpointStaleSeconds@)'
+        f" {TRAINS}",
         "5m",
         "warning",
         "{{ $labels.training_job }}: the newest checkpoint is {{ $value | humanizeDuration }} old",
-        "No checkpoint was committed for two hours, although the job has a storage and trains.",
+        "No checkpoint was committed for long, although the job has a storage and trains.",
     ),
     Alert(
-        "CheckpointFallback",
-        "sum by (namespace, training_job) (increase(holdfast_checkpoint_fallbacks_total[1h])) > 0",
+        "HoldfastCheckpointFallback",
+        f"sum {BY_JOB} (increase(holdfast_checkpoint_fallbacks_total[1h])) > 0",
         "0s",
         "critical",
         "{{ $labels.training_job }}: a checkpoint was found bad",
         "A checkpoint did not verify and an older one took its place: the storage corrupts, or loses, data.",
     ),
     Alert(
-        "NoLeader",
+        "HoldfastNoLeader",
         "(sum by (namespace) (holdfast_leader) == 0) or absent(holdfast_leader)",
         "1m",
         "critical",
@@ -130,7 +153,7 @@ ALERTS: tuple[Alert, ...] = (
         "Training goes on, but no failure is recovered from and no checkpoint is committed.",
     ),
     Alert(
-        "SplitLeader",
+        "HoldfastSplitLeader",
         "sum by (namespace) (holdfast_leader) > 1",
         "30s",
         "critical",
@@ -138,7 +161,7 @@ ALERTS: tuple[Alert, ...] = (
         "Terms fence the older one off, so it can do no harm; its clock or its process is in trouble.",
     ),
     Alert(
-        "EtcdUnavailable",
+        "HoldfastEtcdUnavailable",
         "sum by (namespace) (increase(holdfast_etcd_errors_total[2m])) > 0",
         "2m",
         "critical",
@@ -146,25 +169,28 @@ ALERTS: tuple[Alert, ...] = (
         "Training goes on; recoveries and commits wait for etcd.",
     ),
     Alert(
-        "SparesExhausted",
+        "HoldfastSparesExhausted",
         f"(max {BY} (holdfast_spare_nodes) == 0"
         f" and max {BY} (max_over_time(holdfast_spare_nodes[1d])) > 0)"
+        f" and on (namespace) (sum {BY} ({GONE}) + max {BY} (holdfast_quarantined_nodes) > 0)"
         " and on (namespace) (sum by (namespace) (holdfast_leader) == 1)",
         "5m",
         "warning",
         "No spare node is left",
-        "There were spare nodes within the last day. The next lost node shrinks a job, or parks it.",
+        "Nodes are lost or quarantined, and no spare one is there any more. The next lost node shrinks a "
+        "job, or parks it. (A cluster that is simply full, of nodes that are well, is none of this.)",
     ),
     Alert(
-        "MembersLost",
-        f'sum {BY} (max by (namespace, state) (holdfast_members{{level="node", state=~"lost|suspect"}})) > 0',
+        "HoldfastMembersLost",
+        f"sum {BY} ({GONE}) > @membersLost@",
         "2m",
         "warning",
         "{{ $value }} nodes are lost or not heard",
-        "Nodes that the cluster counts on have been away for two minutes.",
+        "Nodes that the cluster counts on have been away for two minutes. (One that was ended in order has "
+        "left.)",
     ),
     Alert(
-        "NodeQuarantined",
+        "HoldfastNodeQuarantined",
         "max by (namespace) (holdfast_quarantined_nodes) > 0",
         "0s",
         "warning",
@@ -172,14 +198,27 @@ ALERTS: tuple[Alert, ...] = (
         "Nodes fail so often that they are taken only when no other is left, until they are released.",
     ),
     Alert(
-        "CoordinatorSaturated",
-        "max by (namespace, instance) (avg_over_time(holdfast_event_loop_lag_seconds[5m])) > 0.5",
+        "HoldfastCoordinatorSaturated",
+        "max by (namespace, instance) (avg_over_time(holdfast_event_loop_lag_seconds[5m]))"
+        " > @coordinatorLateSeconds@",
         "5m",
         "warning",
         "Coordinator {{ $labels.instance }} is {{ $value | humanizeDuration }} late",
         "The coordinator's event loop does not keep up: beats are heard late, failures are noticed late.",
     ),
 )
+
+THRESHOLDS: dict[str, float] = {
+    "goodputLow": 0.8,
+    "trainingStalledSeconds": 600,
+    "recoveryLoopIncidents": 3,
+    "recoverySlowSeconds": 120,
+    "checkpointsFailing": 3,
+    "checkpointStaleSeconds": 7200,
+    "membersLost": 0,
+    "coordinatorLateSeconds": 0.5,
+}
+"""What stands for @name@ in an expression. The chart has them as `monitoring.prometheusRule.thresholds`."""
 
 LEFT_OUT = {
     "StateDivergence": "nothing compares the states of replicas while they train: an alert would have no "
@@ -188,21 +227,28 @@ LEFT_OUT = {
 """Alerts that people may miss, and why there are none."""
 
 
-def groups() -> dict[str, Any]:
-    """The content of the rules file."""
+def groups(*, marked: bool = False) -> dict[str, Any]:
+    """The content of the rules file; `marked`: with the names of thresholds instead of their values."""
     records = [{"record": name, "expr": expression} for name, expression in RECORDS.items()]
     return {
         "groups": [
             {"name": "holdfast.records", "interval": "30s", "rules": records},
-            {"name": "holdfast.alerts", "rules": [_rule(alert) for alert in ALERTS]},
+            {"name": "holdfast.alerts", "rules": [_rule(alert, marked) for alert in ALERTS]},
         ]
     }
 
 
-def _rule(alert: Alert) -> dict[str, Any]:
+def placed(expression: str) -> str:
+    """An expression with the values of its thresholds."""
+    for name, value in THRESHOLDS.items():
+        expression = expression.replace(f"@{name}@", f"{value:g}")
+    return expression
+
+
+def _rule(alert: Alert, marked: bool) -> dict[str, Any]:
     return {
         "alert": alert.name,
-        "expr": alert.expression,
+        "expr": alert.expression if marked else placed(alert.expression),
         "for": alert.wait,
         "labels": {"severity": alert.severity, "component": "holdfast"},
         "annotations": {

@@ -196,7 +196,7 @@ def test_a_leader_that_dies_before_everybody_stands_is_followed_by_one_that_paus
 def test_a_paused_job_can_be_stopped() -> None:
     stage = at_rest()
     lines = [*stage.do("stop enough"), *stage.do("stored")]
-    assert sum(line.startswith("Complete") for line in lines) == 2 and phase(stage) == "failed"
+    assert sum(line.startswith("Complete") for line in lines) == 2 and phase(stage) == "stopped"
     assert notes(pause(stage)) == ["pause_refused j: the job is at its end"]
 
 

@@ -41,6 +41,17 @@ def promtool(*words: str) -> str:
     return run.stdout
 
 
+def incidents(strategy: str, outcome: str, whose: str = "cluster", job: str = "j") -> str:
+    """The series of closed incidents of a job."""
+    labels = f'training_job="{job}",strategy="{strategy}",outcome="{outcome}",whose="{whose}"'
+    return f"holdfast_incidents_total{{{labels}}}"
+
+
+def spent(phase: str, job: str = "j") -> str:
+    """The series of the seconds of a phase of a job's incidents."""
+    return f'holdfast_recovery_seconds_sum{{training_job="{job}",phase="{phase}"}}'
+
+
 def healthy(minutes: int) -> dict[str, str]:
     """Two coordinators, one job and a spare node, in promtool's notation, a sample a minute."""
     job, count = 'training_job="j"', minutes
@@ -56,10 +67,12 @@ def healthy(minutes: int) -> dict[str, str]:
             f"0+60x{count}"
         ),
         f"holdfast_checkpoint_fallbacks_total{{{job}}}": f"0x{count}",
-        'holdfast_incidents_total{strategy="spare",outcome="recovered"}': f"0x{count}",
-        'holdfast_incidents_total{strategy="stop",outcome="failed"}': f"0x{count}",
-        'holdfast_recovery_seconds_sum{phase="detect"}': f"0x{count}",
-        'holdfast_recovery_seconds_sum{phase="restore"}': f"0x{count}",
+        incidents("spare", "recovered"): f"0x{count}",
+        incidents("stop", "failed"): f"0x{count}",
+        spent("detect"): f"0x{count}",
+        spent("restore"): f"0x{count}",
+        f"holdfast_checkpoint_failures_in_a_row{{{job}}}": f"0x{count}",
+        f'holdfast_job_trouble{{{job},kind="snapshots_overdue"}}': f"0x{count}",
         'holdfast_etcd_errors_total{operation="commit"}': f"0x{count}",
         "holdfast_spare_nodes": f"1x{count}",
         'holdfast_members{level="node",state="up"}': f"4x{count}",

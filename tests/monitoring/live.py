@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PROGRAMS = ("prometheus", "prometheus-alertmanager")
 MISSING = [name for name in PROGRAMS if shutil.which(name) is None]
-ALERT = "RecoveryLoop"
+ALERT = "HoldfastRecoveryLoop"
 KILLS = 3
 CHAIN_TIMEOUT_S = 60.0
 

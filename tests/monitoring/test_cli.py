@@ -12,10 +12,13 @@ import sys
 import pytest
 import yaml
 
+from controlplane.cli import tables
 from controlplane.cli.completion import bash
 from controlplane.cli.yaml_text import document
 from controlplane.core.model import Cause, Strategy
 from controlplane.telling import story
+from controlplane.telling.event_text import tell
+from controlplane.telling.lines import REASON_MAX, brief
 from controlplane.telling.story import CAUSES, STRATEGIES
 from tests.e2e.cli_running import Run, running, until
 
@@ -115,6 +118,42 @@ def test_a_story_has_what_happened_meanwhile_and_nothing_else() -> None:
     assert second.outcome == "open" and "it goes on" in story.told(second)
     assert "not known yet" in story.told(second) and "none was kept" in story.told(second)
     assert story.as_json(second)["ended_s"] is None
+
+
+def test_an_incident_begins_with_its_injury_and_says_who_came() -> None:
+    one = judged(1, 1_000.0)
+    spans = [["detect", 40.0], ["decide", 2.0], ["restore", 3.0]]
+    told = story.stories([one, changed(one, 1_060.0, "recovered", phases_s=spans)])[0]
+    assert (told.begun_s, told.ended_s) == (958.0, 1060.0)
+    assert story.as_json(told)["begun_s"] == 958.0
+    plan = {"strategy": "await_node", "drop": ["j.2"], "add": [], "reason": "a node is away"}
+    still = judged(2, 2_000.0)
+    still["body"] |= {"plan": {"job": "j", **plan}}  # type: ignore[operator]
+    over = changed(still, 2_050.0, "recovered")
+    assert "came: nobody yet" in story.told(story.stories([still])[0])
+    assert "came: nobody." in story.told(story.stories([still, over])[0])
+
+
+def test_a_planned_change_is_called_one() -> None:
+    one = judged(1, 1_000.0, cause="resized", scope="job", evidence=[], nodes=[], ranks=[])
+    told = story.stories([one, changed(one, 1_060.0, "recovered")])[0]
+    assert story.told(told).startswith("planned change 1 of job j, ")
+    assert tell(one).text.startswith("planned change 1: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("", ""),
+        ("a node is away", "a node is away"),
+        ("it raised:\nTraceback\n  more", "it raised: ..."),
+        ("x" * 100 + "y" * 100, "x" * 67 + " ... " + "y" * 67),
+    ],
+)
+def test_a_reason_in_a_table_is_one_line_and_short(text: str, shown: str) -> None:
+    assert brief(text) == shown
+    assert len(brief(text)) <= REASON_MAX
+    assert len(tables.plain(["A", "B"], [["one\ntwo", text]]).splitlines()) == 2
 
 
 def test_every_cause_and_strategy_has_its_words() -> None:

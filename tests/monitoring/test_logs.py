@@ -67,10 +67,12 @@ def test_an_incident_is_logged_from_its_verdict_to_its_end(caplog: pytest.LogCap
     assert lines[0]["message"] == "rank 2: SIGKILL: one stands ready" and lines[0]["node"] == "n1"
     assert lines[1]["message"] == "recovered in 1.500 s" and lines[1]["generation"] == 2
     read = metrics.registry.get_sample_value
-    assert read("holdfast_incidents_total", {"strategy": "spare", "outcome": "recovered"}) == 1
-    assert read("holdfast_steps_lost_total", {"training_job": "job"}) == 4
-    assert read("holdfast_detection_seconds_sum") == 0.5
-    assert read("holdfast_recovery_seconds_sum", {"phase": "restore"}) == 1.0
+    of_job = {"training_job": "job"}
+    closed = of_job | {"strategy": "spare", "outcome": "recovered", "whose": "cluster"}
+    assert read("holdfast_incidents_total", closed) == 1
+    assert read("holdfast_steps_lost_total", of_job) == 4
+    assert read("holdfast_detection_seconds_sum", of_job) == 0.5
+    assert read("holdfast_recovery_seconds_sum", of_job | {"phase": "restore"}) == 1.0
 
 
 @pytest.mark.parametrize("kind", [CoordinatorSettings, AgentSettings])

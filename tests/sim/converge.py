@@ -44,7 +44,7 @@ def _over(world: World) -> bool:
     state = world.etcd.states.get("j")
     if world.faults_on or state is None or state.phase not in ENDED:
         return False
-    if state.phase is JobPhase.FAILED and state.reason == STOPPED:
+    if state.phase is JobPhase.STOPPED and state.reason == STOPPED:
         return False
     return all(not rank.alive for agent in world.agents for rank in agent.ranks.values())
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tests.sim.world import World
 
-STOPPED = "stopped: a person wants it so"
+STOPPED = "a person wants it so"
 
 
 def operator(world: World) -> None:
@@ -46,7 +46,7 @@ def _submit_again(world: World) -> None:
     spec = dataclasses.replace(world.spec, snapshot_every=world.rng.choice((3, 5)))
     if "j" in world.etcd.specs and world.cluster is not None and "j" in world.cluster.machine.jobs:
         job = world.cluster.machine.jobs["j"]
-        if job.phase is not JobPhase.FAILED and job.ending is None:
+        if job.phase not in (JobPhase.FAILED, JobPhase.STOPPED) and job.ending is None:
             _twice(world, ev.JobSubmitted(spec))
 
 
@@ -132,13 +132,13 @@ def stop_job(world: World) -> None:
     """A person stops the job, perhaps twice, and submits it again once it has ended."""
     world.say("stop_job", "")
     world.stops = True
-    _twice(world, ev.JobStopRequested("j", STOPPED.removeprefix("stopped: ")))
+    _twice(world, ev.JobStopRequested("j", STOPPED))
     world.clock.after(world.rng.uniform(0.5, 5.0), lambda: resubmit(world))
 
 
 def resubmit(world: World) -> None:
     """As a patient person does: until it is not at its end any more."""
     state = world.etcd.states.get("j")
-    if state is not None and state.phase is JobPhase.FAILED and state.reason == STOPPED:
+    if state is not None and state.phase is JobPhase.STOPPED and state.reason == STOPPED:
         world.feed(ev.JobSubmitted(world.spec))
     world.clock.after(2.0, lambda: resubmit(world))

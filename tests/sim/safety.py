@@ -62,7 +62,9 @@ class Safety:
     def _submitted(self, event: ev.JobSubmitted) -> None:
         """A job that is over begins its next life from storage: what its ranks held went with them."""
         job = self.world.cluster.machine.jobs.get(event.spec.job) if self.world.cluster else None
-        self.memory_lost = self.memory_lost or (job is not None and job.phase is JobPhase.FAILED)
+        self.memory_lost = self.memory_lost or (
+            job is not None and job.phase in (JobPhase.FAILED, JobPhase.STOPPED)
+        )
 
     def _fault(self, event: ev.UserFault) -> None:
         """Numbers went wrong: what this leader takes note of must never be gone on from."""

@@ -159,7 +159,7 @@ async def _submit(admin: Admin, layout: Layout, spec: JobSpec) -> tuple[pb.Submi
     except OtherSettings:
         say(f"job {spec.job} was begun with other settings: it goes on with the new ones")
         await admin.stop(spec.job, "taken up again with other settings")
-        await until_phase(admin, spec.job, "failed")
+        await until_phase(admin, spec.job, "stopped")
         started = time.time()
         reply = await submitted(admin, spec, SUBMIT_TIMEOUT_S)
     remember(layout, spec)

@@ -92,6 +92,10 @@ class Keyspace:
         """Where the job stands."""
         return self.job(job) + "state"
 
+    def account(self, job: str) -> str:
+        """Where its time went, as the leader kept it last."""
+        return self.job(job) + "account"
+
     def generation(self, job: str) -> str:
         """The newest generation; written together with its `rdzv`."""
         return self.job(job) + "generation"

@@ -95,6 +95,7 @@ _OUTCOMES = {"recovered": (NORMAL, "Recovered"), "failed": (WARNING, "RecoveryFa
 _PHASES = {
     JobPhase.FINISHED: (NORMAL, "JobFinished"),
     JobPhase.FAILED: (WARNING, "JobFailed"),
+    JobPhase.STOPPED: (NORMAL, "JobStopped"),
     JobPhase.PARKED: (WARNING, "JobParked"),
 }
 _NOTES = {

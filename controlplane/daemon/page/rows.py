@@ -106,7 +106,6 @@ def node_detail(cluster: Cluster, name: str) -> dict[str, Any] | None:
 def _detail(job: Job, member: Member) -> dict[str, Any]:
     row = asdict(view.rank_row(member)) | {"phase": phase(job, member).value}
     status = member.status
-    row["stalled_s"] = status.stalled_s if status else 0.0
     row["activity"] = status.activity if status else ""
     row["failure"] = member.failure.message if member.failure else ""
     return row
@@ -114,7 +113,7 @@ def _detail(job: Job, member: Member) -> dict[str, Any]:
 
 def job(cluster: Cluster, found: Job, account: Account | None) -> Row:
     """One job. Its arguments are left out: people put secrets there."""
-    row = asdict(view.job_row(found))
+    row = asdict(view.job_row(cluster, found))
     del row["argv"]
     row["reason"] = row["reason"][:REASON_MAX]
     row["storage"], row["pause"] = bool(found.spec.storage), found.pause

@@ -23,7 +23,7 @@ const ACTS = {
 ACTS.checkpoint = [ACTS.job[2]];
 
 function lives(row) {
-  return row.phase !== "finished" && row.phase !== "failed";
+  return !["finished", "failed", "stopped"].includes(row.phase);
 }
 
 /** The buttons for one thing; `draw()` shows them to whoever may press them. */

@@ -95,7 +95,7 @@ export class HeatMap {
       ground: read("--ground"), up: read("--raised"), line: read("--line"), mark: read("--mark"), text: read("--text"),
       running: read("--c0"), coming: read("--c1"), waiting: read("--c5"), stalled: read("--c2"), dead: read("--c3"), finished: read("--c7"),
     };
-    this.states = { up: this.colours.up, expected: this.colours.line, suspect: this.colours.stalled, lost: this.colours.dead };
+    this.states = { up: this.colours.up, expected: this.colours.line, left: this.colours.line, suspect: this.colours.stalled, lost: this.colours.dead };
   }
 
   #cell(index) {
@@ -104,7 +104,7 @@ export class HeatMap {
     if (!row) return;
     const left = (index % this.columns) * (this.wide + GAP);
     const top = Math.floor(index / this.columns) * (this.high + GAP);
-    const gone = row.state === "lost" || row.state === "expected";
+    const gone = ["lost", "left", "expected"].includes(row.state);
     draw.fillStyle = this.states[row.state] ?? colours.line;
     draw.fillRect(left, top, this.wide, this.high);
     if (row.state === "suspect" || row.state === "lost") {

@@ -38,7 +38,7 @@ function make(row) {
   const link = el("a", { href: `/incidents/${encodeURIComponent(row.job)}/${row.incident}` });
   const element = el("li", { class: "fresh" }, el("p", {}, link, " ", el("span", { class: "soft" })), el("p"), parts);
   element.show = (now) => {
-    element.classList.remove("open", "recovered", "failed", "superseded");
+    element.classList.remove("open", "recovered", "failed", "stopped", "superseded");
     element.classList.add(now.outcome);
     say(link, `${now.happened}`);
     say(element.querySelector("span"), `${moment(now.begun_s)} · ${now.job}/${now.incident}`);

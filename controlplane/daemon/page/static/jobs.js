@@ -5,7 +5,7 @@ import { column, el, facts, linked, say, table } from "./dom.js";
 import { ask, nothing, tables } from "./feed.js";
 import { list as incidentList } from "./incidents.js";
 import { account } from "./time.js";
-import { count, plain, span } from "./words.js";
+import { brief, count, plain, span } from "./words.js";
 import { tierText } from "./checkpoints.js";
 
 const EVERY_MS = 2000;
@@ -19,13 +19,14 @@ function all() {
   const rows = table("Jobs", [
     linked("Job", (row) => `/jobs/${encodeURIComponent(row.job)}`, (row) => row.job),
     column("Phase", (row) => row.phase),
+    column("Health", (row) => row.health || "–"),
     column("Step", (row) => count(row.step), true),
     column("Ranks", (row) => count(row.world_size), true),
     column("Spares", (row) => count(row.spares), true),
     column("Incidents", (row) => count(row.incidents), true),
     column("Goodput", (row) => account(row).goodput, true),
     column("Checkpoint", (row) => row.last_checkpoint || "–"),
-    column("Reason", (row) => row.reason.split("\n")[0] || "–"),
+    column("Reason", (row) => brief(row.troubles[0] || row.reason) || "–"),
   ], (row) => row.job);
   const none = el("p", { class: "soft" });
   const recent = incidentList(() => true, 8);
@@ -89,7 +90,7 @@ function one(name) {
       if (!row) return;
       if (changes?.has("incidents")) load();
       told.show([
-        ["Phase", row.phase], ["Step", count(row.step)], ["Ranks", `${row.world_size}, and ${row.spares} spares`],
+        ["Phase", row.phase], ...(row.health ? [["Health", [row.health, ...row.troubles].join("; ")]] : []), ["Step", count(row.step)], ["Ranks", `${row.world_size}, and ${row.spares} spares`],
         ["Generation", `${row.generation}, ${row.restarts} failures survived`], ["Incidents", row.incidents],
         ["Goodput", account(row).goodput], ["State kept", tierText(row)], ...(row.pause ? [["Paused", row.pause]] : []), ["Reason", row.reason || "–"],
       ]);

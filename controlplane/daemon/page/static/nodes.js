@@ -31,11 +31,11 @@ function all() {
     column("State", (name) => tables.nodes.get(name).state),
     column("Standing", (name) => tables.nodes.get(name).standing),
     column("Ranks", (name) => rankWords(tables.nodes.get(name))),
-    column("Reason", (name) => tables.nodes.get(name).reason || "–"),
+    column("Reason", (name) => brief(tables.nodes.get(name).reason) || "–"),
   ], (name) => name);
   const fine = el("p", { class: "soft" });
   const colours = el("ul", { class: "legend" }, MEANINGS.map(([text, name]) =>
-    el("li", {}, el("i", { class: `s${name.at(-1)}` }), text)), el("li", {}, "a cross: a node that is lost or was not seen yet"),
+    el("li", {}, el("i", { class: `s${name.at(-1)}` }), text)), el("li", {}, "a cross: a node that is lost, has left, or was not seen yet"),
     el("li", {}, "a corner: a node that takes no ranks, or is the last choice"), el("li", {}, "small: a spare"));
   const sized = new ResizeObserver(() => whole());
   let laid = "";

@@ -37,6 +37,16 @@ export function count(number) {
   return number === null || number === undefined || number < 0 ? "–" : number.toLocaleString("en");
 }
 
+const REASON_MAX = 140;
+
+/** A reason for a table: its first line, its middle left out when that is too long. */
+export function brief(text) {
+  const [first, ...more] = text.trim().split("\n");
+  const half = Math.floor((REASON_MAX - 5) / 2);
+  if (first.length > REASON_MAX) return `${first.slice(0, half)} ... ${first.slice(-half)}`;
+  return more.length ? `${first} ...` : first;
+}
+
 /** A word of ours with blanks. */
 export function plain(word) {
   return word.replaceAll("_", " ");

@@ -1,0 +1,77 @@
+"""A job's account of its time outlives its leader: goodput does not jump when another one takes over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controlplane.core import effects, events
+from controlplane.core.model import JobPhase, JobSpec, JobState
+from controlplane.daemon import accounts
+from controlplane.daemon.etcd.keyspace import Keyspace
+from controlplane.daemon.metrics import Metrics
+from controlplane.daemon.metrics_observer import Observer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controlplane.daemon.metrics_jobs import Account
+
+KEYS = Keyspace("c")
+
+
+class Disk:
+    """Keeps what is committed, as etcd would."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, bytes] = {}
+        self.commits = 0
+
+    async def commit(self, term: int, puts: Mapping[str, bytes | None]) -> int:
+        self.commits += 1
+        self.rows |= {key: value for key, value in puts.items() if value is not None}
+        return term
+
+
+def trained(observer: Observer, clock: list[float]) -> Account:
+    """A job that waited for 100 s and trained for 300 s."""
+    observer.event(events.JobSubmitted(JobSpec("j", ("train.py",), "/")))
+    clock[0] += 100.0
+    observer.effect(effects.JobChanged(JobState("j", JobPhase.RUNNING, "")))
+    clock[0] += 300.0
+    seen = observer._jobs["j"]
+    seen.account.add(clock[0], seen.times.take(clock[0]))
+    return seen.account
+
+
+async def test_the_next_leader_goes_on_with_the_account() -> None:
+    clock, disk = [1000.0], Disk()
+    first = Observer(Metrics("0"), lambda: clock[0], lambda: clock[0])
+    account = trained(first, clock)
+    assert (account.total.productive_s, account.total.lost_s) == (300.0, {"waiting": 100.0})
+    keeper = accounts.Keeper(disk, KEYS.account, 1, first)
+    await keeper.keep()
+    await keeper.keep()
+    assert disk.commits == 1, "what has not changed is not written again"
+
+    found = accounts.read(KEYS, disk.rows)
+    second = Observer(Metrics("0"), lambda: clock[0], lambda: clock[0], found)
+    spec, state = JobSpec("j", ("train.py",), "/"), JobState("j", JobPhase.RUNNING, "")
+    second.event(events.Elected(2, specs=(spec,), states=(state,)))
+    taken = second.account("j")
+    assert taken is not None and taken.row() == account.row()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"[]", b"{}", b'{"since_s":1,"productive_s":-1,"lost_s":{}}',
+     b'{"since_s":1,"productive_s":1,"lost_s":{"x":NaN}}', b'{"since_s":1,"productive_s":1,"lost_s":7}'],
+)  # fmt: skip
+def test_an_account_that_cannot_be_read_begins_anew(value: bytes) -> None:
+    rows = {KEYS.account("j"): value, KEYS.state("j"): b"no matter", KEYS.account("k"): _good()}
+    assert list(accounts.read(KEYS, rows)) == ["k"]
+
+
+def _good() -> bytes:
+    return b'{"v":1,"since_s":1.0,"productive_s":2.0,"lost_s":{"waiting":3.0}}'
