@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core import cadence, stillness
 from controlplane.core import effects as fx
-from controlplane.core.model import NO_STEP, MemberPhase
+from controlplane.core.model import NO_STEP, JobPhase, MemberPhase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +26,7 @@ STALL_KEPT = 0.9
 def begin(job: Job) -> None:
     """A generation begins: what its ranks hold is to be seen anew."""
     job.snapshots, job.released, job.voided, job.behind = {}, NO_STEP, NO_STEP, NO_STEP
+    job.lapse_step = NO_STEP
     job.reread()
 
 
@@ -58,6 +59,14 @@ def _have(job: Job, rank: int, step: int) -> None:
         job.known_step = step
 
 
+def lapsed(m: Machine, job: Job, step: int) -> None:
+    """A rank trains on, two snapshots past the one released last, and says nothing else: when no rank finds
+    room, that is all that is ever heard. So the job is looked at soon; not now, for all ranks show it."""
+    job.lapse_step = step + job.spec.snapshot_every
+    if job.phase is JobPhase.RUNNING:
+        m.wake(job, m.now + m.settings.retry_s)
+
+
 def tend(m: Machine, job: Job) -> int:
     """Release what all ranks have. Returns the step that became whole just now; NO_STEP when none did."""
     if job.generation is None:
@@ -70,7 +79,7 @@ def tend(m: Machine, job: Job) -> int:
         _tell_new_streams(m, job)
         _release_again(m, job)
         return NO_STEP
-    job.released = step
+    job.released, job.lapse_step = step, step + 2 * job.spec.snapshot_every
     for node in job.seat_nodes():
         job.told.put(("released", node), m.now)
         m.emit(fx.Release(node, job.name, step))
@@ -149,6 +158,7 @@ def _release_again(m: Machine, job: Job) -> None:
     over the one that it holds: that one is void then, so that all can go on from the next."""
     if not _some_behind(job):
         return
+    m.wake(job, m.now + m.settings.long_retry_s)
     for member in job.seated():
         status = member.status
         if status is None or not behind(job, status):
