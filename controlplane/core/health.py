@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from controlplane.core import effects as fx
-from controlplane.core import standing
+from controlplane.core import overdue, standing
 from controlplane.core.job import ENDED
 from controlplane.core.model import JobPhase, Role
 
@@ -62,6 +62,7 @@ class Facts:
     parked: tuple[tuple[str, str], ...] = ()
     spareless: tuple[tuple[str, str], ...] = ()
     late: tuple[tuple[str, str], ...] = ()  # jobs without a newer checkpoint for long
+    overdue: tuple[tuple[str, str, str], ...] = ()  # (what, job, why) of what training jobs owe
     incidents: int = 0  # within the last hour
     unreplaced: tuple[tuple[str, str], ...] = ()  # nodes that will not do, and are not replaced
 
@@ -105,6 +106,11 @@ def _incidents(facts: Facts, s: CoreSettings) -> Iterable[Finding]:
         yield Finding("incidents", Level.CRITICAL if critical else Level.DEGRADED, "", reason)
 
 
+def _overdue(facts: Facts, s: CoreSettings) -> Iterable[Finding]:
+    for what, job, why in facts.overdue:
+        yield Finding(f"{what}_overdue", Level.DEGRADED, job, f"{what} are overdue: {why}", job)
+
+
 def _each(kind: str, pairs: Callable[[Facts], tuple[tuple[str, str], ...]], *, jobs: bool = False) -> Rule:
     """`jobs`: the subjects are jobs."""
 
@@ -128,6 +134,7 @@ RULES: tuple[Rule, ...] = (
     _each("job_parked", lambda f: f.parked, jobs=True),
     _each("spares_exhausted", lambda f: f.spareless, jobs=True),
     _each("checkpoint_late", lambda f: f.late, jobs=True),
+    _overdue,
     _each("node_unreplaced", lambda f: f.unreplaced),
 )
 
@@ -192,6 +199,7 @@ def facts_of(m: Machine) -> Facts:
         parked=tuple((job.name, job.reason) for job in jobs if job.phase is JobPhase.PARKED),
         spareless=tuple((job.name, why) for job in jobs if (why := _spareless(m, job))),
         late=tuple((job.name, why) for job in jobs if (why := _late(m, job))),
+        overdue=tuple((what, job.name, why) for job in jobs for what, why in overdue.told(job)),
         incidents=_recent(m),
         unreplaced=tuple((node.name, node.unreplaced) for node in m.nodes.values() if node.unreplaced),
     )

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         Window,
     )
     from controlplane.core.network import Looks
+    from controlplane.core.pulse import Pulse
     from controlplane.core.resizing import Resize
     from controlplane.core.retention import Collecting
 
@@ -219,6 +220,8 @@ class Job:
     begun_at: float = -1.0  # when (s) that was; -1: none yet, and the job has not run
     skipped: int = 0  # step of the newest checkpoint that was due and skipped
     skipped_at: float = -1.0
+    commits: int = 0  # checkpoints committed in this leader's sight
+    pulses: dict[str, Pulse] = field(default_factory=dict)  # what it owes while it trains
     savings: dict[str, Saving] = field(default_factory=dict)  # in flight, by id, in the order they began
     asks: dict[tuple[str, str], Ask] = field(default_factory=dict)  # by (member, request)
     costs: Costs = field(default_factory=Costs)

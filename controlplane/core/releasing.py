@@ -98,6 +98,21 @@ def _tell_new_streams(m: Machine, job: Job) -> None:
             m.emit(fx.Release(node, job.name, job.released, job.voided))
 
 
+def say_again(m: Machine, job: Job) -> None:
+    """Tell every rank what it may overwrite, whatever it was told before."""
+    for node in job.seat_nodes() if max(job.released, job.voided) > NO_STEP else ():
+        if m.up(node):
+            job.told.put(("released", node), m.now)
+            m.emit(fx.Release(node, job.name, job.released, job.voided))
+
+
+def give_up(m: Machine, job: Job) -> None:
+    """Void every snapshot that is not released: then all ranks have room for the next. Only what is older is
+    lost by it; but none of a job of which a rank was not heard, as for `_passed_over`."""
+    if not job.seating.rolls.unheard:
+        _void(m, job, max((held[-1] for held in job.snapshots.values()), default=NO_STEP))
+
+
 def common(job: Job) -> int:
     """The newest step that every rank holds; NO_STEP when there is none, or it is void."""
     for step in reversed(next(iter(job.snapshots.values()), ())):
@@ -181,7 +196,7 @@ def _some_behind(job: Job) -> bool:
 
 def _void(m: Machine, job: Job, step: int) -> None:
     """No snapshot up to this step will be whole any more: a checkpoint that was to be made of one is not."""
-    if step <= job.voided:
+    if step <= max(job.voided, job.released):
         return
     job.voided = step
     reason = "a rank had no room for its snapshot, so that not every rank has one of this step"

@@ -162,6 +162,7 @@ def _confirmed(m: Machine, job: Job, name: str) -> None:
         return
     record = record_of(saving)
     job.checkpoints[name] = record
+    job.commits += 1
     reason = f"step {record.step}, {record.kind}"
     tell(m, job, fx.CheckpointChanged(job.name, name, "committed", reason, record))
     advance(m, job, saving)
