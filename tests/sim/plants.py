@@ -7,6 +7,7 @@ timer: a deadline that is set gets lost now and then.
 fault: an off-by-one in the roll back behind wrong numbers.
 release: one rank's snapshot is taken for everybody's.
 brake: however many nodes fall silent at once, each is given up.
+deaf: steps that beats show, and nothing else, do not drive a job on.
 tail: a rank that was broken in a step is taken for one that has ended it."""
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from controlplane.core.effects import Effect
     from controlplane.core.timing import CoreSettings
 
-PLANTS = ("fence", "persist", "quorum", "timer", "fault", "release", "brake", "tail")
+PLANTS = ("fence", "persist", "quorum", "timer", "fault", "release", "brake", "deaf", "tail")
 LOSES_EVERY = 7
 
 
@@ -86,7 +87,23 @@ class Careless(Cluster):
         return super().step(now, event)
 
 
-CORES: dict[str, type[Cluster]] = {"quorum": OffByOne, "fault": Forgiving, "release": Hasty, "tail": Careless}
+class Deaf(Cluster):
+    """Does not look at a job whose ranks say nothing but in which steps they are."""
+
+    def step(self, now: float, event: ev.Event) -> list[Effect]:
+        effects = super().step(now, event)
+        for job in self.machine.jobs.values():
+            job.lapse_step = 1 << 62
+        return effects
+
+
+CORES: dict[str, type[Cluster]] = {
+    "quorum": OffByOne,
+    "fault": Forgiving,
+    "release": Hasty,
+    "deaf": Deaf,
+    "tail": Careless,
+}
 
 
 def cluster(plant: str, settings: CoreSettings) -> Cluster:
