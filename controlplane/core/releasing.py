@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from controlplane.core.machine import Machine
     from controlplane.core.model import MemberStatus
 
+RESTS = (MemberPhase.READY, MemberPhase.FINISHED)
 STALL_KEPT = 0.9
 """What is left of the slowest copy's time with each further one: a decaying maximum."""
 
@@ -26,7 +27,7 @@ STALL_KEPT = 0.9
 def begin(job: Job) -> None:
     """A generation begins: what its ranks hold is to be seen anew."""
     job.snapshots, job.released, job.voided, job.behind = {}, NO_STEP, NO_STEP, NO_STEP
-    job.lapse_step = NO_STEP
+    job.lapse_step, job.lapse = NO_STEP, None
     job.reread()
 
 
@@ -63,6 +64,7 @@ def lapsed(m: Machine, job: Job, step: int) -> None:
     """A rank trains on, two snapshots past the one released last, and says nothing else: when no rank finds
     room, that is all that is ever heard. So the job is looked at soon; not now, for all ranks show it."""
     job.lapse_step = step + job.spec.snapshot_every
+    job.lapse = job.lapse or (m.now, step)
     if job.phase is JobPhase.RUNNING:
         m.wake(job, m.now + m.settings.retry_s)
 
@@ -79,7 +81,7 @@ def tend(m: Machine, job: Job) -> int:
         _tell_new_streams(m, job)
         _release_again(m, job)
         return NO_STEP
-    job.released, job.lapse_step = step, step + 2 * job.spec.snapshot_every
+    job.released, job.lapse_step, job.lapse = step, step + 2 * job.spec.snapshot_every, None
     for node in job.seat_nodes():
         job.told.put(("released", node), m.now)
         m.emit(fx.Release(node, job.name, step))
@@ -117,8 +119,16 @@ def common(job: Job) -> int:
     """The newest step that every rank holds; NO_STEP when there is none, or it is void."""
     for step in reversed(next(iter(job.snapshots.values()), ())):
         if all(step in held for held in job.snapshots.values()):
-            return step if step > job.voided else NO_STEP
+            return step if step > job.voided or _rests(job, step) else NO_STEP
     return NO_STEP
+
+
+def _rests(job: Job, step: int) -> bool:
+    """Whether this is what every rank made last, and none makes another one: void or not, it stays."""
+    return all(
+        mb.status is not None and mb.status.snapshot_step == step and mb.status.phase in RESTS
+        for mb in job.seated()
+    )
 
 
 def held_by_all(job: Job, step: int) -> bool:
@@ -180,12 +190,32 @@ def _release_again(m: Machine, job: Job) -> None:
             continue
         nodes: Sequence[str] = [member.node]
         if status.snapshot_step > job.released:
-            _void(m, job, _passed_over(job))
+            _begin_anew(m, job)
             nodes = job.seat_nodes()
         for node in nodes if max(job.released, job.voided) > NO_STEP else []:
             key = ("release", node, str(job.released), str(job.voided))
             order = fx.Release(node, job.name, job.released, job.voided)
             m.order(job, key, order, m.settings.long_retry_s)
+
+
+def _begin_anew(m: Machine, job: Job) -> None:
+    """Where ranks have passed over each other's snapshots, all begin anew at the same step, one that no rank
+    has reached when it hears of it: were only those void that are known, each rank would make its next one as
+    soon as it hears, and they would go on missing each other."""
+    passed = _passed_over(job)
+    if passed > max(job.voided, job.released):
+        _void(m, job, max(passed, _reached_soon(m, job)))
+
+
+def _reached_soon(m: Machine, job: Job) -> int:
+    """The step in which the ranks will be once they have heard what they are told now. Half of them are
+    believed, whatever the others say."""
+    told = [(mb.status.step, mb.seen_at) for mb in job.seated() if mb.status is not None]
+    at, first = job.lapse or (m.now, NO_STEP)
+    newest = sorted(step for step, _ in told)[len(told) // 2]
+    pace = max(0, newest - first) / (m.now - at) if m.now > at else 0.0
+    heard_by = m.now + 2 * m.settings.retry_s
+    return int(sorted(step + pace * (heard_by - seen_at) for step, seen_at in told)[len(told) // 2])
 
 
 def _some_behind(job: Job) -> bool:

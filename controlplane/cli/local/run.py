@@ -25,6 +25,7 @@ from controlplane.cli.local.cluster import ClusterPlan, LocalCluster
 from controlplane.cli.local.layout import Layout, Lock, prune, sweep
 from controlplane.cli.local.lives import Beginning, current_life, has_changed, passed_over, remember
 from controlplane.cli.local.processes import become_subreaper
+from controlplane.daemon import rotation
 from controlplane.telling.event_text import Level, tell
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def _leave(layout: Layout, keep_logs: bool) -> None:
 def forget(layout: Layout) -> None:
     """Let go of what an earlier run of this state folder knew. Checkpoints on storage stay."""
     shutil.rmtree(layout.state / "etcd", ignore_errors=True)
-    (layout.state / "journal.jsonl").unlink(missing_ok=True)
+    for path in rotation.files(layout.state / "journal.jsonl"):
+        path.unlink(missing_ok=True)
 
 
 async def _run(layout: Layout, plan: ClusterPlan, spec: JobSpec, *, adopt: bool = False) -> int:
