@@ -83,6 +83,11 @@ class Journal:
         return 0 if self._file is None else self._file.lines_lost
 
     @property
+    def waiting(self) -> int:
+        """Lines that are not in the file yet."""
+        return 0 if self._file is None else self._file.waiting
+
+    @property
     def trouble(self) -> str:
         """Why the file cannot be written now; "" when it can."""
         return "" if self._file is None else self._file.trouble

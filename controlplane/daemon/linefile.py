@@ -49,6 +49,11 @@ class LineFile:
         """Lines that are not, or not whole, in the file."""
         return self._refused + self._unwritten
 
+    @property
+    def waiting(self) -> int:
+        """Lines that the thread has not taken yet."""
+        return self._waiting.qsize()
+
     def write(self, text: str) -> None:
         """Append a line soon."""
         try:

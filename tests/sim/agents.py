@@ -71,7 +71,7 @@ class Agent:
         self.reads: list[tuple[str, Slot]] = []  # slots of members that are being read
         self.partners: tuple[Partner, ...] = ()
         self.copies: list[Kept] = []  # of other nodes' snapshots
-        self.leaving = self.marked = False
+        self.leaving = False
         self.gone = False  # its node is down, and nobody mends it
         self.readings: dict[str, bool] = {}  # of devices: well or not
         self.waits: list[heard.Event] = []  # said while the agent was stopped
@@ -285,7 +285,7 @@ class Agent:
             if device not in ailing:
                 self.tell(ev.DeviceReport(self.name, self.incarnation, device, True, ""))
         node = self.world.cluster.machine.nodes.get(self.name) if self.world.cluster else None
-        if self.marked or (node is not None and node.excluded):
+        if node is not None and (node.excluded or node.cordoned or node.drain is not None):
             self.world.feed(ev.CordonRequested(self.name, False, ""))
         self.world.clock.after(5.0, self.well)
 
