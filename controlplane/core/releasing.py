@@ -27,7 +27,7 @@ STALL_KEPT = 0.9
 def begin(job: Job) -> None:
     """A generation begins: what its ranks hold is to be seen anew."""
     job.snapshots, job.released, job.voided, job.behind = {}, NO_STEP, NO_STEP, NO_STEP
-    job.lapse_step, job.lapse = NO_STEP, None
+    job.lapse_step, job.released_at = NO_STEP, job.clock.stored
     job.reread()
 
 
@@ -64,7 +64,6 @@ def lapsed(m: Machine, job: Job, step: int) -> None:
     """A rank trains on, two snapshots past the one released last, and says nothing else: when no rank finds
     room, that is all that is ever heard. So the job is looked at soon; not now, for all ranks show it."""
     job.lapse_step = step + job.spec.snapshot_every
-    job.lapse = job.lapse or (m.now, step)
     if job.phase is JobPhase.RUNNING:
         m.wake(job, m.now + m.settings.retry_s)
 
@@ -81,7 +80,7 @@ def tend(m: Machine, job: Job) -> int:
         _tell_new_streams(m, job)
         _release_again(m, job)
         return NO_STEP
-    job.released, job.lapse_step, job.lapse = step, step + 2 * job.spec.snapshot_every, None
+    job.released, job.released_at, job.lapse_step = step, m.now, step + 2 * job.spec.snapshot_every
     for node in job.seat_nodes():
         job.told.put(("released", node), m.now)
         m.emit(fx.Release(node, job.name, step))
@@ -208,14 +207,17 @@ def _begin_anew(m: Machine, job: Job) -> None:
 
 
 def _reached_soon(m: Machine, job: Job) -> int:
-    """The step in which the ranks will be once they have heard what they are told now. Half of them are
-    believed, whatever the others say."""
-    told = [(mb.status.step, mb.seen_at) for mb in job.seated() if mb.status is not None]
-    at, first = job.lapse or (m.now, NO_STEP)
-    newest = sorted(step for step, _ in told)[len(told) // 2]
-    pace = max(0, newest - first) / (m.now - at) if m.now > at else 0.0
-    heard_by = m.now + 2 * m.settings.retry_s
-    return int(sorted(step + pace * (heard_by - seen_at) for step, seen_at in told)[len(told) // 2])
+    """The step in which the ranks will be once they have heard what they are told now, at the pace that they
+    had since the last release. Half of them are believed, whatever the others say."""
+    first = max(job.released, job.generation.resume.step if job.generation else NO_STEP)
+    since, heard_by = job.released_at, m.now + 2 * m.settings.retry_s
+    found = []
+    for member in job.seated():
+        if member.status is not None:
+            step, spent_s = member.status.step, max(m.settings.retry_s, member.seen_at - since)
+            pace = max(0, step - first) / spent_s if since >= 0 else 0.0
+            found.append(step + pace * (heard_by - member.seen_at))
+    return int(sorted(found)[len(found) // 2])
 
 
 def _some_behind(job: Job) -> bool:

@@ -7,7 +7,7 @@ timer: a deadline that is set gets lost now and then.
 fault: an off-by-one in the roll back behind wrong numbers.
 release: one rank's snapshot is taken for everybody's.
 brake: however many nodes fall silent at once, each is given up.
-deaf: steps that beats show, and nothing else, do not drive a job on.
+deaf: a job of whose ranks nothing is heard but in which steps they are is not looked at.
 tail: a rank that was broken in a step is taken for one that has ended it."""
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from controlplane.core import events as ev
 from controlplane.core.cluster import Cluster
 from controlplane.core.deadlines import Deadlines
+from controlplane.core.model import JobPhase
 
 if TYPE_CHECKING:
     from controlplane.core.deadlines import Key
@@ -87,8 +88,25 @@ class Careless(Cluster):
         return super().step(now, event)
 
 
+class Asleep(Deadlines):
+    """Wakes no job that trains and has nothing else under way."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self._jobs = cluster.machine.jobs
+
+    def sooner(self, key: Key, at: float) -> None:
+        job = self._jobs.get(key[1]) if key[0] == "job" else None
+        if job is None or job.phase is not JobPhase.RUNNING or job.savings or job.asks or job.incident:
+            super().sooner(key, at)
+
+
 class Deaf(Cluster):
     """Does not look at a job whose ranks say nothing but in which steps they are."""
+
+    def __init__(self, settings: CoreSettings) -> None:
+        super().__init__(settings)
+        self.machine.deadlines = Asleep(self)
 
     def step(self, now: float, event: ev.Event) -> list[Effect]:
         effects = super().step(now, event)

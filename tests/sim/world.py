@@ -96,6 +96,7 @@ class World:
         self.first_end = more.randrange(1, options.steps - 2) if more.random() < 0.4 else 0
         if options.moods and more.random() < 0.3:  # a watch that cannot wait does no harm
             self.settings = dataclasses.replace(self.settings, overdue_after_s=1.0, overdue_factor=0.05)
+        self.push_s = more.choice((1.5, 1.5, 3.0))  # a copy to a partner takes so long at most
         self.elastic = options.elastic or rng.random() < 0.85
         replica = rng.choice((1, 1, 2)) if options.elastic and options.nodes % 2 == 0 else 1
         least = max(replica, rng.randrange(1, options.nodes)) if options.elastic else options.nodes
