@@ -100,6 +100,26 @@ class CoordinatorSettings(EtcdSettings, KubeSettings, TlsSettings):
     )
     log_format: str = setting("text", "of log lines: text for people, json for machines", words=LOG_FORMATS)
     journal: str = setting("", "JSON lines file of every event, effect and decision; empty: none")
+    journal_bytes: int = setting(
+        32 << 20,
+        "a journal of this size gets a number (FILE.000001), and another one is begun; 0: it grows for ever",
+        unit="bytes",
+        minimum=0,
+    )
+    journal_files: int = setting(8, "so many journals with numbers stay, besides the one written", minimum=1)
+    recording_bytes: int = setting(
+        32 << 20,
+        "most that is recorded of one reign beside the journal, for `holdfast replay`",
+        unit="bytes",
+        minimum=1 << 16,
+    )
+    recordings: int = setting(4, "reigns whose recordings stay", minimum=1)
+    overdue_after_s: float = setting(
+        30.0,
+        "snapshots and checkpoints of a training job are overdue, and mended, after this at the earliest",
+        unit="s",
+        minimum=1,
+    )
     address_file: str = setting("", "file to write the bound addresses to, as JSON, once serving")
     lease_ttl_s: float = setting(
         10.0, "a leader that etcd has not heard of for so long is replaced", unit="s", minimum=2

@@ -26,7 +26,8 @@ OWNED = {
         "etcd_cert", "etcd_key", "etcd_user", "etcd_password_file", "etcd_private", "tls_cert", "tls_key",
         "tls_ca", "insecure", "private", "health", "replace_nodes", "replace_after_s", "replace_per_hour",
         "force_replacement", "cordon_hosts", "watch_hosts", "kube_events", "kube_account", "forget_after_s",
-        "label_leader", "page", "page_public", "tokens",
+        "label_leader", "page", "page_public", "tokens", "journal_bytes", "journal_files", "recording_bytes",
+        "recordings",
     },
     "AgentSettings": {
         "cluster", "coordinator", "node", "address", "slots", "run_dir", "shm_dir", "metrics", "address_file",

@@ -8,6 +8,7 @@ The proofs:
 - *opened*, *made*: it is the very file that a descriptor of ours holds, or that we made.
 - *dead*: a socket at which nobody listens.
 - *written*: it holds what we wrote, byte for byte.
+- *begun*: a file that begins as only ours do.
 - *named*: on a storage, where names say what they hold (`holdfast.checkpoint.names`), it has one of ours.
 
 What cannot be proven stays, and the error says so. Links are never followed. Standard library only: the
@@ -97,6 +98,19 @@ def file(path: Path) -> None:
     _check_claimed(path)
     with suppress(FileNotFoundError):
         os.unlink(path)
+
+
+def begun(path: Path, beginning: bytes) -> None:
+    """Remove a file that begins with these bytes, which nothing but ours does. Raises NotOursError for
+    another, and OSError when it cannot be read or removed."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or os.read(descriptor, len(beginning)) != beginning:
+            raise NotOursError(f"{path} does not begin as a file of Holdfast's does, and stays")
+    finally:
+        os.close(descriptor)
+    made(path, status)
 
 
 def dead_socket(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from controlplane.cli.credentials import access_of, add_access, coordinator
 from controlplane.cli.errors import OK, CliError
 from controlplane.cli.outputs import JSON, WIDE, add_output, part
 from controlplane.cli.parser import Parser, whole
+from controlplane.daemon.rotation import Reader
 from controlplane.telling.event_text import Level, stamped, tell
 from controlplane.telling.lines import job_of
 
@@ -23,7 +25,12 @@ def events(argv: Sequence[str]) -> int:
     """Print the journal, told for people or as it is."""
     parser = Parser("events", "What happened, what was decided, and why, in order.")
     parser.add_argument("--follow", action="store_true", help="go on as lines come, until Ctrl-C")
-    parser.add_argument("--journal", default="", metavar="FILE", help="read this file instead of asking")
+    parser.add_argument(
+        "--journal",
+        default="",
+        metavar="FILE",
+        help="read this file, and those before it (FILE.000001 ...), instead of asking",
+    )
     parser.add_argument("--job", default="", help="of this job only")
     parser.add_argument("--all", action="store_true", help="every event and effect, not decisions only")
     number = whole(0, "lines are numbered from 1", most=(1 << 63) - 1)
@@ -74,24 +81,19 @@ async def _from_coordinator(values: argparse.Namespace) -> AsyncIterator[str]:
 async def _from_file(values: argparse.Namespace) -> AsyncIterator[str]:
     path = Path(values.journal)
     try:
-        file = path.open()  # noqa: ASYNC230 -- nothing else runs here
+        reader = Reader(path)
     except OSError as error:
         raise CliError(f"journal {path}: {error.strerror}") from error
-    with file:
-        partial = ""
+    with contextlib.closing(reader):
         while True:
-            text = file.readline()
-            if text.endswith("\n"):
-                whole, partial = partial + text, ""
-                line = read_line(whole)
+            for text in reader.lines():
+                line = read_line(text)
                 mine = not values.job or job_of(line["body"]) == values.job
                 if mine and line["sequence"] > values.after:
-                    yield whole.rstrip("\n")
-            elif values.follow:
-                partial += text
-                await asyncio.sleep(0.1)
-            else:
-                return  # a line without its end was torn off by a crash
+                    yield text
+            if not values.follow:
+                return
+            await asyncio.sleep(0.1)
 
 
 COMMANDS = {"events": events}

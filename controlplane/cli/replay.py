@@ -91,7 +91,8 @@ def _told(path: Path, file: TextIO, wish: _Wish) -> int:
     kept: deque[Step] = deque(maxlen=wish.last or 1)
     steps = effects = 0
     began = problem = None
-    for step in replaying.replay(reign, file):
+    end = replaying.End()
+    for step in replaying.replay(reign, file, end):
         began = step.now if began is None else began
         steps, effects, problem = step.index, effects + len(step.effects), step.problem
         kept.append(step)
@@ -100,14 +101,18 @@ def _told(path: Path, file: TextIO, wish: _Wish) -> int:
     for step in kept if wish.last else ():
         _show(step, began or 0.0, wish)
     summary = {"term": reign.term, "steps": steps, "effects": effects, "problem": problem or ""}
-    print(part(wish.form, {"summary": summary}) or _summary(steps, effects, problem))
+    summary |= {"full": end.full} if end.full else {}
+    print(part(wish.form, {"summary": summary}) or _summary(steps, effects, problem, end))
     return DIFFERS if problem else OK
 
 
-def _summary(steps: int, effects: int, problem: str | None) -> str:
+def _summary(steps: int, effects: int, problem: str | None, end: replaying.End) -> str:
     if problem:
         return f"it stops at step {steps}: {problem}"
-    return f"{steps} steps, {effects} effects: every invariant held, and all was decided as it was then"
+    full = (
+        f"; here the recording was full ({end.full} bytes): what came after is not in it" if end.full else ""
+    )
+    return f"{steps} steps, {effects} effects: every invariant held, and all was decided as it was then{full}"
 
 
 def _show(step: Step, began: float, wish: _Wish) -> None:

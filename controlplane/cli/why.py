@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.client import Admin
@@ -12,6 +14,7 @@ from controlplane.cli.events import read_line
 from controlplane.cli.outputs import WIDE, add_output, data
 from controlplane.cli.parser import Parser
 from controlplane.cli.queries import add_coordinator
+from controlplane.daemon.rotation import Reader
 from controlplane.telling import story
 
 if TYPE_CHECKING:
@@ -49,10 +52,10 @@ async def lines_of(values: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def from_file(path: str) -> list[dict[str, Any]]:
-    """The lines of a journal's file; one that was torn off by a crash is left out. Raises CliError."""
+    """The lines of a journal, across its files; one that a crash tore off is left out. Raises CliError."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return [read_line(text) for text in file if text.endswith("\n")]
+        with contextlib.closing(Reader(Path(path))) as reader:
+            return [read_line(text) for text in reader.lines()]
     except OSError as error:
         raise CliError(f"journal {path}: {error.strerror}") from error
 

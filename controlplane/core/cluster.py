@@ -23,6 +23,7 @@ from controlplane.core import (
     network,
     nodes,
     numbers,
+    overdue,
     partners,
     pausing,
     placing,
@@ -260,5 +261,6 @@ _DUE: dict[str, Callable[[Machine, str], None]] = {
     "cut": network.look_again,
     "health": lambda m, _name: health.due(m),
     "replace": lambda m, _name: replacing.due(m),
+    "watch": lambda m, _name: overdue.due(m),
     "lane": lambda m, lane: m.pump(lane),
 }

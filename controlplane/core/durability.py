@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controlplane.core import commit, releasing
+from controlplane.core import commit, overdue, releasing
 from controlplane.core.model import NO_STEP, JobPhase
 
 if TYPE_CHECKING:
@@ -91,7 +91,10 @@ def troubles(m: Machine, job: Job) -> tuple[Trouble, ...]:
         Trouble("snapshots_failing", roomless(m, job)),
         Trouble("mirror_failing", uncopied(m, job), job.keeping.copies.times >= ALERT_AFTER),
     )
-    return tuple(each for each in found if each.reason)
+    told = tuple(each for each in found if each.reason)
+    subjects = {each.kind.partition("_")[0].removesuffix("s") for each in told}
+    silent = [pair for pair in overdue.told(job) if pair[0].removesuffix("s") not in subjects]
+    return (*told, *(Trouble(f"{what}_overdue", f"{what} are overdue: {why}") for what, why in silent))
 
 
 def failing(m: Machine, job: Job) -> str:

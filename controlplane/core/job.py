@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Window,
     )
     from controlplane.core.network import Looks
+    from controlplane.core.pulse import Pulse
     from controlplane.core.resizing import Resize
     from controlplane.core.retention import Collecting
 
@@ -217,11 +218,15 @@ class Job:
     retold: tuple[int, int] = (-1, -1)  # streams and seats as they were when all had been told of it
     behind: int = NO_STEP  # newest snapshot up to where this generation begins: older slots may go, or no
     # rank finds room
+    lapse_step: int = NO_STEP  # whoever shows this step may have found no room for a snapshot
+    released_at: float = -1.0  # when (s) that was, or its generation began; -1: not in this leader's sight
     voided: int = NO_STEP  # no unreleased snapshot up to this step will be released any more
     begun: int = 0  # step of the newest checkpoint begun
     begun_at: float = -1.0  # when (s) that was; -1: none yet, and the job has not run
     skipped: int = 0  # step of the newest checkpoint that was due and skipped
     skipped_at: float = -1.0
+    commits: int = 0  # checkpoints committed in this leader's sight
+    pulses: dict[str, Pulse] = field(default_factory=dict)  # what it owes while it trains
     savings: dict[str, Saving] = field(default_factory=dict)  # in flight, by id, in the order they began
     asks: dict[tuple[str, str], Ask] = field(default_factory=dict)  # by (member, request)
     costs: Costs = field(default_factory=Costs)

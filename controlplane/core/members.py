@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core import effects as fx
-from controlplane.core import reach, stillness
+from controlplane.core import reach, releasing, stillness
 from controlplane.core.failures import NODE_CAUSES, Evidence
 from controlplane.core.job import Member
 from controlplane.core.model import (
@@ -60,6 +60,8 @@ def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
         job.known_step = step
     if step > job.newest_step:  # noqa: PLR1730 - of every rank in every beat
         job.newest_step = step
+    if step >= job.lapse_step:
+        releasing.lapsed(m, job, step)
     if member.failure is not None:
         _revive(m, job, member, status)
     if old is not None and old.phase is phase and _same(old, status):

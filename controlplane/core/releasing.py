@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core import cadence, stillness
 from controlplane.core import effects as fx
-from controlplane.core.model import NO_STEP, MemberPhase
+from controlplane.core.model import NO_STEP, JobPhase, MemberPhase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from controlplane.core.machine import Machine
     from controlplane.core.model import MemberStatus
 
+RESTS = (MemberPhase.READY, MemberPhase.FINISHED)
 STALL_KEPT = 0.9
 """What is left of the slowest copy's time with each further one: a decaying maximum."""
 
@@ -26,6 +27,7 @@ STALL_KEPT = 0.9
 def begin(job: Job) -> None:
     """A generation begins: what its ranks hold is to be seen anew."""
     job.snapshots, job.released, job.voided, job.behind = {}, NO_STEP, NO_STEP, NO_STEP
+    job.lapse_step, job.released_at = NO_STEP, job.clock.stored
     job.reread()
 
 
@@ -58,6 +60,14 @@ def _have(job: Job, rank: int, step: int) -> None:
         job.known_step = step
 
 
+def lapsed(m: Machine, job: Job, step: int) -> None:
+    """A rank trains on, two snapshots past the one released last, and says nothing else: when no rank finds
+    room, that is all that is ever heard. So the job is looked at soon; not now, for all ranks show it."""
+    job.lapse_step = step + job.spec.snapshot_every
+    if job.phase is JobPhase.RUNNING:
+        m.wake(job, m.now + m.settings.retry_s)
+
+
 def tend(m: Machine, job: Job) -> int:
     """Release what all ranks have. Returns the step that became whole just now; NO_STEP when none did."""
     if job.generation is None:
@@ -70,7 +80,7 @@ def tend(m: Machine, job: Job) -> int:
         _tell_new_streams(m, job)
         _release_again(m, job)
         return NO_STEP
-    job.released = step
+    job.released, job.released_at, job.lapse_step = step, m.now, step + 2 * job.spec.snapshot_every
     for node in job.seat_nodes():
         job.told.put(("released", node), m.now)
         m.emit(fx.Release(node, job.name, step))
@@ -89,12 +99,35 @@ def _tell_new_streams(m: Machine, job: Job) -> None:
             m.emit(fx.Release(node, job.name, job.released, job.voided))
 
 
+def say_again(m: Machine, job: Job) -> None:
+    """Tell every rank what it may overwrite, whatever it was told before."""
+    for node in job.seat_nodes() if max(job.released, job.voided) > NO_STEP else ():
+        if m.up(node):
+            job.told.put(("released", node), m.now)
+            m.emit(fx.Release(node, job.name, job.released, job.voided))
+
+
+def give_up(m: Machine, job: Job) -> None:
+    """Void every snapshot that is not released: then all ranks have room for the next. Only what is older is
+    lost by it; but none of a job of which a rank was not heard, as for `_passed_over`."""
+    if not job.seating.rolls.unheard:
+        _void(m, job, max((held[-1] for held in job.snapshots.values()), default=NO_STEP))
+
+
 def common(job: Job) -> int:
     """The newest step that every rank holds; NO_STEP when there is none, or it is void."""
     for step in reversed(next(iter(job.snapshots.values()), ())):
         if all(step in held for held in job.snapshots.values()):
-            return step if step > job.voided else NO_STEP
+            return step if step > job.voided or _rests(job, step) else NO_STEP
     return NO_STEP
+
+
+def _rests(job: Job, step: int) -> bool:
+    """Whether this is what every rank made last, and none makes another one: void or not, it stays."""
+    return all(
+        mb.status is not None and mb.status.snapshot_step == step and mb.status.phase in RESTS
+        for mb in job.seated()
+    )
 
 
 def held_by_all(job: Job, step: int) -> bool:
@@ -149,18 +182,42 @@ def _release_again(m: Machine, job: Job) -> None:
     over the one that it holds: that one is void then, so that all can go on from the next."""
     if not _some_behind(job):
         return
+    m.wake(job, m.now + m.settings.long_retry_s)
     for member in job.seated():
         status = member.status
         if status is None or not behind(job, status):
             continue
         nodes: Sequence[str] = [member.node]
         if status.snapshot_step > job.released:
-            _void(m, job, _passed_over(job))
+            _begin_anew(m, job)
             nodes = job.seat_nodes()
         for node in nodes if max(job.released, job.voided) > NO_STEP else []:
             key = ("release", node, str(job.released), str(job.voided))
             order = fx.Release(node, job.name, job.released, job.voided)
             m.order(job, key, order, m.settings.long_retry_s)
+
+
+def _begin_anew(m: Machine, job: Job) -> None:
+    """Where ranks have passed over each other's snapshots, all begin anew at the same step, one that no rank
+    has reached when it hears of it: were only those void that are known, each rank would make its next one as
+    soon as it hears, and they would go on missing each other."""
+    passed = _passed_over(job)
+    if passed > max(job.voided, job.released):
+        _void(m, job, max(passed, _reached_soon(m, job)))
+
+
+def _reached_soon(m: Machine, job: Job) -> int:
+    """The step in which the ranks will be once they have heard what they are told now, at the pace that they
+    had since the last release. Half of them are believed, whatever the others say."""
+    first = max(job.released, job.generation.resume.step if job.generation else NO_STEP)
+    since, heard_by = job.released_at, m.now + 2 * m.settings.retry_s
+    found = []
+    for member in job.seated():
+        if member.status is not None:
+            step, spent_s = member.status.step, max(m.settings.retry_s, member.seen_at - since)
+            pace = max(0, step - first) / spent_s if since >= 0 else 0.0
+            found.append(step + pace * (heard_by - member.seen_at))
+    return int(sorted(found)[len(found) // 2])
 
 
 def _some_behind(job: Job) -> bool:
@@ -171,7 +228,7 @@ def _some_behind(job: Job) -> bool:
 
 def _void(m: Machine, job: Job, step: int) -> None:
     """No snapshot up to this step will be whole any more: a checkpoint that was to be made of one is not."""
-    if step <= job.voided:
+    if step <= max(job.voided, job.released):
         return
     job.voided = step
     reason = "a rank had no room for its snapshot, so that not every rank has one of this step"

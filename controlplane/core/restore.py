@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core import marks, nodes, numbers, placing, quarantine, replacing, saving
+from controlplane.core import marks, nodes, numbers, overdue, placing, quarantine, replacing, saving
 from controlplane.core.commit import newest_good
 from controlplane.core.job import ENDED, Job, Member
 from controlplane.core.model import JobPhase, Role
@@ -46,6 +46,7 @@ def elected(m: Machine, event: ev.Elected) -> None:
     m.ask_health()
     replacing.recall(m, event.places)
     replacing.begin(m)
+    overdue.begin(m)
     for job in m.jobs.values():
         _checkpoints(job)
         saving.adopt(m, job)

@@ -163,6 +163,7 @@ def _confirmed(m: Machine, job: Job, name: str) -> None:
         return
     record = record_of(saving)
     job.checkpoints[name] = record
+    job.commits += 1
     reason = f"step {record.step}, {record.kind}"
     durability.committed(m, job)
     tell(m, job, fx.CheckpointChanged(job.name, name, "committed", reason, record))

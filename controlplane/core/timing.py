@@ -50,6 +50,8 @@ class CoreSettings:
     incidents_degraded: int = 6  # more incidents within one hour: the cluster is degraded
     incidents_critical: int = 30
     checkpoint_late_s: float = 3600.0  # a running job without a newer checkpoint for so long is told of
+    overdue_after_s: float = 30.0  # snapshots or checkpoints of a training job are overdue after this at
+    overdue_factor: float = 5.0  # least, and after so many times as long as they were seen to take
     pause_when_critical: bool = False  # a critical cluster starts nothing new
     replace_nodes: bool = False  # the shell can have nodes replaced
     replace_after_s: float = 60.0  # a node that will not do for so long is replaced

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controlplane.core import health as health_of
-from controlplane.core import marks, quarantine, standing
+from controlplane.core import marks, overdue, quarantine, standing
 from controlplane.core.commit import newest_good
 from controlplane.core.model import NO_STEP, MemberPhase
 from controlplane.core.words import GONE
@@ -90,7 +90,7 @@ def job_row(cluster: Cluster, job: Job) -> JobRow:
     return JobRow(
         job=job.name,
         phase=job.phase.value,
-        reason=job.reason,
+        reason="; ".join((job.reason, *(f"{what} are overdue: {why}" for what, why in overdue.told(job)))),
         generation=job.generation.number if job.generation else 0,
         world_size=len(job.seats),
         step=min((completed(member) for member in job.seated()), default=NO_STEP),

@@ -33,6 +33,8 @@ from controlplane.daemon.kube.platform import Platform
 from controlplane.daemon.metrics import Metrics
 from controlplane.daemon.metrics_server import MetricsServer, watch_lag
 from controlplane.daemon.page.server import Page
+from controlplane.daemon.recording import Bounds
+from controlplane.daemon.rotation import Limits
 from controlplane.daemon.rpc import Front, PortTaken, Server
 from controlplane.daemon.standby import Standby
 from controlplane.setting import check_dialled
@@ -75,7 +77,7 @@ async def run(settings: CoordinatorSettings) -> int:
 async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
     """Bind everything, then stand for election until told to stop; undo it all in reverse order."""
     async with contextlib.AsyncExitStack() as stack:
-        journal = _open_journal(settings.journal)
+        journal = _open_journal(settings)
         stack.push_async_callback(journal.close)
         metrics = Metrics(version("holdfast"))
         metrics_address = _start_metrics(settings, metrics, stack)
@@ -155,9 +157,11 @@ def core_settings(settings: CoordinatorSettings) -> CoreSettings:
     return CoreSettings(**{name: getattr(settings, name) for name in shared})
 
 
-def _open_journal(path: str) -> Journal:
+def _open_journal(settings: CoordinatorSettings) -> Journal:
+    path, limits = settings.journal, Limits(settings.journal_bytes, settings.journal_files)
+    bounds = Bounds(settings.recording_bytes, settings.recordings)
     try:
-        return Journal(Path(path) if path else None)
+        return Journal(Path(path) if path else None, limits, bounds)
     except OSError as error:
         raise SettingsError(
             f"--journal {path} cannot be written: {error.strerror}; give another file"

@@ -1,8 +1,9 @@
 """The journal: every event, effect and decision in order, one JSON line each, in a file and in memory.
 
 A line: {"sequence", "wall_s", "monotonic_s", "term", "kind": "event"|"effect"|"daemon", "type",
-"skipped", "body": {...}}. Steady beats and empty ticks are not written; `skipped` says how
-many of them came since the line before. Generations and specs are whole once (brevity.py)."""
+"skipped", "body": {...}}. Steady beats, empty ticks and snapshots upon which nothing is decided are not
+written; `skipped` says how many of them came since the line before. Generations and specs are whole once
+(brevity.py), and again where a full file is followed by another (rotation.py)."""
 
 from __future__ import annotations
 
@@ -16,9 +17,10 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core.model import JobSpec, Standing
+from controlplane.daemon import recording, rotation
 from controlplane.daemon.brevity import Brevity
 from controlplane.daemon.linefile import LineFile, tail
-from controlplane.daemon.recording import BYTES_MAX, Recording, folder_of, word_for
+from controlplane.daemon.recording import Bounds, Recording, folder_of, word_for
 from controlplane.telling.lines import job_of
 from controlplane.wire.shape import shapes_of
 from holdfast import masking as arguments
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controlplane.core.timing import CoreSettings
+    from controlplane.daemon.rotation import Limits
 
 log = logging.getLogger(__name__)
 
@@ -53,19 +56,26 @@ class Line:
 class Journal:
     """Append-only. Never raises on a full disk: what could not be written is counted in `lines_lost`."""
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | None = None,
+        limits: Limits = rotation.DEFAULT,
+        recordings: Bounds = recording.DEFAULT,
+    ) -> None:
+        """`limits`: of its files. `recordings`: of the reigns' recordings beside it."""
         self.folder = None if path is None else path.parent
         self._recordings = None if path is None else folder_of(path)
         self._recording: Recording | None = None
         self._ring: deque[Line] = deque(maxlen=RING_LINES)
         self._news = asyncio.Event()
         self._skipped = 0
-        self._brevity = Brevity(conceal)
+        self._limits, self._bounds = limits, recordings
+        self._brevity, self._brief = Brevity(conceal), 0
         self.sequence = 0
         self.closed = False
         if path is not None:
             self._recall(path)
-        self._file = None if path is None else LineFile(path)
+        self._file = None if path is None else LineFile(path, limits)
 
     @property
     def lines_lost(self) -> int:
@@ -73,13 +83,18 @@ class Journal:
         return 0 if self._file is None else self._file.lines_lost
 
     @property
+    def waiting(self) -> int:
+        """Lines that are not in the file yet."""
+        return 0 if self._file is None else self._file.waiting
+
+    @property
     def trouble(self) -> str:
         """Why the file cannot be written now; "" when it can."""
         return "" if self._file is None else self._file.trouble
 
-    def record(self, term: int, settings: CoreSettings, bytes_max: int = BYTES_MAX) -> Recording:
-        """Begin the recording of a reign, `bytes_max` of it; of a journal without a file it goes nowhere."""
-        self._recording = Recording(self._recordings, term, settings, _hidden, bytes_max)
+    def record(self, term: int, settings: CoreSettings) -> Recording:
+        """Begin the recording of a reign; of a journal without a file it goes nowhere."""
+        self._recording = Recording(self._recordings, term, settings, _hidden, self._bounds)
         return self._recording
 
     def skip(self) -> None:
@@ -108,7 +123,14 @@ class Journal:
         self._ring.append(Line(self.sequence, job_of(body), text))
         if self._file is not None:
             self._file.write(text)
+            self._refresh(len(text))
         self._wake()
+
+    def _refresh(self, written: int) -> None:
+        """What was written whole once is written whole again when a file is full: the first may be let go."""
+        self._brief += written
+        if self._brief > self._limits.file_bytes > 0:
+            self._brevity, self._brief = Brevity(conceal), 0
 
     def lines(self, after: int = 0, job: str = "") -> list[Line]:
         """What memory holds behind sequence number `after`, all of it when `after` is not of this journal."""

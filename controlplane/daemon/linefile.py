@@ -1,4 +1,6 @@
-"""A file that lines are appended to by a thread of its own, so that a slow disk holds up nobody."""
+"""A file that lines are appended to by a thread of its own, so that a slow disk holds up nobody.
+
+When it is full it gets a number, and another one takes its place (rotation.py)."""
 
 from __future__ import annotations
 
@@ -9,8 +11,12 @@ import queue
 import threading
 from typing import TYPE_CHECKING
 
+from controlplane.daemon import rotation
+
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from controlplane.daemon.rotation import Limits
 
 log = logging.getLogger(__name__)
 
@@ -24,13 +30,16 @@ class LineFile:
 
     Raises OSError when the file cannot be opened at the start."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, limits: Limits | None = None) -> None:
+        """`limits`: when it is followed by another; None: never."""
         self.trouble = ""
         self._refused = self._unwritten = 0  # each is counted by one thread only
         self._over = False
         self._torn = _is_torn(path)
         self._path = path
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._file = _open(path)
+        self._limits = limits if limits is not None and limits.file_bytes and path.is_file() else None
+        self._stuck = ""  # why it could not be followed by another
         self._waiting: queue.Queue[str | None] = queue.Queue(WAITING_LINES_MAX)
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
@@ -39,6 +48,11 @@ class LineFile:
     def lines_lost(self) -> int:
         """Lines that are not, or not whole, in the file."""
         return self._refused + self._unwritten
+
+    @property
+    def waiting(self) -> int:
+        """Lines that the thread has not taken yet."""
+        return self._waiting.qsize()
 
     def write(self, text: str) -> None:
         """Append a line soon."""
@@ -70,8 +84,26 @@ class LineFile:
             going = batch[-1] is not None and not (self._over and self._waiting.empty())
         os.close(self._file)
 
+    def _turn(self, coming: int) -> None:
+        """With so many bytes more it would be too large: another one follows it. Where that cannot be, it
+        grows, which loses nothing."""
+        size = os.fstat(self._file).st_size if self._limits is not None else 0
+        if self._limits is None or not size or size + coming <= self._limits.file_bytes:
+            return
+        try:
+            troubles = rotation.turn(self._path, self._limits.former_files) if self._path.exists() else []
+            full, self._file = self._file, _open(self._path)  # not before: the old one takes lines until then
+            os.close(full)
+            self._torn = False
+        except OSError as error:
+            troubles = [f"{self._path} grows beyond its bound: {error.strerror}"]
+        if troubles and troubles[0] != self._stuck:
+            log.error("journal: %s", "; ".join(troubles))
+        self._stuck = troubles[0] if troubles else ""
+
     def _append(self, lines: list[str]) -> None:
         """One write for all of them; after a torn one, the next begins on a line of its own."""
+        self._turn(sum(map(len, lines)) + len(lines))
         data = ("\n" if self._torn else "").encode() + "".join(line + "\n" for line in lines).encode()
         if not lines:
             return
@@ -97,10 +129,22 @@ class LineFile:
         self.trouble = why
 
 
+def _open(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
 def tail(path: Path) -> list[str]:
-    """The last whole lines of a file, none when there is no file (or it is a device)."""
-    if not path.is_file():
-        return []
+    """The last whole lines of a journal, across its files; none when there is no file (or it is a device)."""
+    found: list[str] = []
+    left = TAIL_BYTES
+    for each in reversed(rotation.files(path)):
+        if left > 0 and each.is_file():
+            left -= each.stat().st_size
+            found = [*_tail(each), *found]
+    return found
+
+
+def _tail(path: Path) -> list[str]:
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         start = file.seek(max(0, size - TAIL_BYTES))

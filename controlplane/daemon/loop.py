@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from controlplane.core import events
-from controlplane.core.effects import Note
+from controlplane.core.effects import Note, Release
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ _STANDING = attrgetter("member", "phase", "generation", "pid")
 """What of a member's status is news when it changes."""
 
 NOTE_INTERVAL_S = 10.0
-"""The same note is journalled once in so long."""
+"""The same note, or release, is journalled once in so long."""
 
 NOTES_KEPT = 4096
 
@@ -77,7 +77,7 @@ class Loop:
         self._waiting: deque[tuple[Event, asyncio.Future[list[Effect]] | None]] = deque()
         self._wake = asyncio.Event()
         self._drained = asyncio.Event()
-        self._notes: dict[Note, float] = {}
+        self._notes: dict[Note | tuple[str, int, int], float] = {}
         self._beats: dict[str, tuple[Any, ...]] = {}
 
     def post(self, event: Event) -> None:
@@ -172,20 +172,26 @@ class Loop:
             self._journal.write(self._term, "effect", effect)
 
     def _is_repeated(self, effect: Effect) -> bool:
-        """Whether it is a note that was written in the last seconds: a beat may repeat it for ever."""
-        if not isinstance(effect, Note):
+        """Whether it is a note that was written in the last seconds: a beat may repeat it for ever. Or a
+        release that was written for another node."""
+        if isinstance(effect, Release):
+            key: Note | tuple[str, int, int] = (effect.job, effect.step, effect.void_step)
+        elif isinstance(effect, Note):
+            key = effect
+        else:
             return False
         now = time.monotonic()
         if len(self._notes) > NOTES_KEPT:
             self._notes.clear()
-        repeated = now - self._notes.get(effect, -math.inf) < NOTE_INTERVAL_S
+        repeated = now - self._notes.get(key, -math.inf) < NOTE_INTERVAL_S
         if not repeated:
-            self._notes[effect] = now
+            self._notes[key] = now
         return repeated
 
     def _is_steady(self, event: Event) -> bool:
-        """Whether it tells nothing new: a tick, or a beat that differs from the last in steps only."""
-        if isinstance(event, events.Tick):
+        """Whether it tells nothing new: a tick, one rank's snapshot of many, or a beat that differs from the
+        last in steps only."""
+        if isinstance(event, events.Tick | events.SnapshotReady):
             return True
         if not isinstance(event, events.NodeBeat):
             return False

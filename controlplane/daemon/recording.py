@@ -16,6 +16,7 @@ import logging
 import os
 import re
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core.events import NodeBeat
@@ -40,11 +41,21 @@ FORMATS = (1, FORMAT)
 """Those that can be told again. In the first, every effect is whole."""
 
 BYTES_MAX = 32 << 20
-"""Of one reign: hours of a few nodes, the first minutes of thousands. Then it costs nothing any more."""
-
 KEPT = 4
-"""Reigns whose recordings stay."""
 _FILES = re.compile(r"[0-9]+\.jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of one reign's recording, in bytes: hours of a few nodes, the first minutes of thousands; then it costs
+    nothing any more. It cannot go on in another file: the core is told again from its beginning, or not at
+    all. And how many reigns' recordings stay."""
+
+    bytes_max: int = BYTES_MAX
+    kept: int = KEPT
+
+
+DEFAULT = Bounds()
 
 log = logging.getLogger(__name__)
 
@@ -63,14 +74,14 @@ class Recording:
         term: int,
         settings: CoreSettings,
         shortened: Callable[[Any, bytes], Any],
-        bytes_max: int = BYTES_MAX,
+        bounds: Bounds = DEFAULT,
     ) -> None:
         """`shortened`: a record without what must not be written, hidden with the help of a key."""
         self._shortened, self._key = shortened, os.urandom(16)
         self._brevity = Brevity(lambda record: shortened(record, self._key))
         self._beats: dict[str, NodeBeat] = {}
-        self._left = self._bytes_max = bytes_max
-        self._file = _open(folder, term) if folder is not None else None
+        self._left = self._bytes_max = bounds.bytes_max
+        self._file = _open(folder, term, bounds.kept) if folder is not None else None
         self._whole = self._file
         self._write(
             {
@@ -133,6 +144,7 @@ class Recording:
             self._file.write(text)
         else:
             self._file.write(json.dumps({"kind": "full", "bytes": self._bytes_max}))
+            log.warning("this reign's recording is full (%d bytes): no more is recorded", self._bytes_max)
             self.close()
 
 
@@ -166,7 +178,7 @@ def _differs(old: MemberStatus, new: MemberStatus) -> dict[str, Any]:
     return found
 
 
-def _open(folder: Path, term: int) -> LineFile | None:
+def _open(folder: Path, term: int, kept: int) -> LineFile | None:
     """The file of a reign; the oldest other goes, and one of the same term: it was of another etcd. None,
     and a word in the log, where there can be none."""
     try:
@@ -175,7 +187,7 @@ def _open(folder: Path, term: int) -> LineFile | None:
         removal.file(folder / f"{term}.jsonl")
         ours = [path for path in folder.iterdir() if _FILES.fullmatch(path.name)]
         known = sorted(ours, key=lambda path: path.lstat().st_mtime)
-        for path in known[: max(0, len(known) - KEPT + 1)]:
+        for path in known[: max(0, len(known) - kept + 1)]:
             removal.file(path)
         return LineFile(folder / f"{term}.jsonl")
     except OSError as error:

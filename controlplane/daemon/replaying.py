@@ -50,6 +50,13 @@ class Step:
     problem: str = ""
 
 
+@dataclass(slots=True)
+class End:
+    """How a recording ended. `full`: at so many bytes, its bound; what came after that is not in it."""
+
+    full: int = 0
+
+
 def header(line: str) -> Reign:
     """What the first line of a recording says. Raises ReplayError."""
     document = _document(line, 1)
@@ -65,10 +72,11 @@ def header(line: str) -> Reign:
         raise ReplayError(f"line 1: {error}") from error
 
 
-def replay(reign: Reign, lines: Iterable[str]) -> Iterator[Step]:
+def replay(reign: Reign, lines: Iterable[str], end: End | None = None) -> Iterator[Step]:
     """Every step of the lines behind the header, up to the first that goes wrong. Raises ReplayError.
 
-    A last line that a crash has torn is left out, and so is what follows the bound of a recording."""
+    A last line that a crash has torn is left out, and so is what follows the bound of a recording: `end` says
+    so."""
     cluster = Cluster(reign.settings)
     said = plain if reign.format == 1 else Brevity(lambda record: record).plain
     beats: dict[str, dict[str, Any]] = {}
@@ -77,6 +85,8 @@ def replay(reign: Reign, lines: Iterable[str]) -> Iterator[Step]:
             return
         line = _document(text, index + 1)
         if line.get("kind") == "full":
+            if end is not None:
+                end.full = int(line.get("bytes", 0)) or 1
             return
         step = _step(cluster, said, index, line, beats)
         yield step

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from controlplane.cli.main import main
+from controlplane.cli.why import from_file
 from controlplane.core.effects import Launch, Note
 from controlplane.core.events import JobSubmitted, NodeBroken
 from controlplane.core.model import JobSpec, Role
+from controlplane.daemon import rotation
 from controlplane.daemon.journal import HIDDEN, Journal
+from controlplane.daemon.rotation import Limits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -120,3 +126,126 @@ async def test_a_full_disk_is_counted_and_stops_nobody() -> None:
 async def test_a_folder_that_is_not_there_is_an_error_at_the_start(folder: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Journal(folder / "absent" / "journal.jsonl")
+
+
+def _written(folder: Path, lines: int, limits: Limits) -> Path:
+    """A journal of so many lines, each of about 200 bytes, written by one coordinator."""
+    path = folder / "journal.jsonl"
+    journal = Journal(path, limits)
+    for number in range(lines):
+        journal.write_body(1, "daemon", "T", {"job": "ab"[number % 2], "text": "x" * 100})
+        if number % 20 == 0:
+            _settle(journal)
+    asyncio.run(journal.close())
+    return path
+
+
+def _settle(journal: Journal) -> None:
+    """Until the thread has written what waits: what it takes at once goes into one file."""
+    deadline = time.monotonic() + 10
+    while journal.waiting and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def test_a_full_journal_is_followed_by_another_and_old_ones_go(folder: Path) -> None:
+    path = _written(folder, 400, Limits(10_000, 3))
+    kept = rotation.files(path)
+    assert len(kept) == 4 and kept[-1] == path
+    assert all(each.stat().st_size <= 10_000 for each in kept)
+    numbers = [json.loads(line)["sequence"] for each in kept for line in each.read_text().splitlines()]
+    assert numbers == list(range(numbers[0], 401)), "what is kept has no gap"
+    assert kept[0].name > "journal.jsonl.000003", "the first ones went"
+
+
+def test_a_coordinator_that_begins_goes_on_behind_all_files(folder: Path) -> None:
+    path = _written(folder, 100, Limits(10_000, 9))
+    assert len(rotation.files(path)) > 1
+    os.rename(path, path.with_name("journal.jsonl.000099"))  # killed before the next was begun
+    journal = Journal(path, Limits(10_000, 9))
+    assert journal.sequence == 100
+    assert [line.sequence for line in journal.lines()] == list(range(1, 101))
+    journal.write_body(1, "daemon", "T", {})
+    asyncio.run(journal.close())
+    assert json.loads(path.read_text())["sequence"] == 101
+
+
+def test_what_is_no_journal_of_ours_stays(folder: Path) -> None:
+    theirs, link = folder / "journal.jsonl.000001", folder / "journal.jsonl.000002"
+    theirs.write_text("the only copy of a thesis\n")
+    (folder / "elsewhere").write_text('{"sequence":1}\n')
+    link.symlink_to(folder / "elsewhere")
+    _written(folder, 300, Limits(5_000, 1))
+    assert theirs.read_text() == "the only copy of a thesis\n"
+    assert (folder / "elsewhere").exists() and link.is_symlink()
+
+
+def test_a_generation_is_whole_again_once_a_file_is_full(folder: Path) -> None:
+    spec = JobSpec("j", ("t.py",), "/", env=(("NAME", "value"),))
+    journal = Journal(folder / "journal.jsonl", Limits(5_000, 1))
+    for _ in range(100):
+        journal.write(1, "effect", Launch("n1", "j.1", spec, Role.RANK))
+        _settle(journal)
+    asyncio.run(journal.close())
+    whole = [
+        text for each in rotation.files(folder / "journal.jsonl") for text in each.read_text().splitlines()
+    ]
+    assert len(whole) < 100, "the first file is gone"
+    assert any('"argv":["t.py"]' in text for text in whole)
+
+
+def test_readers_read_across_files(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _written(folder, 200, Limits(10_000, 50))
+    assert len(rotation.files(path)) > 2
+    assert main(["events", "--journal", str(path), "-o", "json"]) == 0
+    told = [json.loads(line)["sequence"] for line in capsys.readouterr().out.splitlines()]
+    assert told == list(range(1, 201))
+    assert main(["events", "--journal", str(path), "-o", "json", "--job", "a", "--after", "190"]) == 0
+    told = [json.loads(line)["sequence"] for line in capsys.readouterr().out.splitlines()]
+    assert told == [191, 193, 195, 197, 199]
+    assert len(from_file(str(path))) == 200
+
+
+def test_a_follower_misses_nothing_while_files_follow_each_other(folder: Path) -> None:
+    path = folder / "journal.jsonl"
+    journal, seen = Journal(path, Limits(4_000, 1000)), []
+    journal.write_body(1, "daemon", "T", {})
+    _settle(journal)
+    reader = rotation.Reader(path)
+    for number in range(300):
+        journal.write_body(1, "daemon", "T", {"text": "x" * 100})
+        if number % 7 == 0:
+            seen += [json.loads(text)["sequence"] for text in reader.lines()]
+    asyncio.run(journal.close())
+    seen += [json.loads(text)["sequence"] for text in reader.lines()]
+    reader.close()
+    assert len(rotation.files(path)) > 3
+    assert seen == list(range(1, 302))
+
+
+def test_a_follower_goes_on_with_the_oldest_when_its_file_was_let_go(folder: Path) -> None:
+    path = _written(folder, 40, Limits(4_000, 2))
+    reader = rotation.Reader(path)
+    list(reader.lines())
+    journal = Journal(path, Limits(4_000, 2))
+    for number in range(400):
+        journal.write_body(1, "daemon", "T", {"text": "x" * 100})
+        if number % 20 == 0:
+            _settle(journal)
+    asyncio.run(journal.close())
+    seen = [json.loads(text)["sequence"] for text in reader.lines()]
+    reader.close()
+    assert seen[-1] == 440
+    assert seen == sorted(set(seen))
+
+
+def test_a_journal_that_cannot_be_followed_grows(folder: Path) -> None:
+    path = folder / "journal.jsonl"
+    (folder / "journal.jsonl.000001").mkdir()
+    os.rename(folder / "journal.jsonl.000001", folder / "journal.jsonl.999999")
+    (folder / "journal.jsonl.1000000").mkdir()
+    (folder / "journal.jsonl.1000000" / "full").touch()
+    _written(folder, 200, Limits(5_000, 1))
+    kept = [path, *(each for each in rotation.former(path) if each.is_file())]
+    lines = [json.loads(text)["sequence"] for each in kept for text in each.read_text().splitlines()]
+    assert 200 in lines
+    assert (folder / "journal.jsonl.1000000" / "full").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import os
 import subprocess
@@ -217,6 +218,35 @@ async def test_a_core_that_breaks_ends_its_reign_and_the_journal_says_by_what() 
         await loop.ask(events.Tick())
     assert [line.text.count("decisions do not settle") for line in journal.lines()][-1] == 1
     assert '"JobSubmitted"' in journal.lines()[-2].text
+
+
+class Releasing:
+    """A core of two ranks on two nodes that each tell of their snapshots."""
+
+    settings = CoreSettings()
+
+    def step(self, now: float, event: Event) -> list[Effect]:
+        if isinstance(event, events.SnapshotReady) and event.member == "j.1":
+            return [effects.Release(node, "j", event.step) for node in ("a", "b")]
+        return []
+
+    def next_deadline(self) -> float:
+        return math.inf
+
+
+async def test_of_a_snapshot_that_all_ranks_have_the_journal_says_so_once() -> None:
+    journal, done = Journal(), list[Effect]()
+    loop = Loop(Releasing(), 7, done.append, journal, Metrics("0"))
+    task = asyncio.create_task(loop.run())
+    for step in (10, 20):
+        for rank, node in enumerate(("a", "b")):
+            await loop.ask(events.SnapshotReady(node, 1, f"j.{rank}", "j", 1, step, 0.0))
+    task.cancel()
+    told = [json.loads(line.text) for line in journal.lines()]
+    assert [(line["type"], line["skipped"], line["body"]["step"]) for line in told] == [
+        ("SnapshotReady", 1, 10), ("Release", 0, 10), ("SnapshotReady", 1, 20), ("Release", 0, 20),
+    ]  # fmt: skip
+    assert len(done) == 4, "each node is told all the same"
 
 
 async def test_whoever_asked_hears_when_what_was_decided_cannot_be_carried_out() -> None:

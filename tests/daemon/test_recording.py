@@ -35,11 +35,12 @@ class Reign:
     """A core that is recorded. What it stores is stored at once."""
 
     def __init__(self, folder: Path, term: int = 7, bytes_max: int = recording.BYTES_MAX) -> None:
-        self.journal = Journal(folder / "journal.jsonl")
+        bounds = recording.Bounds(bytes_max)
+        self.journal = Journal(folder / "journal.jsonl", recordings=bounds)
         self.path = folder / "journal.jsonl"
         settings = CoreSettings(node_timeout_s=9.0)
         self.core, self.now = Cluster(settings), 100.0
-        self.record = self.journal.record(term, settings, bytes_max)
+        self.record = self.journal.record(term, settings)
         self.tell(events.Elected(term, wall_s=1e9))
 
     def tell(self, event: Event) -> list[Effect]:

@@ -14,7 +14,7 @@ from controlplane.cli.exec import copy
 from controlplane.cli.local.layout import make_layout, remove_traces, sweep
 from controlplane.cli.local.run import forget
 from controlplane.daemon import stacks
-from controlplane.daemon.recording import _open
+from controlplane.daemon.recording import KEPT, _open
 from controlplane.settings import AgentSettings, SettingsError
 from holdfast import removal
 
@@ -101,6 +101,6 @@ def test_folders_beside_a_journal_lose_nothing_of_others(tmp_path: Path) -> None
     reigns, shelf = tmp_path / "journal.reigns", tmp_path / "stacks"
     kept = [precious(reigns / f"notes{number}.jsonl") for number in range(9)]
     kept += [precious(shelf / f"notes{number}.txt") for number in range(stacks.FILES_KEPT + 9)]
-    assert _open(reigns, 3) is None, "nothing is recorded there"
+    assert _open(reigns, 3, KEPT) is None, "nothing is recorded there"
     stacks._write(shelf / "job-1-1.txt", "stacks")
     assert all(path.exists() for path in kept)

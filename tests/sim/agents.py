@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from agent.deciding.member import Member
     from controlplane.core.model import MemberStatus, Partner
-    from tests.sim.ranks import Rank
+    from tests.sim.ranks import Rank, Slot
     from tests.sim.world import World
 
 PROCESS_S, DEVICE_S = 5.0, 3.0
@@ -68,10 +68,10 @@ class Agent:
         self.kept: dict[str, MemberStatus] = {}  # what the next agent finds
         self.answers: dict[tuple[Any, ...], ev.Event] = {}  # to orders that are done
         self.let_go: dict[str, None] = {}  # members that its core has dismissed
-        self.reads: list[str] = []  # members whose arenas are being read
+        self.reads: list[tuple[str, Slot]] = []  # slots of members that are being read
         self.partners: tuple[Partner, ...] = ()
         self.copies: list[Kept] = []  # of other nodes' snapshots
-        self.leaving = self.marked = False
+        self.leaving = False
         self.gone = False  # its node is down, and nobody mends it
         self.readings: dict[str, bool] = {}  # of devices: well or not
         self.waits: list[heard.Event] = []  # said while the agent was stopped
@@ -99,7 +99,7 @@ class Agent:
         return sorted(rank.slots) if rank is not None else ()
 
     def wants(self, member: str) -> bool:
-        return member in self.reads
+        return any(name == member for name, _ in self.reads)
 
     def wrote(self, member: str) -> bool:
         return True
@@ -285,7 +285,7 @@ class Agent:
             if device not in ailing:
                 self.tell(ev.DeviceReport(self.name, self.incarnation, device, True, ""))
         node = self.world.cluster.machine.nodes.get(self.name) if self.world.cluster else None
-        if self.marked or (node is not None and node.excluded):
+        if node is not None and (node.excluded or node.cordoned or node.drain is not None):
             self.world.feed(ev.CordonRequested(self.name, False, ""))
         self.world.clock.after(5.0, self.well)
 

@@ -153,7 +153,6 @@ def drain(world: World) -> None:
     agent, rng = _agent(world), world.rng
     deadline_s, force = rng.choice((2.0, 20.0)), rng.random() < 0.3
     world.say("drain", f"{agent.name} within {deadline_s} s, force={force}")
-    agent.marked = True
     world.feed(ev.DrainRequested(agent.name, "a test", deadline_s, force))
     if rng.random() < 0.5:
         undo = ev.CordonRequested(agent.name, False, "")
@@ -165,7 +164,6 @@ def cordon(world: World) -> None:
     agent = _agent(world)
     on = world.rng.random() < 0.5
     world.say("cordon", f"{agent.name} {on}")
-    agent.marked = agent.marked or on
     world.feed(ev.CordonRequested(agent.name, on, "a test"))
 
 

@@ -75,6 +75,7 @@ class Group:
             self.world.clock.after(self.world.step_s, self._step)
             return
         self.world.safety.stepped(self)
+        self.world.liveness.stepped(self)
         for rank in self.members.values():
             delay = self.world.rng.uniform(0.0, 0.05)
             self.world.clock.after(delay, lambda r=rank: self._finish(r))  # type: ignore[misc]

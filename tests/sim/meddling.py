@@ -34,7 +34,6 @@ def _twice(world: World, event: ev.Event) -> None:
 
 def _drain_twice(world: World) -> None:
     agent = world.rng.choice(world.agents)
-    agent.marked = True
     _twice(world, ev.DrainRequested(agent.name, "a test", 5.0, world.rng.random() < 0.3))
 
 
@@ -97,7 +96,6 @@ def drain_midway(world: World) -> None:
     agent = victim.agent if world.rng.random() < 0.5 else world.rng.choice(world.agents)
     world.say("drain_midway", f"{victim.name} dies, then {agent.name} is drained")
     victim.agent.exit(victim)
-    agent.marked = True
     event = ev.DrainRequested(agent.name, "a test", world.rng.choice((2.0, 20.0)), world.rng.random() < 0.3)
     world.clock.after(world.rng.uniform(0.0, 1.5), lambda: world.feed(event))
 

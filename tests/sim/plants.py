@@ -7,6 +7,7 @@ timer: a deadline that is set gets lost now and then.
 fault: an off-by-one in the roll back behind wrong numbers.
 release: one rank's snapshot is taken for everybody's.
 brake: however many nodes fall silent at once, each is given up.
+deaf: a job of whose ranks nothing is heard but in which steps they are is not looked at.
 tail: a rank that was broken in a step is taken for one that has ended it."""
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from typing import TYPE_CHECKING
 from controlplane.core import events as ev
 from controlplane.core.cluster import Cluster
 from controlplane.core.deadlines import Deadlines
+from controlplane.core.model import JobPhase
 
 if TYPE_CHECKING:
     from controlplane.core.deadlines import Key
     from controlplane.core.effects import Effect
     from controlplane.core.timing import CoreSettings
 
-PLANTS = ("fence", "persist", "quorum", "timer", "fault", "release", "brake", "tail")
+PLANTS = ("fence", "persist", "quorum", "timer", "fault", "release", "brake", "deaf", "tail")
 LOSES_EVERY = 7
 
 
@@ -86,7 +88,40 @@ class Careless(Cluster):
         return super().step(now, event)
 
 
-CORES: dict[str, type[Cluster]] = {"quorum": OffByOne, "fault": Forgiving, "release": Hasty, "tail": Careless}
+class Asleep(Deadlines):
+    """Wakes no job that trains and has nothing else under way."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self._jobs = cluster.machine.jobs
+
+    def sooner(self, key: Key, at: float) -> None:
+        job = self._jobs.get(key[1]) if key[0] == "job" else None
+        if job is None or job.phase is not JobPhase.RUNNING or job.savings or job.asks or job.incident:
+            super().sooner(key, at)
+
+
+class Deaf(Cluster):
+    """Does not look at a job whose ranks say nothing but in which steps they are."""
+
+    def __init__(self, settings: CoreSettings) -> None:
+        super().__init__(settings)
+        self.machine.deadlines = Asleep(self)
+
+    def step(self, now: float, event: ev.Event) -> list[Effect]:
+        effects = super().step(now, event)
+        for job in self.machine.jobs.values():
+            job.lapse_step = 1 << 62
+        return effects
+
+
+CORES: dict[str, type[Cluster]] = {
+    "quorum": OffByOne,
+    "fault": Forgiving,
+    "release": Hasty,
+    "deaf": Deaf,
+    "tail": Careless,
+}
 
 
 def cluster(plant: str, settings: CoreSettings) -> Cluster:

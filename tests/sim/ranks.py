@@ -182,11 +182,14 @@ class Rank:
         if (self.generation, self.held) not in self.slots and len(self.slots) == 2:
             older, newer = sorted(self.slots)
             if newer[1] <= self.released:
-                del self.slots[older]
+                chosen = older
             elif newer[0] < self.generation or newer[1] <= self.void:
-                del self.slots[newer]
+                chosen = newer
             else:
                 return False
+            if (self.name, chosen) in self.agent.reads:
+                return False
+            del self.slots[chosen]
         self.slots[self.generation, self.held] = self.line
         self.ready.add(self.held)
         return True
@@ -228,6 +231,10 @@ class Rank:
 
     def _release(self, frame: Frame) -> None:
         self.released, self.void = max(self.released, frame["step"]), max(self.void, frame["void"])
+        self.room()
+
+    def room(self) -> None:
+        """There may be room now for what it waits to keep."""
         if self.phase is MemberPhase.FINISHED and (self.generation, self.held) not in self.slots:
             self.save()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core import effects as fx
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.sim.agents import Agent
     from tests.sim.groups import Group
-    from tests.sim.ranks import Rank
+    from tests.sim.ranks import Rank, Slot
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,20 @@ def replicate(agent: Agent, order: fx.Replicate) -> None:
 
 
 def push(agent: Agent, step: int) -> None:
-    """A step is released: its snapshots go to the partners, sooner or later, most of the time."""
+    """A step is released: its snapshots go to the partners, sooner or later, most of the time. Their slots
+    are read meanwhile."""
     for partner in agent.partners:
         rank = agent.ranks.get(partner.member)
-        if rank is not None and rank.slot(step, 0) and agent.world.rng.random() < 0.9:
-            later(agent, 1.5, lambda r=rank, n=partner.node: _push(r, n, step))  # type: ignore[misc]
+        slot = rank.slot(step, 0) if rank is not None else None
+        if rank is not None and slot is not None and agent.world.rng.random() < 0.9:
+            agent.reads.append((rank.name, slot))
+            later(agent, agent.world.push_s, partial(_pushed, rank, partner.node, step, slot))
+
+
+def _pushed(rank: Rank, node: str, step: int, slot: Slot) -> None:
+    _push(rank, node, step)
+    rank.agent.reads.remove((rank.name, slot))
+    rank.room()
 
 
 def _push(rank: Rank, node: str, step: int) -> None:

@@ -68,12 +68,14 @@ def persist(agent: Agent, order: fx.Persist) -> None:
         return
     rank = agent.ranks.get(order.member)
     line = rank.slots.get((order.generation, order.step)) if rank else None
-    agent.reads.append(order.member)
+    agent.reads.append((order.member, (order.generation, order.step)))
     later(agent, 3.0, lambda: _write(agent, order, key, line))
 
 
 def _write(agent: Agent, order: fx.Persist, key: tuple[Any, ...], line: str | None) -> None:
-    agent.reads.remove(order.member)
+    agent.reads.remove((order.member, (order.generation, order.step)))
+    if order.member in agent.ranks:
+        agent.ranks[order.member].room()
     if key in agent.answers:
         return
     job, name, storage = order.spec.job, order.checkpoint, agent.world.storage

@@ -18,6 +18,7 @@ from tests.sim.agents import ORDERS, Agent
 from tests.sim.etcd import Etcd
 from tests.sim.faults import EVERY, FAULTS, WEIGHTS
 from tests.sim.groups import Group
+from tests.sim.liveness import Liveness
 from tests.sim.safety import Safety
 from tests.sim.saves import Storage
 
@@ -86,12 +87,16 @@ class World:
         self.frozen: dict[int, Frozen] = {}  # leaders that are stopped, or have been, by term
         self.storage = Storage()
         self.safety = Safety(self)
+        self.liveness = Liveness(self)
         self.cluster: Cluster | None = None
         self.term = 0
         self.settings = mood(SETTINGS, rng) if options.moods else SETTINGS
         self.steps, self.step_s = options.steps, 0.3
         more = random.Random(f"functions {options.seed}")  # drawn apart: the rest of a seed stays what it was
         self.first_end = more.randrange(1, options.steps - 2) if more.random() < 0.4 else 0
+        if options.moods and more.random() < 0.3:  # a watch that cannot wait does no harm
+            self.settings = dataclasses.replace(self.settings, overdue_after_s=1.0, overdue_factor=0.05)
+        self.push_s = more.choice((1.5, 1.5, 3.0))  # a copy to a partner takes so long at most
         self.elastic = options.elastic or rng.random() < 0.85
         replica = rng.choice((1, 1, 2)) if options.elastic and options.nodes % 2 == 0 else 1
         least = max(replica, rng.randrange(1, options.nodes)) if options.elastic else options.nodes
@@ -152,6 +157,7 @@ class World:
         self.faults_on, self.loss, self.etcd_away_until = False, 0.0, 0.0
         self.parts.heal()
         self.say("calm", "faults stop")
+        self.liveness.calm()
         for agent in self.agents:
             agent.cut_until = agent.muted_until = 0.0
             agent.well()

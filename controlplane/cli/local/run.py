@@ -24,6 +24,7 @@ from controlplane.cli.local.cluster import ClusterPlan, LocalCluster
 from controlplane.cli.local.layout import Layout, Lock, prune, sweep
 from controlplane.cli.local.lives import Beginning, current_life, passed_over, remember
 from controlplane.cli.local.processes import become_subreaper
+from controlplane.daemon import rotation
 from controlplane.telling.event_text import Level, tell
 from holdfast import removal
 
@@ -83,7 +84,8 @@ def forget(layout: Layout) -> None:
     """Let go of what an earlier run of this state folder knew. Checkpoints on storage stay."""
     try:
         removal.tree(layout.state / "etcd")
-        removal.file(layout.state / "journal.jsonl")
+        for path in rotation.files(layout.state / "journal.jsonl"):
+            removal.file(path)
     except OSError as error:
         raise CliError(f"--fresh: {error}; give another --state-dir") from error
 

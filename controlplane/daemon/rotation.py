@@ -1,0 +1,130 @@
+"""A file of lines that is followed by another when it is full: those before it keep its name and a number.
+
+`journal.jsonl` is written; `journal.jsonl.000001`, `.000002` and so on were, in this order. A number is never
+given twice while a later one is there, so whoever reads meanwhile misses nothing but what was let go."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TextIO
+
+from holdfast import removal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FILE_BYTES = 32 << 20
+FORMER_FILES = 8
+_NUMBER = re.compile(r"\.(\d{6,})")
+OURS = b'{"sequence":'
+"""What every journal begins with: nothing else is ever removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one file (bytes; 0: it is never followed by another), and how many former ones stay."""
+
+    file_bytes: int = FILE_BYTES
+    former_files: int = FORMER_FILES
+
+
+def former(path: Path) -> list[Path]:
+    """Those before it, oldest first."""
+    try:
+        names = os.listdir(path.parent)
+    except OSError:
+        return []
+    found = [(name, _number(path.name, name)) for name in names]
+    return [path.with_name(name) for name, number in sorted(found, key=lambda each: each[1]) if number]
+
+
+def files(path: Path) -> list[Path]:
+    """All of them, oldest first; the one that is written last, if it is there."""
+    return [*former(path), *([path] if path.exists() else [])]
+
+
+def _number(name: str, candidate: str) -> int:
+    found = _NUMBER.fullmatch(candidate[len(name) :]) if candidate.startswith(name) else None
+    return int(found[1]) if found else 0
+
+
+def turn(path: Path, kept: int) -> list[str]:
+    """Give the file its number; at most `kept` former ones stay. Returns what could not be let go, and why.
+    Raises OSError when it keeps its name."""
+    last = former(path)[-1:]
+    number = _number(path.name, last[0].name) + 1 if last else 1
+    os.rename(path, path.with_name(f"{path.name}.{number:06}"))
+    troubles = []
+    for each in former(path)[: -kept or None]:
+        try:
+            let_go(each)
+        except OSError as error:
+            troubles.append(f"{each}: {error}")
+    return troubles
+
+
+def let_go(path: Path) -> None:
+    """Remove a journal's file. Raises OSError, also when it is none of ours: no file, or no journal."""
+    removal.begun(path, OURS)
+
+
+DEFAULT = Limits()
+
+
+class Reader:
+    """The whole lines of a journal, across its files, each once, also while it is written. A line that a
+    crash has torn off is left out. Raises OSError when there is no such journal."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: TextIO = _opened((files(path) or [path])[0])
+        self._partial = ""
+
+    def close(self) -> None:
+        """Read no more."""
+        self._file.close()
+
+    def lines(self) -> Iterator[str]:
+        """Those that came since the last call, without their ends."""
+        while True:
+            yield from self._rest()
+            later = self._next()
+            if later is None:
+                return
+            yield from self._rest()  # what was written before it was given its number
+            self._file.close()
+            self._file, self._partial = later, ""
+
+    def _rest(self) -> Iterator[str]:
+        while text := self._file.readline():
+            self._partial += text
+            if self._partial.endswith("\n"):
+                whole, self._partial = self._partial[:-1], ""
+                yield whole
+
+    def _next(self) -> TextIO | None:
+        """The file that follows the one that is read; the oldest that is left, when that was let go."""
+        here, found = os.fstat(self._file.fileno()), []
+        if not stat.S_ISREG(here.st_mode):
+            return None
+        for path in files(self._path):
+            try:
+                file = _opened(path)
+            except FileNotFoundError:  # let go, or given its number, this very moment
+                continue
+            found.append(file)
+        same = [os.path.samestat(os.fstat(each.fileno()), here) for each in found]
+        gone = os.fstat(self._file.fileno()).st_nlink == 0
+        following = found[same.index(True) + 1 :] if True in same else found if gone else []
+        for file in found:
+            if file not in following[:1]:
+                file.close()
+        return following[0] if following else None
+
+
+def _opened(path: Path) -> TextIO:
+    return open(path, encoding="utf-8", errors="replace")

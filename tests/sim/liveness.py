@@ -1,0 +1,91 @@
+"""What must go on: while a job trains and faults have stopped, snapshots are released at their cadence, and
+with a storage checkpoints are committed at theirs, within a bound of virtual seconds.
+
+Looked at from outside the core, in the ranks and in what was committed. The bounds leave room for what may
+rightly be in the way (a slot that is read, a skew that is mended), and none for the core's own watch over
+what is overdue: that is a net, and whoever falls into it has failed here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.sim import fencing
+
+if TYPE_CHECKING:
+    from tests.sim.groups import Group
+    from tests.sim.world import World
+
+SNAPSHOTS_S = 12.0
+CHECKPOINTS_S = 24.0
+STEPS = 4
+"""So many times as many steps as lie between two must have gone by, too."""
+
+FURTHER = 140
+"""Steps of a job that still trains when faults stop: for so long it is seen to be kept."""
+
+
+class Stalled(AssertionError):
+    """Training goes on, and nothing of it is kept."""
+
+
+class Liveness:
+    """Watches what a training job owes."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.looked = 0  # steps at which it was demanded
+        self._since: dict[str, tuple[tuple[int, int], float, int]] = {}  # what -> (its mark, s, step)
+
+    def calm(self) -> None:
+        """Faults stop: a job that trains does so for long enough to see that it is kept."""
+        world = self.world
+        ranks = [rank for agent in world.agents for rank in agent.ranks.values()]
+        if ranks and all(rank.held < world.steps - 1 for rank in ranks):
+            world.steps += FURTHER
+
+    def stepped(self, group: Group) -> None:
+        """A group begins a further step."""
+        world, spec = self.world, self.world.spec
+        if world.faults_on or not self._quiet():
+            self._since.clear()
+            return
+        number, ranks = group.generation.number, list(group.members.values())
+        step = min(rank.held for rank in ranks)
+        self.looked += 1
+        kept = min(rank.released for rank in ranks)
+        self._demand("snapshot", (number, kept), step, spec.snapshot_every, SNAPSHOTS_S)
+        if spec.storage:
+            choice = world.cluster.machine.jobs["j"].choice if world.cluster else None
+            auto_s = 2 * choice.interval_s if spec.checkpoint_auto and choice else 0.0
+            mark = (number, len(world.safety.committed) + world.quiet_failures)
+            self._demand("checkpoint", mark, step, spec.checkpoint_every, CHECKPOINTS_S + auto_s)
+
+    def _demand(self, what: str, mark: tuple[int, int], step: int, every: int, bound_s: float) -> None:
+        now = self.world.clock.now
+        before, at, first = self._since.get(what, ((0, 0), 0.0, 0))
+        if before != mark:
+            self._since[what] = (mark, now, step)
+            return
+        if now > at + bound_s and step >= first + STEPS * every:
+            where = f"steps {first} to {step} of generation {mark[0]}"
+            raise Stalled(f"no {what} for {now - at:.1f} s, {where}: {self._state()}")
+
+    def _quiet(self) -> bool:
+        """Whether nothing of what was done to the cluster is still on: whoever is away was given up."""
+        machine = self.world.cluster.machine if self.world.cluster else None
+        if machine is None or machine.dcs_trouble or self.world.stops:
+            return False
+        for agent in self.world.agents:
+            if fencing.reached(agent):
+                continue
+            node = machine.nodes.get(agent.name)
+            if agent.up or (node is not None and node.state != "lost"):
+                return False
+        return not any(rank.wedged for agent in self.world.agents for rank in agent.ranks.values())
+
+    def _state(self) -> str:
+        job = self.world.cluster.machine.jobs["j"] if self.world.cluster else None
+        if job is None:
+            return "no leader"
+        flying = {saving.id: saving.stage.value for saving in job.savings.values()}
+        return f"released {job.released}, void {job.voided}, held {job.snapshots}, in flight {flying}"
