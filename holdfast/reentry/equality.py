@@ -38,6 +38,7 @@ class Equality:
         self._columns = 0  # numbers of the rank that tracks most
         self._first = False  # the coming boundary is the generation's first
         self._told = False  # that buffers differ
+        self._silent: list[int] = []  # ranks whose state cannot be compared, as was told
         self._differing = False  # buffers differ, and nobody can keep them apart
 
     def meet(self, step: int, *, holds: bool, fresh: bool) -> None:
@@ -80,7 +81,21 @@ class Equality:
         """Every rank's numbers. A look of -1: this rank has nothing to compare."""
         plan = self._plan() if look != -1 else None
         own = self._proof.rows(plan, look) if plan is not None else []
-        return self._gather([*own, *[0] * (self._columns - len(own))])
+        silent = look != -1 and plan is None and bool(self._session._tracked.objects)
+        rows = self._gather([*own, *[0] * (self._columns - len(own)), int(silent)])
+        self._tell_silent([rank for rank, row in enumerate(rows) if row[-1]])
+        return [row[:-1] for row in rows]
+
+    def _tell_silent(self, ranks: list[int]) -> None:
+        """Tell on every rank, once, whose state is compared with nobody's."""
+        if ranks and ranks != self._silent:
+            log.warning(
+                "the state of ranks %s is not compared with the others', and a difference there is not seen: "
+                "a tracked object of theirs does not give its state, or one that cannot be kept (their logs "
+                "name it)",
+                ", ".join(map(str, ranks)),
+            )
+        self._silent = ranks
 
     def _plan(self) -> Plan | None:
         session = self._session

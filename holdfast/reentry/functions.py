@@ -81,7 +81,10 @@ class Functions:
 
     def batch(self, step: int, windows: Sequence[tuple[int, int]]) -> int:
         """Which batch of its function a step of the job consumes when these batches of the job (ascending)
-        are left out: those of the functions before do not count."""
+        are left out: those of the functions before do not count. One that is over stays at its last."""
+        done = self.finished[-1] if self.finished else None
+        if done is not None and step <= done.end:
+            return batch(done.base, min(step, done.base + done.steps), windows)
         return batch(self.base, step, windows)
 
     # ------------------------------------------------------------------ calls

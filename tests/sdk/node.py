@@ -251,11 +251,11 @@ class Node:
 
     def _finish(self) -> None:
         """All ranks have finished a function: they return from it, or the job is over."""
-        self.functions -= 1
-        self.complete = not self.functions
-        if self.complete:
+        if self.functions == 1:
+            self.complete = True
             self.everyone({"op": "complete", "ok": True, "reason": "all ranks finished"})
             return
+        self.functions -= 1
         self.interrupted = self.generation  # nobody is told: its end is no break
         for name in self.seats:
             self.members[name].finished = -1

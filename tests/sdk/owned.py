@@ -83,6 +83,16 @@ class Seeded:
         self.optimizer = torch.optim.AdamW(parameters, lr=1e-2)
 
 
+class Hidden:
+    """Of rank 1 it gives a state that cannot be kept."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"at": object() if session._rank == 1 else 1}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+
 def fit_noisily(own: Seeded) -> None:
     """Draws random numbers of its own in each step, and keeps what it drew."""
     for step in session.steps(STEPS):
@@ -132,7 +142,7 @@ def train_early(own: Seeded) -> str:
             own.optimizer.register_step_post_hook(lambda *_: drift(own.model))
         wrapped = DistributedDataParallel(own.model) if KIND == "buffers" else session.ddp(own.model)
         fit(wrapped, own.optimizer)
-    return digest()
+    return digest() if KIND != "hidden" else ""
 
 
 def train_experts() -> str:
@@ -246,6 +256,8 @@ if KIND not in LATE:
         per_rank=KIND == "local",
         from_rank_0=KIND == "from_rank_0",
     )
+if KIND == "hidden":
+    session.track(hidden=Hidden())
 
 
 @session.elastic

@@ -87,6 +87,7 @@ def test_batches_left_out_count_in_their_own_function() -> None:
     book = passed(5)
     windows = ((2, 4), (10, 11))
     assert [book.batch(step, windows) for step in (6, 7, 8, 9)] == [0, 1, 3, 4]
+    assert book.batch(5, windows) == 7, "the state of a function that is over: what would come next in it"
 
 
 def test_a_header_that_cannot_be_is_refused() -> None:

@@ -60,6 +60,15 @@ def test_ranks_that_may_differ_at_the_start_are_given_rank_0s(zygote: Zygote) ->
     assert len(set(digests)) == 1 and set(words) == {"all"}
 
 
+def test_a_rank_that_cannot_be_compared_is_named_to_all(zygote: Zygote) -> None:
+    with Node(zygote, SCRIPT, 2, KIND="hidden", STEPS="3") as node:
+        node.run()
+        logs = [member.log.read_text() for member in node.members.values()]
+    assert [log.count("the state of ranks 1 is not compared with the others'") for log in logs] == [1, 1], (
+        logs
+    )
+
+
 def test_local_steps_are_refused_at_the_first_look(zygote: Zygote) -> None:
     lines = refusals(zygote, 2, "local_undeclared")
     assert all("after step 0" in line and "model.state.0.weight" in line for line in lines)
