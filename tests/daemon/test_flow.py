@@ -93,13 +93,15 @@ async def test_a_killed_rank_from_report_to_form(make: Callable[..., Coordinator
         _check_order(await tool.events(job="job"), victim)
         assert "secret" not in one.journal.read_text()
         samples = one.samples()
-        assert samples['holdfast_failures_detected_total{cause="signaled",level="rank"}'] == 1
-        assert samples['holdfast_recovery_seconds_count{phase="fence"}'] == 1
+        of_job = 'training_job="job"}'
+        assert samples[f'holdfast_failures_detected_total{{cause="signaled",level="rank",{of_job}'] == 1
+        assert samples[f'holdfast_recovery_seconds_count{{phase="fence",{of_job}'] == 1
         await until(lambda: one.samples().get('holdfast_generation{training_job="job"}') == 2)
 
 
 def _closed(strategy: str, outcome: str) -> str:
-    return f'holdfast_incidents_total{{outcome="{outcome}",strategy="{strategy}"}}'
+    labels = f'outcome="{outcome}",strategy="{strategy}",training_job="job",whose="cluster"'
+    return f"holdfast_incidents_total{{{labels}}}"
 
 
 def _check_order(lines: list[dict[str, Any]], victim: str) -> None:
