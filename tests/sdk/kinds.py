@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -69,6 +70,8 @@ session = Session()
 model = MoCo() if KIND in ("moco", "moco-tail") else net()
 teacher = net().requires_grad_(False)
 teacher.load_state_dict(teacher.state_dict() if isinstance(model, MoCo) else model.state_dict())
+if KIND.startswith("target"):
+    teacher = torch.nn.Sequential(teacher)
 critic = net()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 second = torch.optim.SGD(critic.parameters(), lr=1e-2, momentum=0.9)
@@ -109,11 +112,17 @@ def average(weight: float, *, unseen: bool = False) -> None:
                 slow.mul_(weight).add_(fast, alpha=1 - weight)
 
 
+def replace_teacher() -> None:
+    """Another module takes its place, as a target network's does."""
+    assert isinstance(teacher, torch.nn.Sequential)
+    teacher[0] = copy.deepcopy(model).requires_grad_(False)
+
+
 def loss_of(wrapped: torch.nn.Module, places: torch.Tensor) -> torch.Tensor:
     if isinstance(model, MoCo):
         found: torch.Tensor = wrapped(data[places])
         return found
-    wanted = teacher(data[places]).detach() if KIND == "dino" else target[places]
+    wanted = teacher(data[places]).detach() if KIND.startswith(("dino", "target")) else target[places]
     found = (wrapped(data[places]) - wanted).pow(2).mean()
     return found
 
@@ -135,6 +144,8 @@ def one_step(wrapped: torch.nn.Module, adversary: torch.nn.Module, step: int) ->
     if KIND == "by-hand":
         by_hand(wrapped, places, step)
         return
+    if KIND == "target" and step % 3 == 0:
+        replace_teacher()
     if KIND == "noise":  # owned weights that move before their optimizer
         for parameter in model.parameters():
             parameter.data *= 0.99
@@ -159,6 +170,8 @@ def one_step(wrapped: torch.nn.Module, adversary: torch.nn.Module, step: int) ->
         average(0.9, unseen=KIND == "dino")
     if KIND == "rare" and step % 5 == 4:
         average(0.5, unseen=True)
+    if KIND == "target-tail" and step % 3 == 0:
+        replace_teacher()
     if KIND == "moco-tail" and isinstance(model, MoCo):
         model.follow()
     collective("end", step)

@@ -25,6 +25,8 @@ KINDS = {
     "gan": ("backward", "between", "tail"),
     "critic": ("backward", "between", "tail"),
     "zero-last": ("backward", "optimizer", "end"),
+    "target": ("forward", "backward", "tail", "end"),
+    "target-tail": ("backward", "tail", "end"),
     "accumulate": ("forward", "backward", "optimizer", "tail"),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,6 +118,25 @@ def test_a_buffer_that_is_registered_later_is_kept(tmp_path: Path) -> None:
         lambda: source.register_buffer("late", torch.ones(3)),
     )
     assert isinstance(target.late, torch.Tensor) and target.late.all()
+
+
+class Agent(torch.nn.Module):
+    """A net, and one that is now and then a copy of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.online = torch.nn.Linear(2, 2)
+        self.target = torch.nn.Linear(2, 2)
+
+
+def test_a_submodule_that_is_replaced_by_another_is_kept(tmp_path: Path) -> None:
+    source, target = Agent(), Agent()
+
+    def copy_net() -> None:
+        source.target = copy.deepcopy(source.online)
+
+    through(tmp_path, tracked(model=source), tracked(model=target), copy_net)
+    assert torch.equal(target.target.weight, source.online.weight)
 
 
 def two() -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -178,6 +179,40 @@ def test_buffers_that_are_registered_later_are_seen() -> None:
     model.late.add_(1)  # type: ignore[operator]
     model.none.mul_(3)
     assert unowned.put_back() == "" and model.values() == before
+
+
+def test_a_submodule_that_is_replaced_between_steps_is_watched() -> None:
+    model = Student()
+    unowned = watched(model)
+    for _ in range(7):
+        unowned.begin()
+    model.teacher = copy.deepcopy(model.teacher)
+    unowned.begin()
+    assert unowned.put_back() == ""
+    model.move("unseen")
+    assert unowned.put_back() == "m0.teacher.weight", "it is the new one that is watched"
+
+
+@pytest.mark.parametrize("how", ["replaced", "added", "removed"])
+def test_submodules_of_the_steps_start_come_back(how: str) -> None:
+    model = Student()
+    unowned = watched(model)
+    unowned.begin()
+    before, was = model.teacher.weight.detach().clone(), model.teacher
+    if how == "replaced":
+        model.teacher = torch.nn.Linear(4, 4)
+    elif how == "added":
+        model.late = torch.nn.Linear(4, 4)
+    else:
+        del model.teacher
+    assert unowned.put_back() == ""
+    assert dict(model.named_children()) == {"teacher": was} and torch.equal(was.weight, before)
+
+
+def test_a_weight_of_an_optimizer_that_is_replaced_in_the_step_is_no_clean_state() -> None:
+    trained = Trained()
+    trained.model.weight = torch.nn.Parameter(torch.ones(30, 40))
+    assert trained.guard.settle(5) == DIRTY and "model.weight" in trained.guard.reason
 
 
 def test_parameters_that_move_before_their_optimizer_are_noticed() -> None:
