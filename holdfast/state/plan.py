@@ -17,6 +17,8 @@ from holdfast.state import built, modes, shards
 from holdfast.state import tracked as state
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from holdfast.state.tracked import Tracked
 
 
@@ -36,11 +38,13 @@ class Part:
     entries: built.Entries = field(default_factory=lambda: built.Entries((), ()))
     forms: built.Forms = field(default_factory=lambda: built.Forms(()))
     owners: list[Any] = field(default_factory=list)  # what an optimizer's state keeps for each parameter
+    order: list[Any] = field(default_factory=list)  # its parameters, by whose places that state is named
 
     def holds(self) -> bool:
         """Whether every tensor is still where it was."""
-        if isinstance(self.thing, torch.optim.Optimizer) and not built.same_objects(
-            self.thing.state.values(), self.owners
+        if isinstance(self.thing, torch.optim.Optimizer) and not (
+            built.same_objects(self.thing.state.values(), self.owners)
+            and built.same_objects(_parameters(self.thing), self.order)
         ):
             return False
         return self.entries.same() and self.forms.same()
@@ -183,9 +187,14 @@ def _keep_optimizer(part: Part, tree: Any, indices: list[int]) -> None:
     optimizer: torch.optim.Optimizer = part.thing
     if _hooked(optimizer):
         return
-    part.kept, part.text, part.owners = True, inner, list(optimizer.state.values())
+    part.kept, part.text = True, inner
+    part.owners, part.order = list(optimizer.state.values()), list(_parameters(optimizer))
     part.entries = built.Entries(part.owners, part.owners)
     part.forms = _forms(part.entries)
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[Any]:
+    return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
 def _hooked(optimizer: torch.optim.Optimizer) -> bool:

@@ -157,6 +157,10 @@ def test_training_flags_and_frozen_parameters(tmp_path: Path) -> None:
     assert [part.training for part in target.modules()] == [True, True, False, True]
 
 
+def square() -> Any:
+    return torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(), torch.nn.Linear(2, 2))
+
+
 def grouped(model: Any, *, both: bool = False) -> torch.optim.Optimizer:
     optimizer = torch.optim.Adam(model[0].parameters(), lr=0.1)
     if both:
@@ -186,6 +190,21 @@ def test_parameters_in_another_order_are_found_by_name(tmp_path: Path) -> None:
     source(torch.randn(4, 2)).sum().backward()
     moving.step()
     through(tmp_path, tracked(model=source, o=moving), tracked(model=target, o=taking), nothing)
+    for (name, own), theirs in zip(source.named_parameters(), target.parameters(), strict=True):
+        assert torch.equal(moving.state[own]["exp_avg"], taking.state[theirs]["exp_avg"]), name
+
+
+def test_a_weight_that_moves_to_another_group_takes_its_moments_along(tmp_path: Path) -> None:
+    source, target = square(), square()
+    moving, taking = grouped(source, both=True), grouped(target, both=True)
+    source(torch.randn(4, 2)).sum().backward()
+    moving.step()
+
+    def regroup() -> None:
+        first, second = (group["params"] for group in moving.param_groups)
+        first.insert(0, second.pop(0))
+
+    through(tmp_path, tracked(model=source, o=moving), tracked(model=target, o=taking), regroup)
     for (name, own), theirs in zip(source.named_parameters(), target.parameters(), strict=True):
         assert torch.equal(moving.state[own]["exp_avg"], taking.state[theirs]["exp_avg"]), name
 
