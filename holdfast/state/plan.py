@@ -97,7 +97,7 @@ class Plan:
     def _text(self, part: Part) -> str | None:
         if not part.kept:
             fresh = _part(part.name, part.thing, part.base, self._names)
-            if [_form(tensor) for tensor in fresh.tensors] != [_form(tensor) for tensor in part.tensors]:
+            if _read(fresh) != _read(part):
                 return None
             self.tensors[part.base : part.base + len(fresh.tensors)] = fresh.tensors
             part.now = fresh.text
@@ -247,5 +247,6 @@ def _forms(entries: built.Entries) -> built.Forms:
     return built.Forms(thing for thing in entries.objects if isinstance(thing, torch.Tensor))
 
 
-def _form(tensor: torch.Tensor) -> tuple[torch.dtype, torch.Size]:
-    return tensor.dtype, tensor.shape
+def _read(part: Part) -> tuple[list[Any], ...]:
+    """What the header's list of tensors says of them: where one is called otherwise, it is another list."""
+    return part.names, part.wholes, [(tensor.dtype, tensor.shape) for tensor in part.tensors]

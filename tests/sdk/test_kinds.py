@@ -28,6 +28,7 @@ KINDS = {
     "target": ("forward", "backward", "tail", "end"),
     "target-tail": ("backward", "tail", "end"),
     "groups": ("backward", "tail"),
+    "lastk": ("backward", "tail", "end"),
     "accumulate": ("forward", "backward", "optimizer", "tail"),
 }
 

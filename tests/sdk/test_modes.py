@@ -13,7 +13,7 @@ import torch
 from holdfast import SessionError
 from holdfast.checkpoint import layout
 from holdfast.checkpoint.arena import Arena
-from holdfast.state import snapshot
+from holdfast.state import plan, proof, snapshot
 from holdfast.state.tracked import Tracked
 
 if TYPE_CHECKING:
@@ -207,6 +207,31 @@ def test_a_weight_that_moves_to_another_group_takes_its_moments_along(tmp_path: 
     through(tmp_path, tracked(model=source, o=moving), tracked(model=target, o=taking), regroup)
     for (name, own), theirs in zip(source.named_parameters(), target.parameters(), strict=True):
         assert torch.equal(moving.state[own]["exp_avg"], taking.state[theirs]["exp_avg"]), name
+
+
+class Steps:
+    """Keeps a tensor for each of the newest steps."""
+
+    def __init__(self) -> None:
+        self.kept = {0: torch.zeros(2), 1: torch.zeros(2)}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"kept": dict(self.kept)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.kept = dict(state["kept"])
+
+
+def test_ranks_that_looked_at_other_times_say_the_same_of_the_same() -> None:
+    old, new = Steps(), Steps()
+    early = tracked(steps=old)
+    known, _ = plan.current(None, early)
+    for steps in (old, new):
+        steps.kept = {1: torch.zeros(2), 2: torch.ones(2)}
+    late = tracked(steps=new)
+    seen, _ = plan.current(known, early)
+    fresh, _ = plan.current(None, late)
+    assert proof.Proof(early).rows(seen, None) == proof.Proof(late).rows(fresh, None)
 
 
 def test_groups_that_do_not_fit_are_named(tmp_path: Path) -> None:
