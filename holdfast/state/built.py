@@ -1,5 +1,5 @@
 """Notice that what was looked at once is built otherwise now: a submodule or a tensor that is another object,
-a name that came or went, memory that lies elsewhere.
+a name that came or went, memory that is read in another form.
 
 Numbers of entries prove nothing: `agent.target = copy.deepcopy(agent.online)` leaves them as they were. So
 objects are compared, at every step: a pass over dicts, without a look at any value."""
@@ -44,7 +44,7 @@ class Entries:
 
 
 class Forms:
-    """Where the memory of tensors lies."""
+    """Where the memory of tensors lies, and how it is read."""
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
         self._plain: list[torch.Tensor] = []
@@ -54,12 +54,17 @@ class Forms:
         self._known = self._look()
 
     def same(self) -> bool:
-        """Whether all of it is where it was."""
+        """Whether all of it is as it was: a weight that was transposed in its place is not."""
         return self._look() == self._known
 
-    def _look(self) -> list[int]:
+    def _look(self) -> tuple[list[Any], ...]:
         live = [*self._plain, *map(shards.local, self._cut)] if self._cut else self._plain
-        return list(map(torch.Tensor.data_ptr, live))
+        return (
+            list(map(torch.Tensor.data_ptr, live)),
+            list(map(torch.Tensor.stride, live)),
+            [tensor.shape for tensor in live],
+            [tensor.dtype for tensor in live],
+        )
 
 
 def entries(modules: Iterable[torch.nn.Module], *, buffers: bool) -> Entries:

@@ -41,7 +41,7 @@ class Part:
     order: list[Any] = field(default_factory=list)  # its parameters, by whose places that state is named
 
     def holds(self) -> bool:
-        """Whether every tensor is still where it was."""
+        """Whether every tensor is still where it was, and read as it was."""
         if isinstance(self.thing, torch.optim.Optimizer) and not (
             built.same_objects(self.thing.state.values(), self.owners)
             and built.same_objects(_parameters(self.thing), self.order)

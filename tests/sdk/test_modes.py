@@ -139,6 +139,28 @@ def test_a_submodule_that_is_replaced_by_another_is_kept(tmp_path: Path) -> None
     assert torch.equal(target.target.weight, source.online.weight)
 
 
+def test_a_weight_that_is_transposed_in_its_place_is_kept_so(tmp_path: Path) -> None:
+    source, target = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+
+    def turn() -> None:
+        source.weight.data = source.weight.data.t()
+
+    through(tmp_path, tracked(model=source), tracked(model=target), turn)
+    assert torch.equal(target.weight, source.weight)
+
+
+def test_a_buffer_that_takes_more_of_its_memory_is_kept_whole() -> None:
+    memory = torch.arange(10.0)
+    model = torch.nn.Module()
+    model.register_buffer("queue", memory[:2])
+    queue: torch.Tensor = model.queue  # type: ignore[assignment]
+    objects = tracked(model=model)
+    known, _ = plan.current(None, objects)
+    queue.data = memory[:5]
+    seen, _ = plan.current(known, objects)
+    assert seen.tensors[0].tolist() == [0, 1, 2, 3, 4] and seen.placed[0].shape == (5,)
+
+
 def two() -> Any:
     return torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Dropout(), torch.nn.Linear(3, 2))
 
