@@ -83,6 +83,10 @@ class Unowned:
         if counted:
             self._copies.note_versions()
 
+    def look_anew(self) -> None:
+        """Optimizers own others now: look which ones when the next step is kept."""
+        self._stale = True
+
     def add_stray(self, parameter: torch.Tensor) -> None:
         """Keep this parameter as if no optimizer owned it, from the next step on."""
         if id(parameter) not in self._strays:

@@ -240,9 +240,11 @@ def test_parameters_that_move_before_their_optimizer_are_noticed() -> None:
 class Trained:
     """A guarded model and its optimizer, a few steps into their training."""
 
-    def __init__(self, steps: int = 5) -> None:
-        self.model = torch.nn.Linear(40, 30)
-        self.optimizer = torch.optim.AdamW(self.model.parameters())
+    def __init__(
+        self, steps: int = 5, model: torch.nn.Module | None = None, owned: torch.nn.Module | None = None
+    ) -> None:
+        self.model: Any = model or torch.nn.Linear(40, 30)
+        self.optimizer = torch.optim.AdamW((owned or self.model).parameters())
         tracked = Tracked()
         tracked.add("model", self.model)
         tracked.add("optimizer", self.optimizer)
@@ -258,7 +260,7 @@ class Trained:
 
     def half(self) -> None:
         self.optimizer.zero_grad()
-        self.model(torch.ones(40)).sum().backward()
+        self.model(torch.ones(next(self.model.parameters()).shape[1])).sum().backward()
 
 
 def test_half_a_step_is_undone_and_a_whole_one_is_not() -> None:
@@ -280,3 +282,20 @@ def test_a_weight_that_moves_before_its_optimizer_for_the_first_time_is_no_clean
         (trained.model.weight if seen else trained.model.weight.data).mul_(0.5)
     assert trained.guard.settle(2) == DIRTY
     assert trained.guard.reason == "model.weight has moved, and is not kept at each step"
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_weight_whose_group_came_later_and_that_moves_by_itself_is_no_clean_state(*, seen: bool) -> None:
+    model: Any = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    model[1].requires_grad_(False)
+    trained = Trained(steps=0, model=model, owned=model[0])
+    model[1].requires_grad_(True)
+    trained.optimizer.add_param_group({"params": list(model[1].parameters())})
+    trained.half()
+    trained.optimizer.step()
+    trained.guard.end()
+    trained.guard.begin(1, keep_random=False)  # all bits are compared in the first steps
+    with torch.no_grad():
+        (model[1].weight if seen else model[1].weight.data).mul_(0.5)
+    assert trained.guard.settle(1) == DIRTY
+    assert trained.guard.reason == "model.1.weight has moved, and is not kept at each step"
