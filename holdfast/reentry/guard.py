@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from holdfast.state import gradients, habits, modes, randomness, wrapped
+from holdfast.state import built, gradients, habits, modes, randomness, wrapped
 from holdfast.state import tracked as state
 from holdfast.state.habits import Habits
 from holdfast.state.owned import Owned
@@ -45,6 +45,7 @@ class Guard:
         self._habits = Habits()
         self._small: dict[str, Any] | None = {}  # None: an object did not give its state
         self._complained = False
+        self._modes = modes.Kept(state.Tracked())  # of nothing
         self._groups: list[list[dict[str, Any]]] = []
         self._random: randomness.Kept | None = None
         self._whole: tuple[list[torch.Tensor], list[torch.Tensor], list[dict[Any, Any]]] | None = None
@@ -85,6 +86,9 @@ class Guard:
 
     def begin(self, step: int, *, keep_random: bool, whole: bool = False) -> None:
         """A step begins. `whole`: keep a copy of everything, until it is complete."""
+        if not built.same_objects(owned_parameters(self._tracked), self._owned.parameters):
+            self._owned.arm(list(owned_parameters(self._tracked)))
+            self._unowned.look_anew()
         if not self.carries:
             self._keep(step, keep_random=keep_random)
             self._whole = None

@@ -33,7 +33,7 @@ class Owned:
     from its last optimizer's to the step's end."""
 
     def __init__(self) -> None:
-        self._parameters: list[torch.Tensor] = []
+        self.parameters: list[torch.Tensor] = []
         self._live: list[torch.Tensor] = []  # those themselves, of DTensors the local part
         self._samples: dict[tuple[torch.dtype, torch.device], list[tuple[int, torch.Tensor]]] = {}
         self._versions: list[int] = []
@@ -47,8 +47,8 @@ class Owned:
 
     def arm(self, parameters: Sequence[torch.Tensor]) -> None:
         """Watch these from the next step on."""
-        self._parameters = list(parameters)
-        self._live = [getattr(parameter, "_local_tensor", parameter) for parameter in self._parameters]
+        self.parameters = list(parameters)
+        self._live = [getattr(parameter, "_local_tensor", parameter) for parameter in self.parameters]
         self._choose_samples()
         self._versions, self._seen, self._bits = [], None, None
 
@@ -80,7 +80,7 @@ class Owned:
         elif self._seen is not None:
             for some, seen in zip(self._samples.values(), self._seen, strict=True):
                 found |= _changed(some, seen)
-        return [self._parameters[index] for index in sorted(found)]
+        return [self.parameters[index] for index in sorted(found)]
 
     def versions(self) -> list[int]:
         """How often writes to each parameter were noted."""

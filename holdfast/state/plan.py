@@ -13,16 +13,13 @@ import torch
 
 from holdfast.checkpoint import layout, typed
 from holdfast.errors import SessionError
-from holdfast.state import modes, shards
+from holdfast.state import built, modes, shards
 from holdfast.state import tracked as state
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from holdfast.state.tracked import Tracked
-
-_NOWHERE = -1
-"""The address of what is None: a buffer that is registered, and not there."""
-
-_Place = tuple[dict[Any, Any], Any, int]  # a container, the key in it, the address of the tensor there
 
 
 @dataclass(slots=True)
@@ -35,27 +32,22 @@ class Part:
     names: list[str] = field(default_factory=list)
     tensors: list[torch.Tensor] = field(default_factory=list)
     wholes: list[shards.Place | None] = field(default_factory=list)
-    places: list[_Place] = field(default_factory=list)
     text: str = ""
     now: str = ""  # what may change of the text, as the newest header has it
-    kept: bool = False  # `text` holds while the places do (for an optimizer: of its tensors' state)
-    containers: list[Any] = field(default_factory=list)  # where a module keeps tensors and modules
-    entries: int = 0  # in all of them
+    kept: bool = False  # `text` holds while the next three do (for an optimizer: of its tensors' state)
+    entries: built.Entries = field(default_factory=lambda: built.Entries((), ()))
+    forms: built.Forms = field(default_factory=lambda: built.Forms(()))
     owners: list[Any] = field(default_factory=list)  # what an optimizer's state keeps for each parameter
+    order: list[Any] = field(default_factory=list)  # its parameters, by whose places that state is named
 
     def holds(self) -> bool:
-        """Whether every tensor is still where it was."""
-        if isinstance(self.thing, torch.optim.Optimizer) and not self._same_owners():
+        """Whether every tensor is still where it was, and read as it was."""
+        if isinstance(self.thing, torch.optim.Optimizer) and not (
+            built.same_objects(self.thing.state.values(), self.owners)
+            and built.same_objects(_parameters(self.thing), self.order)
+        ):
             return False
-        if sum(map(len, self.containers)) != self.entries:
-            return False
-        return all(_is_at(container.get(key), address) for container, key, address in self.places)
-
-    def _same_owners(self) -> bool:
-        """Whether the optimizer's state is made of the same dicts: `places` are in those."""
-        now = self.thing.state.values()
-        alike = len(now) == len(self.owners) and sum(map(len, now)) == len(self.places)
-        return alike and all(a is b for a, b in zip(now, self.owners, strict=True))
+        return self.entries.same() and self.forms.same()
 
 
 class Plan:
@@ -105,7 +97,7 @@ class Plan:
     def _text(self, part: Part) -> str | None:
         if not part.kept:
             fresh = _part(part.name, part.thing, part.base, self._names)
-            if [_form(tensor) for tensor in fresh.tensors] != [_form(tensor) for tensor in part.tensors]:
+            if _read(fresh) != _read(part):
                 return None
             self.tensors[part.base : part.base + len(fresh.tensors)] = fresh.tensors
             part.now = fresh.text
@@ -144,12 +136,8 @@ def _part(name: str, thing: Any, base: int, names: dict[int, str]) -> Part:
         if part.kept:
             tree.pop("modes")
             part.text, _ = _dump(tree, name, indices)
-        kept = [c for module in thing.modules() for c in (module._parameters, module._buffers)]
-        part.places = [
-            (c, key, _address(t) if t is not None else _NOWHERE) for c in kept for key, t in c.items()
-        ]
-        part.containers = [*kept, *(module._modules for module in thing.modules())]
-        part.entries = sum(map(len, part.containers))
+        part.entries = built.entries(thing.modules(), buffers=True)
+        part.forms = _forms(part.entries)
     elif type(thing).state_dict is torch.optim.Optimizer.state_dict:
         _keep_optimizer(part, tree["state"], indices)
     return part
@@ -199,12 +187,14 @@ def _keep_optimizer(part: Part, tree: Any, indices: list[int]) -> None:
     optimizer: torch.optim.Optimizer = part.thing
     if _hooked(optimizer):
         return
-    part.kept, part.text, part.owners = True, inner, list(optimizer.state.values())
-    part.places = [
-        (values, key, _address(tensor))
-        for values in optimizer.state.values()
-        for key, tensor in values.items()
-    ]
+    part.kept, part.text = True, inner
+    part.owners, part.order = list(optimizer.state.values()), list(_parameters(optimizer))
+    part.entries = built.Entries(part.owners, part.owners)
+    part.forms = _forms(part.entries)
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[Any]:
+    return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
 def _hooked(optimizer: torch.optim.Optimizer) -> bool:
@@ -253,13 +243,10 @@ def _only_tensors(tree: Any) -> bool:
     return isinstance(tree, torch.Tensor)
 
 
-def _is_at(tensor: torch.Tensor | None, address: int) -> bool:
-    return address == _NOWHERE if tensor is None else _address(tensor) == address
+def _forms(entries: built.Entries) -> built.Forms:
+    return built.Forms(thing for thing in entries.objects if isinstance(thing, torch.Tensor))
 
 
-def _address(tensor: torch.Tensor) -> int:
-    return shards.local(tensor).data_ptr()
-
-
-def _form(tensor: torch.Tensor) -> tuple[torch.dtype, torch.Size]:
-    return tensor.dtype, tensor.shape
+def _read(part: Part) -> tuple[list[Any], ...]:
+    """What the header's list of tensors says of them: where one is called otherwise, it is another list."""
+    return part.names, part.wholes, [(tensor.dtype, tensor.shape) for tensor in part.tensors]

@@ -313,18 +313,6 @@ def copy_plain(value: Any) -> Any:
     return tuple(copy_plain(item) for item in value) if type(value) is tuple else value
 
 
-def same(left: Any, right: Any) -> bool:
-    """Whether two small trees are equal, tensors by value."""
-    if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor):
-        both = isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)
-        return both and torch.equal(live(left), live(right))
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
-    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
-        return len(left) == len(right) and all(map(same, left, right))
-    return bool(left == right)
-
-
 def walk(tree: Any, path: str, names: list[str], tensors: list[torch.Tensor]) -> None:
     """Collect the tensors of a tree and their paths, in the order in which typed.encode meets them."""
     if isinstance(tree, torch.Tensor):

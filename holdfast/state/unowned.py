@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from holdfast.state import digest, shards
+from holdfast.state import built, digest, shards
 from holdfast.state.copies import SMALL_BYTES, Copies, Place
 
 if TYPE_CHECKING:
@@ -61,8 +61,10 @@ class Unowned:
         self._stills: list[_Still] = []
         self._too_large: dict[str, int] = {}  # bytes by name
         self._told: set[str] = set()  # names of what was said to be too large
-        self._containers: list[dict[str, torch.Tensor | None]] = []
-        self._entries = -1
+        self._entries = built.Entries((), ())
+        self._submodules = built.Submodules(())
+        self._owned: list[tuple[Place, torch.Tensor]] = []  # where those lie that optimizers own
+        self._stale = True  # what is watched is to be looked at anew
         self._copies = Copies()
         self._begun = 0
 
@@ -73,18 +75,23 @@ class Unowned:
     def begin(self, *, counted: bool = False) -> None:
         """A step begins: see what has moved since, and copy what may move. `counted`: writes to it, too."""
         self._begun += 1
-        if sum(map(len, self._containers)) != self._entries:
+        built_anew = self._stale or not self._entries.same()
+        learned = self._learn(all_of_them=self._begun <= _LEARNED_FIRST or self._begun % _LEARNED_EVERY == 0)
+        if built_anew or learned:
             self._plan()
-        self._learn(all_of_them=self._begun <= _LEARNED_FIRST or self._begun % _LEARNED_EVERY == 0)
         self._copies.keep()
         if counted:
             self._copies.note_versions()
+
+    def look_anew(self) -> None:
+        """Optimizers own others now: look which ones when the next step is kept."""
+        self._stale = True
 
     def add_stray(self, parameter: torch.Tensor) -> None:
         """Keep this parameter as if no optimizer owned it, from the next step on."""
         if id(parameter) not in self._strays:
             self._strays.add(id(parameter))
-            self._entries = -1
+            self._stale = True
 
     def keeps_stray(self, parameter: torch.Tensor) -> bool:
         """Whether an owned parameter that moves by itself was copied at this step's start."""
@@ -100,12 +107,16 @@ class Unowned:
 
     def put_back(self) -> str:
         """Undo what a broken step did to them: "" or the name of one of which that cannot be done."""
+        self._submodules.put_back()
         if self._too_large:
             return next(iter(self._too_large))
+        for place, tensor in self._owned:
+            if place.tensor is not tensor and not _gathered(place.tensor, tensor):
+                return place.name
         for still in self._stills:
             if not still.same():
                 self._movers.add(still.place.name)
-                self._entries = -1
+                self._stale = True
                 return still.place.name
         self._copies.rewind()
         return ""
@@ -114,12 +125,14 @@ class Unowned:
         """How each of them has moved since the step's start: `Habits` compares it with whole steps. What is
         too large to be kept behaves like nothing else."""
         still = {still.place.name: not still.stands() for still in self._stills}
-        return {**still, **self._copies.changes(), **{name: object() for name in self._too_large}}
+        kept = {**still, **self._copies.changes(), **{name: object() for name in self._too_large}}
+        return {**kept, "the submodules": not self._entries.same()}
 
     # ------------------------------------------------------------------ the plan
 
     def _plan(self) -> None:
-        self._stills, self._too_large = [], {}
+        self._stills, self._too_large, self._stale = [], {}, False
+        self._known = {key: known for key, known in self._known.items() if known[0]() is not None}
         small: list[Place] = []
         moving: list[Place] = []
         for place in self._places():
@@ -137,18 +150,20 @@ class Unowned:
     def _places(self) -> Iterator[Place]:
         """The place of each of them, each tensor once."""
         owned = {id(parameter) for parameter in owned_parameters(self._tracked)} - self._strays
-        self._containers, seen = [], set()
-        for root, module in _named_modules(self._tracked):
-            self._containers += [module._buffers, module._modules]  # type: ignore[list-item]
+        modules, seen = list(_named_modules(self._tracked)), set()
+        self._entries = built.entries((module for _, module in modules), buffers=False)
+        self._submodules, self._owned = built.Submodules(module for _, module in modules), []
+        for root, module in modules:
             for container in (module._buffers, module._parameters):
                 for key, tensor in container.items():
                     if tensor is None and container is module._parameters:
                         continue
-                    if tensor is not None and (id(tensor) in owned or id(tensor) in seen):
-                        continue
-                    seen.add(id(tensor))
-                    yield Place(container, key, f"{root}.{key}")  # type: ignore[arg-type]
-        self._entries = sum(map(len, self._containers))
+                    place = Place(container, key, f"{root}.{key}")  # type: ignore[arg-type]
+                    if tensor is not None and id(tensor) in owned:
+                        self._owned.append((place, tensor))
+                    elif tensor is None or id(tensor) not in seen:
+                        seen.add(id(tensor))
+                        yield place
 
     def _still(self, place: Place, tensor: torch.Tensor) -> _Still:
         known = self._known.get(id(tensor))
@@ -182,16 +197,15 @@ class Unowned:
             nbytes,
         )
 
-    def _learn(self, *, all_of_them: bool) -> None:
+    def _learn(self, *, all_of_them: bool) -> bool:
         """Whoever has moved since is copied from now on. A version that went up proves a move, cheaply; one
         that did not proves nothing, so that now and then all are compared."""
         if all_of_them:
             moved = [still.place.name for still in self._stills if not still.same()]
         else:
             moved = [still.place.name for still in self._stills if not still.stands()]
-        if moved:
-            self._movers.update(moved)
-            self._plan()
+        self._movers.update(moved)
+        return bool(moved)
 
 
 def owned_parameters(tracked: Tracked) -> Iterator[torch.Tensor]:
@@ -206,6 +220,11 @@ def _named_modules(tracked: Tracked) -> Iterator[tuple[str, torch.nn.Module]]:
         if isinstance(thing, torch.nn.Module):
             for path, module in thing.named_modules():
                 yield f"{name}.{path}" if path else name, module
+
+
+def _gathered(now: torch.Tensor | None, then: torch.Tensor) -> bool:
+    """Whether one is a shard and the other the whole: a module of FSDP2 holds now this, now that."""
+    return shards.is_dtensor(now) != shards.is_dtensor(then) and now is not None
 
 
 def _is_buffer(tensor: torch.Tensor) -> bool:

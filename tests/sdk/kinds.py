@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -64,18 +66,44 @@ class MoCo(torch.nn.Module):
         return loss
 
 
+class Newest:
+    """What the newest three steps came to, each by its number."""
+
+    def __init__(self) -> None:
+        self.kept = {step: torch.zeros(8) for step in range(3)}
+
+    def add(self, step: int, value: torch.Tensor) -> None:
+        del self.kept[min(self.kept)]
+        self.kept[step + 3] = value.detach().clone()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"kept": dict(self.kept)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.kept = {step: value.clone() for step, value in state["kept"].items()}
+
+
 torch.manual_seed(1)
 session = Session()
 model = MoCo() if KIND in ("moco", "moco-tail") else net()
 teacher = net().requires_grad_(False)
 teacher.load_state_dict(teacher.state_dict() if isinstance(model, MoCo) else model.state_dict())
+if KIND.startswith("target"):
+    teacher = torch.nn.Sequential(teacher)
 critic = net()
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+groups = [list(model.parameters())]
+if KIND == "groups":  # two weights of one shape, the second of which changes its group
+    model = torch.nn.Sequential(*(torch.nn.Linear(width, 8, bias=False) for width in (16, 8, 8)))
+    groups = [list(model[:2].parameters()), list(model[2:].parameters())]
+optimizer = torch.optim.AdamW([{"params": group} for group in groups], lr=1e-2)
 second = torch.optim.SGD(critic.parameters(), lr=1e-2, momentum=0.9)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3, gamma=0.7)
 session.track(model=model, optimizer=optimizer, scheduler=scheduler, teacher=teacher)
 if KIND in ("gan", "critic"):
     session.track(critic=critic, second=second)
+newest = Newest()
+if KIND == "lastk":
+    session.track(newest=newest)
 optimizer.register_step_pre_hook(lambda *_: maybe_die("optimizer", session.step))
 generator = torch.Generator().manual_seed(7)
 data = torch.randn(N, 16, generator=generator)
@@ -109,11 +137,23 @@ def average(weight: float, *, unseen: bool = False) -> None:
                 slow.mul_(weight).add_(fast, alpha=1 - weight)
 
 
+def replace_teacher() -> None:
+    """Another module takes its place, as a target network's does."""
+    assert isinstance(teacher, torch.nn.Sequential)
+    teacher[0] = copy.deepcopy(model).requires_grad_(False)
+
+
+def regroup() -> None:
+    """A weight joins the first group, between those that are there."""
+    here, there = (group["params"] for group in optimizer.param_groups)
+    here.insert(1, there.pop())
+
+
 def loss_of(wrapped: torch.nn.Module, places: torch.Tensor) -> torch.Tensor:
     if isinstance(model, MoCo):
         found: torch.Tensor = wrapped(data[places])
         return found
-    wanted = teacher(data[places]).detach() if KIND == "dino" else target[places]
+    wanted = teacher(data[places]).detach() if KIND.startswith(("dino", "target")) else target[places]
     found = (wrapped(data[places]) - wanted).pow(2).mean()
     return found
 
@@ -135,6 +175,10 @@ def one_step(wrapped: torch.nn.Module, adversary: torch.nn.Module, step: int) ->
     if KIND == "by-hand":
         by_hand(wrapped, places, step)
         return
+    if KIND == "target" and step % 3 == 0:
+        replace_teacher()
+    if KIND == "groups" and step == 5:
+        regroup()
     if KIND == "noise":  # owned weights that move before their optimizer
         for parameter in model.parameters():
             parameter.data *= 0.99
@@ -157,8 +201,12 @@ def one_step(wrapped: torch.nn.Module, adversary: torch.nn.Module, step: int) ->
     collective("tail", step)
     if KIND in ("ema", "dino"):
         average(0.9, unseen=KIND == "dino")
+    if KIND == "lastk":
+        newest.add(step, next(iter(model.parameters()))[0, :8])
     if KIND == "rare" and step % 5 == 4:
         average(0.5, unseen=True)
+    if KIND == "target-tail" and step % 3 == 0:
+        replace_teacher()
     if KIND == "moco-tail" and isinstance(model, MoCo):
         model.follow()
     collective("end", step)

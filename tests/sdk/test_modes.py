@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import torch
 from holdfast import SessionError
 from holdfast.checkpoint import layout
 from holdfast.checkpoint.arena import Arena
-from holdfast.state import snapshot
+from holdfast.state import plan, proof, snapshot
 from holdfast.state.tracked import Tracked
 
 if TYPE_CHECKING:
@@ -119,6 +120,47 @@ def test_a_buffer_that_is_registered_later_is_kept(tmp_path: Path) -> None:
     assert isinstance(target.late, torch.Tensor) and target.late.all()
 
 
+class Agent(torch.nn.Module):
+    """A net, and one that is now and then a copy of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.online = torch.nn.Linear(2, 2)
+        self.target = torch.nn.Linear(2, 2)
+
+
+def test_a_submodule_that_is_replaced_by_another_is_kept(tmp_path: Path) -> None:
+    source, target = Agent(), Agent()
+
+    def copy_net() -> None:
+        source.target = copy.deepcopy(source.online)
+
+    through(tmp_path, tracked(model=source), tracked(model=target), copy_net)
+    assert torch.equal(target.target.weight, source.online.weight)
+
+
+def test_a_weight_that_is_transposed_in_its_place_is_kept_so(tmp_path: Path) -> None:
+    source, target = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+
+    def turn() -> None:
+        source.weight.data = source.weight.data.t()
+
+    through(tmp_path, tracked(model=source), tracked(model=target), turn)
+    assert torch.equal(target.weight, source.weight)
+
+
+def test_a_buffer_that_takes_more_of_its_memory_is_kept_whole() -> None:
+    memory = torch.arange(10.0)
+    model = torch.nn.Module()
+    model.register_buffer("queue", memory[:2])
+    queue: torch.Tensor = model.queue  # type: ignore[assignment]
+    objects = tracked(model=model)
+    known, _ = plan.current(None, objects)
+    queue.data = memory[:5]
+    seen, _ = plan.current(known, objects)
+    assert seen.tensors[0].tolist() == [0, 1, 2, 3, 4] and seen.placed[0].shape == (5,)
+
+
 def two() -> Any:
     return torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Dropout(), torch.nn.Linear(3, 2))
 
@@ -135,6 +177,10 @@ def test_training_flags_and_frozen_parameters(tmp_path: Path) -> None:
     through(tmp_path, tracked(model=source), tracked(model=target), change)
     assert [value.requires_grad for value in target.parameters()] == [False, False, True, True]
     assert [part.training for part in target.modules()] == [True, True, False, True]
+
+
+def square() -> Any:
+    return torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(), torch.nn.Linear(2, 2))
 
 
 def grouped(model: Any, *, both: bool = False) -> torch.optim.Optimizer:
@@ -168,6 +214,46 @@ def test_parameters_in_another_order_are_found_by_name(tmp_path: Path) -> None:
     through(tmp_path, tracked(model=source, o=moving), tracked(model=target, o=taking), nothing)
     for (name, own), theirs in zip(source.named_parameters(), target.parameters(), strict=True):
         assert torch.equal(moving.state[own]["exp_avg"], taking.state[theirs]["exp_avg"]), name
+
+
+def test_a_weight_that_moves_to_another_group_takes_its_moments_along(tmp_path: Path) -> None:
+    source, target = square(), square()
+    moving, taking = grouped(source, both=True), grouped(target, both=True)
+    source(torch.randn(4, 2)).sum().backward()
+    moving.step()
+
+    def regroup() -> None:
+        first, second = (group["params"] for group in moving.param_groups)
+        first.insert(0, second.pop(0))
+
+    through(tmp_path, tracked(model=source, o=moving), tracked(model=target, o=taking), regroup)
+    for (name, own), theirs in zip(source.named_parameters(), target.parameters(), strict=True):
+        assert torch.equal(moving.state[own]["exp_avg"], taking.state[theirs]["exp_avg"]), name
+
+
+class Steps:
+    """Keeps a tensor for each of the newest steps."""
+
+    def __init__(self) -> None:
+        self.kept = {0: torch.zeros(2), 1: torch.zeros(2)}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"kept": dict(self.kept)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.kept = dict(state["kept"])
+
+
+def test_ranks_that_looked_at_other_times_say_the_same_of_the_same() -> None:
+    old, new = Steps(), Steps()
+    early = tracked(steps=old)
+    known, _ = plan.current(None, early)
+    for steps in (old, new):
+        steps.kept = {1: torch.zeros(2), 2: torch.ones(2)}
+    late = tracked(steps=new)
+    seen, _ = plan.current(known, early)
+    fresh, _ = plan.current(None, late)
+    assert proof.Proof(early).rows(seen, None) == proof.Proof(late).rows(fresh, None)
 
 
 def test_groups_that_do_not_fit_are_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -180,6 +181,40 @@ def test_buffers_that_are_registered_later_are_seen() -> None:
     assert unowned.put_back() == "" and model.values() == before
 
 
+def test_a_submodule_that_is_replaced_between_steps_is_watched() -> None:
+    model = Student()
+    unowned = watched(model)
+    for _ in range(7):
+        unowned.begin()
+    model.teacher = copy.deepcopy(model.teacher)
+    unowned.begin()
+    assert unowned.put_back() == ""
+    model.move("unseen")
+    assert unowned.put_back() == "m0.teacher.weight", "it is the new one that is watched"
+
+
+@pytest.mark.parametrize("how", ["replaced", "added", "removed"])
+def test_submodules_of_the_steps_start_come_back(how: str) -> None:
+    model = Student()
+    unowned = watched(model)
+    unowned.begin()
+    before, was = model.teacher.weight.detach().clone(), model.teacher
+    if how == "replaced":
+        model.teacher = torch.nn.Linear(4, 4)
+    elif how == "added":
+        model.late = torch.nn.Linear(4, 4)
+    else:
+        del model.teacher
+    assert unowned.put_back() == ""
+    assert dict(model.named_children()) == {"teacher": was} and torch.equal(was.weight, before)
+
+
+def test_a_weight_of_an_optimizer_that_is_replaced_in_the_step_is_no_clean_state() -> None:
+    trained = Trained()
+    trained.model.weight = torch.nn.Parameter(torch.ones(30, 40))
+    assert trained.guard.settle(5) == DIRTY and "model.weight" in trained.guard.reason
+
+
 def test_parameters_that_move_before_their_optimizer_are_noticed() -> None:
     parameters = [torch.randn(50, 20, requires_grad=True) for _ in range(3)]
     owned = Owned()
@@ -205,9 +240,11 @@ def test_parameters_that_move_before_their_optimizer_are_noticed() -> None:
 class Trained:
     """A guarded model and its optimizer, a few steps into their training."""
 
-    def __init__(self, steps: int = 5) -> None:
-        self.model = torch.nn.Linear(40, 30)
-        self.optimizer = torch.optim.AdamW(self.model.parameters())
+    def __init__(
+        self, steps: int = 5, model: torch.nn.Module | None = None, owned: torch.nn.Module | None = None
+    ) -> None:
+        self.model: Any = model or torch.nn.Linear(40, 30)
+        self.optimizer = torch.optim.AdamW((owned or self.model).parameters())
         tracked = Tracked()
         tracked.add("model", self.model)
         tracked.add("optimizer", self.optimizer)
@@ -223,7 +260,7 @@ class Trained:
 
     def half(self) -> None:
         self.optimizer.zero_grad()
-        self.model(torch.ones(40)).sum().backward()
+        self.model(torch.ones(next(self.model.parameters()).shape[1])).sum().backward()
 
 
 def test_a_copy_of_the_very_first_step_does_not_outlive_it() -> None:
@@ -258,3 +295,20 @@ def test_a_weight_that_moves_before_its_optimizer_for_the_first_time_is_no_clean
         (trained.model.weight if seen else trained.model.weight.data).mul_(0.5)
     assert trained.guard.settle(2) == DIRTY
     assert trained.guard.reason == "model.weight has moved, and is not kept at each step"
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_weight_whose_group_came_later_and_that_moves_by_itself_is_no_clean_state(*, seen: bool) -> None:
+    model: Any = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    model[1].requires_grad_(False)
+    trained = Trained(steps=0, model=model, owned=model[0])
+    model[1].requires_grad_(True)
+    trained.optimizer.add_param_group({"params": list(model[1].parameters())})
+    trained.half()
+    trained.optimizer.step()
+    trained.guard.end()
+    trained.guard.begin(1, keep_random=False)  # all bits are compared in the first steps
+    with torch.no_grad():
+        (model[1].weight if seen else model[1].weight.data).mul_(0.5)
+    assert trained.guard.settle(1) == DIRTY
+    assert trained.guard.reason == "model.1.weight has moved, and is not kept at each step"

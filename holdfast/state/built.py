@@ -1,0 +1,94 @@
+"""Notice that what was looked at once is built otherwise now: a submodule or a tensor that is another object,
+a name that came or went, memory that is read in another form.
+
+Numbers of entries prove nothing: `agent.target = copy.deepcopy(agent.online)` leaves them as they were. So
+objects are compared, at every step: a pass over dicts, without a look at any value."""
+
+from __future__ import annotations
+
+from itertools import chain
+from operator import is_
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from holdfast.state import shards
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Container = dict[Any, Any]
+"""Where a module keeps its parameters, buffers or submodules, or an optimizer a parameter's state."""
+
+
+def same_objects(left: Iterable[object], right: Sequence[object]) -> bool:
+    """Whether these are the same objects, in the same order."""
+    now = list(left)
+    return len(now) == len(right) and all(map(is_, now, right))
+
+
+class Entries:
+    """What dicts hold."""
+
+    def __init__(self, named: Iterable[Container], held: Iterable[Container]) -> None:
+        """Look at the names in `named`, and at the objects in `held`."""
+        self._named, self._held = list(named), list(held)
+        self._names = list(chain.from_iterable(self._named))
+        self.objects = [value for container in self._held for value in container.values()]
+
+    def same(self) -> bool:
+        """Whether they hold the same objects by the same names."""
+        if list(chain.from_iterable(self._named)) != self._names:
+            return False
+        return same_objects(chain.from_iterable([held.values() for held in self._held]), self.objects)
+
+
+class Forms:
+    """Where the memory of tensors lies, and how it is read."""
+
+    def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
+        self._plain: list[torch.Tensor] = []
+        self._cut: list[torch.Tensor] = []
+        for tensor in tensors:
+            (self._cut if shards.is_dtensor(tensor) else self._plain).append(tensor)
+        self._known = self._look()
+
+    def same(self) -> bool:
+        """Whether all of it is as it was: a weight that was transposed in its place is not."""
+        return self._look() == self._known
+
+    def _look(self) -> tuple[list[Any], ...]:
+        live = [*self._plain, *map(shards.local, self._cut)] if self._cut else self._plain
+        return (
+            list(map(torch.Tensor.data_ptr, live)),
+            list(map(torch.Tensor.stride, live)),
+            [tensor.shape for tensor in live],
+            [tensor.dtype for tensor in live],
+        )
+
+
+def entries(modules: Iterable[torch.nn.Module], *, buffers: bool) -> Entries:
+    """What these modules hold; `buffers`: a buffer that is another object counts as well."""
+    parts = list(modules)
+    named = [c for part in parts for c in (part._parameters, part._buffers, part._modules)]
+    held = [c for part in parts for c in (part._parameters, part._modules)]
+    return Entries(named, named if buffers else held)
+
+
+class Submodules:
+    """What modules are made of at a step's start, for a step that is undone."""
+
+    def __init__(self, modules: Iterable[torch.nn.Module]) -> None:
+        parts = list(modules)
+        self._children = [(part._modules, dict(part._modules)) for part in parts]
+        self._names = [(c, set(c)) for part in parts for c in (part._parameters, part._buffers)]
+
+    def put_back(self) -> None:
+        """Have the same submodules again, and no parameter or buffer that has come since."""
+        for container, kept in self._children:
+            if list(container) != list(kept) or not same_objects(container.values(), list(kept.values())):
+                container.clear()
+                container.update(kept)
+        for tensors, names in self._names:
+            for name in set(tensors) - names:
+                del tensors[name]
