@@ -101,7 +101,10 @@ class Groups:
         self._made = dist.group.WORLD
 
     def formed(self) -> int:
-        """Groups stand: fix the set of their sockets. The port they were accepted at, 0 if unknown."""
+        """Groups stand: fix the set of their sockets. The port they were accepted at, 0 if unknown. NCCL
+        connects with the first collective: it forms until `narrow`."""
+        if self.backend != "gloo":
+            return 0
         found = {handle: sockets.ports(handle) for handle in sockets.opened() - self._before}
         listeners = [known[0] for known in found.values() if known and not known[1]]
         with self._lock:
@@ -129,7 +132,12 @@ class Groups:
 
     def narrow(self, own: int, peers: set[int]) -> None:
         """Only sockets accepted at our port or connected to a peer's port are the group's."""
-        if self.backend != "gloo" or not own or 0 in peers:
+        if self.backend != "gloo":
+            found = {handle: sockets.ports(handle) for handle in sockets.opened() - self._before}
+            with self._lock:
+                self._window = frozenset(handle for handle, known in found.items() if known and known[1])
+            return
+        if not own or 0 in peers:
             return
         with self._lock:
             kept = []

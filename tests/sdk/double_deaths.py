@@ -47,8 +47,8 @@ class Round:
 class Struck:
     """A node whose ranks are killed by twos, round by round."""
 
-    def __init__(self, zygote: Zygote, seed: int, *, mib: int = 8) -> None:
-        self.node = Node(zygote, SCRIPT, WORLD, spares=SPARES, MIB=str(mib))
+    def __init__(self, zygote: Zygote, seed: int, *, mib: int = 8, backend: str = "gloo") -> None:
+        self.node = Node(zygote, SCRIPT, WORLD, spares=SPARES, MIB=str(mib), BACKEND=backend)
         self.chance = random.Random(seed)
         self._number = 0
 

@@ -21,8 +21,8 @@ MIB = int(os.environ.get("MIB", "8"))
 FOR_EVER = 10_000_000
 SHARED = 64  # rows of the weights that steps change
 torch.manual_seed(5)
-session = Session()
-model = torch.nn.Linear(512, 512 * MIB, bias=False)
+session = Session(backend=os.environ.get("BACKEND", "gloo"))
+model = torch.nn.Linear(512, 512 * MIB, bias=False, device=session.device)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 session.track(model=model, optimizer=optimizer)
 
@@ -44,7 +44,7 @@ def train() -> int:
         dist.all_reduce(gradient[:SHARED])
         optimizer.step()
         optimizer.zero_grad()
-        dist.all_reduce(torch.ones(1))
+        dist.all_reduce(torch.ones(1, device=session.device))
         time.sleep(0.002)
         if step + 1 >= end():
             return step + 1
@@ -52,7 +52,7 @@ def train() -> int:
 
 
 reached = train()
-digest = hashlib.sha256(model.weight.detach().numpy().tobytes()).hexdigest()
+digest = hashlib.sha256(model.weight.detach().cpu().numpy().tobytes()).hexdigest()
 (OUT / f"result.{session.rank}.json").write_text(
     json.dumps({"rank": session.rank, "reached": reached, "digest": digest})
 )
