@@ -16,6 +16,7 @@ from controlplane.cli.parser import Parser, seconds, whole
 from controlplane.cli.queries import add_coordinator, as_data
 from controlplane.cli.tables import NOTHING, plain
 from controlplane.telling.quantities import duration
+from holdfast.neutral import raw
 
 if TYPE_CHECKING:
     import argparse
@@ -72,8 +73,9 @@ async def _top(values: argparse.Namespace) -> int:
             if for_programs(values.output):
                 text = part(values.output, as_data(status) | {"steps_per_s": looked})
             else:
-                clear = CLEAR if sys.stdout.isatty() else ""
-                text = clear + screen(status, looked, values.output == WIDE)
+                if sys.stdout.isatty():
+                    raw(sys.stdout).write(CLEAR)
+                text = screen(status, looked, values.output == WIDE)
             print(text, flush=True)
             shown += 1
             if shown == values.count:

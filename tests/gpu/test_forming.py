@@ -1,6 +1,6 @@
 """A second death while a group of NCCL forms. This has never been run: no machine of ours has so many GPUs.
 
-What it holds is said in docs/failures/several.md: an interrupt alone brings everybody back who was not killed."""
+It holds what docs/failures/several.md says: an interrupt alone brings everybody back who was not killed."""
 
 from __future__ import annotations
 
