@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 import signal
 import statistics
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from benchmarks import log
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
 NODES, SPARES = 2, 1
 LIMIT_S = 60.0
+BETWEEN_S = (0.03, 0.11)  # two deaths: the group forms, and does not stand yet
 OVERHEAD_STEPS, OVERHEAD_STEP_S = 800, 0.020
 STALL_STEPS = 24
 
@@ -44,7 +48,7 @@ def recovery(victim: int) -> dict[str, float | None]:
         start(field, *four_ranks(), script="elastic.py")
         field.expect("steady state with warm spares", lambda: _prepared(field), START_S)
         before, killed = strike(field, victim)
-        full_s = _full_world(field, before, victim, killed)
+        full_s = _full_world(field, before, {victim}, killed)
         found = {"survivors_s": _survivors(field, before, victim, killed), "full_world_s": full_s}
         return found | {"silent_peer_s": _silent(field, victim) if full_s is not None else None}
 
@@ -64,7 +68,7 @@ def _silent(field: Field, victim: int) -> float | None:
     """From the verdict on a stopped rank to the last survivor's next step, in s."""
     field.expect("another warm spare", lambda: _prepared(field), START_S)
     before, stopped = strike(field, victim, signal.SIGSTOP)
-    if _full_world(field, before, victim, stopped) is None:
+    if _full_world(field, before, {victim}, stopped) is None:
         return None
     judged = next((line for line in journal(field, "Judged") if line["monotonic_s"] > stopped), None)
     last = _survivors(field, before, victim, stopped)
@@ -85,17 +89,17 @@ def _survivors(field: Field, before: dict[int, log.Row], victim: int, struck: fl
     return float(max(row["t"] for row in again.values()) - struck)
 
 
-def _full_world(field: Field, before: dict[int, log.Row], victim: int, struck: float) -> float | None:
+def _full_world(field: Field, before: dict[int, log.Row], victims: set[int], struck: float) -> float | None:
     """Until all four ranks took a step in a world of four again; None: not within a minute."""
     entries = {row["pid"]: row["entry"] for row in before.values()}
-    dead = before[victim]["pid"]
+    dead = {before[victim]["pid"] for victim in victims}
 
     def again() -> dict[int, log.Row]:
         return log.first(
             field.rows(),
             "step",
             lambda row: (
-                row["pid"] != dead
+                row["pid"] not in dead
                 and row["t"] > struck
                 and row["world"] == RANKS
                 and row["entry"] > entries.get(row["pid"], 0)
@@ -105,6 +109,26 @@ def _full_world(field: Field, before: dict[int, log.Row], victim: int, struck: f
     if not log.poll(lambda: len(again()) == RANKS, LIMIT_S):
         return None
     return float(max(row["t"] for row in again().values()) - struck)
+
+
+def double_death(victim: int) -> float | None:
+    """From a second death, while the group forms without the first, to the full world's next step, against
+    the time of one death in the same cluster."""
+    with Field("double", grace_s=20) as field:
+        start(field, *four_ranks(), script="elastic.py")
+        field.expect("steady state with warm spares", lambda: _prepared(field), START_S)
+        before, killed = strike(field, victim)
+        single_s = _full_world(field, before, {victim}, killed)
+        if single_s is None:
+            return None
+        field.expect("another warm spare", lambda: _prepared(field), START_S)
+        other = (victim + RANKS // NODES) % RANKS  # on the other node, which has a warm spare of its own
+        before, _ = strike(field, victim)
+        time.sleep(random.uniform(*BETWEEN_S))
+        killed = time.monotonic()
+        os.kill(before[other]["pid"], signal.SIGKILL)
+        double_s = _full_world(field, before, {victim, other}, killed)
+        return None if double_s is None else double_s / single_s
 
 
 def unmodified(victim: int) -> float | None:

@@ -33,6 +33,7 @@ def contenders(torchft: Path | None) -> dict[str, Callable[[int], Measured]]:
     return {
         "limit": lambda victim: {"limit_s": peers.limit(victim)},
         "holdfast": holdfast.recovery,
+        "double": lambda victim: {"double_death_ratio": holdfast.double_death(victim)},
         "torchft": torchft_round,
         "unmodified": lambda victim: {"unmodified_s": holdfast.unmodified(victim)},
         "torchrun": lambda victim: {"torchrun_s": peers.torchrun(victim)},
@@ -64,7 +65,7 @@ def medians(values: dict[str, list[float | None]]) -> dict[str, float | None]:
 
 KEYS = (
     *("limit_s", "survivors_s", "full_world_s", "silent_peer_s", "torchrun_s", "torchft_s"),
-    *("unmodified_s", "overhead_ratio", "stall_ratio"),
+    *("unmodified_s", "overhead_ratio", "stall_ratio", "double_death_ratio"),
 )
 
 

@@ -22,6 +22,7 @@ class Aim:
 AIMS = (
     Aim("survivors within 3x of the limit", "survivors_s", "limit_s", 3.0),
     Aim("full world within 6x of the limit", "full_world_s", "limit_s", 6.0),
+    Aim("a second death while forming within 2x of one", "double_death_ratio", None, 2.0),
     Aim("survivors 5x ahead of torchft", "torchft_s", "survivors_s", 5.0, at_most=False),
     Aim("survivors 30x ahead of torchrun", "torchrun_s", "survivors_s", 30.0, at_most=False),
     Aim("unmodified script 4x ahead of torchrun", "torchrun_s", "unmodified_s", 4.0, at_most=False),

@@ -15,6 +15,8 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from holdfast.neutral import neutral
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -65,6 +67,10 @@ class TextFormatter(logging.Formatter):
 
     def __init__(self) -> None:
         super().__init__(TEXT)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, and the traceback below it, with nothing in it that a terminal obeys."""
+        return neutral(super().format(record))
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """The message, with its incident."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ISSUED = [
     *("limit_s", "survivors_s", "full_world_s", "silent_peer_s", "torchrun_s", "torchft_s"),
-    *("unmodified_s", "overhead_ratio", "stall_ratio"),
+    *("unmodified_s", "overhead_ratio", "stall_ratio", "double_death_ratio"),
 ]
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import INTERRUPTED, OK, USAGE, CliError, nearest
+from holdfast.neutral import Neutral
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +62,10 @@ EXIT_CODES = """exit codes:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `holdfast` with these words and return its exit code."""
+    """Run `holdfast` with these words and return its exit code. As a program (no words given) it prints
+    neutral text: what others have said reaches the terminal as text alone."""
+    if argv is None:
+        sys.stdout, sys.stderr = Neutral(sys.stdout), Neutral(sys.stderr)
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         return _run(words)

@@ -14,6 +14,7 @@ from controlplane.cli.outputs import TABLE, WIDE, add_output, data, for_programs
 from controlplane.cli.parser import Parser, one_of
 from controlplane.cli.tables import CHECKPOINTS, TABLES, as_json
 from controlplane.telling.lines import brief
+from holdfast.neutral import raw
 
 if TYPE_CHECKING:
     import argparse
@@ -88,7 +89,8 @@ async def _status(values: argparse.Namespace) -> int:
             if for_programs(values.output):
                 print(write(values.output, as_data(reply)), flush=True)
             else:
-                print(clear + overview(reply, wide=values.output == WIDE), flush=True)
+                raw(sys.stdout).write(clear)
+                print(overview(reply, wide=values.output == WIDE), flush=True)
             if not values.watch:
                 return OK
             await asyncio.sleep(1)

@@ -17,6 +17,7 @@ from controlplane.cli.queries import add_coordinator, as_data, health
 from controlplane.cli.tables import NOTHING, plain, why
 from controlplane.telling.lines import brief
 from controlplane.telling.quantities import duration
+from holdfast.neutral import raw
 
 if TYPE_CHECKING:
     import argparse
@@ -73,8 +74,9 @@ async def _top(values: argparse.Namespace) -> int:
             if for_programs(values.output):
                 text = part(values.output, as_data(status) | {"steps_per_s": looked})
             else:
-                clear = CLEAR if sys.stdout.isatty() else ""
-                text = clear + screen(status, looked, values.output == WIDE)
+                if sys.stdout.isatty():
+                    raw(sys.stdout).write(CLEAR)
+                text = screen(status, looked, values.output == WIDE)
             print(text, flush=True)
             shown += 1
             if shown == values.count:

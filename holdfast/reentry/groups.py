@@ -18,7 +18,8 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.distributed import distributed_c10d
 
 from holdfast.errors import Interrupted
-from holdfast.reentry import sockets
+from holdfast.reentry import sockets, waiting
+from holdfast.reentry.answering import Answering
 from holdfast.reentry.formation import split_address
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ class Groups:
         self._lock = threading.Lock()
         self._address = address
         self._active = 0
+        self._ranks = 0
+        self._line: frozenset[sockets.Handle] = frozenset()  # to the generation's store
+        self._answering = Answering()
         name = _interface(address)
         if name:  # what peers reach this node at is what gloo must bind to
             os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
@@ -73,9 +77,15 @@ class Groups:
         """Build the generation's default group. Raises Interrupted, or what torch raises when it breaks."""
         with self._lock:
             self._before, self._window = sockets.opened(), None
-            self._active = formation.number
+            self._active, self._ranks = formation.number, formation.world_size
+            self._line = frozenset()
+            self._answering.begin()
         host, port = split_address(formation.store)
         self._client = self._reach(host, port, formation.number)
+        found = {handle: sockets.ports(handle) for handle in sockets.opened() - self._before}
+        self._line = frozenset(handle for handle, known in found.items() if known and known[1] == port)
+        if self.backend == "gloo":
+            waiting.begin(lambda: self.broken)
         hook = sys.excepthook
         try:
             dist.init_process_group(
@@ -86,10 +96,15 @@ class Groups:
             )
         finally:
             sys.excepthook = hook  # torch wraps it at each init, one deeper every time
+        if self._stale(formation.number):  # some of its connections may be answers of our own
+            raise Interrupted
         self._made = dist.group.WORLD
 
     def formed(self) -> int:
-        """Groups stand: fix the set of their sockets. The port they were accepted at, 0 if unknown."""
+        """Groups stand: fix the set of their sockets. The port they were accepted at, 0 if unknown. NCCL
+        connects with the first collective: it forms until `narrow`."""
+        if self.backend != "gloo":
+            return 0
         found = {handle: sockets.ports(handle) for handle in sockets.opened() - self._before}
         listeners = [known[0] for known in found.values() if known and not known[1]]
         with self._lock:
@@ -117,7 +132,12 @@ class Groups:
 
     def narrow(self, own: int, peers: set[int]) -> None:
         """Only sockets accepted at our port or connected to a peer's port are the group's."""
-        if self.backend != "gloo" or not own or 0 in peers:
+        if self.backend != "gloo":
+            found = {handle: sockets.ports(handle) for handle in sockets.opened() - self._before}
+            with self._lock:
+                self._window = frozenset(handle for handle, known in found.items() if known and known[1])
+            return
+        if not own or 0 in peers:
             return
         with self._lock:
             kept = []
@@ -133,16 +153,11 @@ class Groups:
             if not self._active or self._active > generation:
                 return False
             self._severed = self._active
-            window = self._window
-            if window is None:  # still forming: everything opened since is the store's or the group's
-                ours = self._ours()
-                window = frozenset(h for h in sockets.opened() - self._before if h.inode not in ours)
-            elif self._growing:
-                window |= self._near(window)
-            for handle in window:
-                known = sockets.ports(handle)
-                if known and known[1]:
-                    sockets.shut(handle)
+            since = sockets.opened() - self._before
+            for handle in self._theirs(since):
+                sockets.shut(handle)
+            if self.backend == "gloo":
+                self._answering.answer(since, self._ranks)
         if self.backend != "gloo":
             _abort()
         return True
@@ -161,11 +176,18 @@ class Groups:
         """Whether a default group stands that was not made here."""
         return dist.is_initialized() and dist.group.WORLD is not self._made
 
-    def _near(self, window: frozenset[sockets.Handle]) -> frozenset[sockets.Handle]:
-        """What was opened since and leads to where the group's peers are."""
-        peers = {known[2] for handle in window if (known := sockets.ports(handle))}
-        since = {handle: sockets.ports(handle) for handle in sockets.opened() - self._before}
-        return frozenset(handle for handle, known in since.items() if known and known[2] in peers)
+    def _theirs(self, since: frozenset[sockets.Handle]) -> set[sockets.Handle]:
+        """Of what was opened since the generation began to form: what carries its groups, and its store."""
+        known = {handle: found for handle in since if (found := sockets.ports(handle)) and found[1]}
+        if self._window is None:  # still forming: all of it is the store's or the group's
+            ours = self._ours()
+            return {h for h in since if h.inode not in ours and (h in known or sockets.connecting(h))}
+        theirs = {handle for handle in self._window | self._line if handle in known}
+        if self._growing:  # and what leads to where the group's peers are
+            peers = {known[handle][2] for handle in theirs & self._window}
+            theirs |= {h for h, found in known.items() if found[2] in peers}
+            theirs |= {h for h in since if sockets.connecting(h)}
+        return theirs
 
     def dissolve(self) -> None:
         """From the main thread: the generation is over, its groups go."""
@@ -177,9 +199,11 @@ class Groups:
         # A failed init has counted the group it did not make: names would differ between ranks.
         distributed_c10d._world.group_count = 0
         self._window, self._before, self._client = None, frozenset(), None
+        waiting.end()
 
     def neutralise(self) -> None:
-        """In a forked child: these sockets are the parent's."""
+        """In a forked child: these sockets are the parent's, and so are the threads that wait."""
+        waiting.neutralise()
         sockets.close_inherited(self._served | (self._window or frozenset()))
 
     def _reach(self, host: str, port: int, generation: int) -> TCPStore:

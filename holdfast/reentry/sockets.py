@@ -12,6 +12,7 @@ import stat
 from dataclasses import dataclass
 
 _DESCRIPTORS = "/proc/self/fd"
+_SYN_SENT = 2  # in the first byte of TCP_INFO
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,33 @@ def ports(handle: Handle) -> tuple[int, int, str] | None:
             return None
 
 
+def listens_at(handle: Handle) -> tuple[str, int] | None:
+    """Address and port that this socket listens at; None for any other socket."""
+    borrowed = borrow(handle)
+    if borrowed is None:
+        return None
+    with borrowed:
+        if borrowed.family not in (socket.AF_INET, socket.AF_INET6) or borrowed.type != socket.SOCK_STREAM:
+            return None
+        if not borrowed.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            return None
+        address = borrowed.getsockname()
+        return str(address[0]), int(address[1])
+
+
+def connecting(handle: Handle) -> bool:
+    """Whether this socket waits for its peer's first word, which may never come."""
+    borrowed = borrow(handle)
+    if borrowed is None:
+        return False
+    with borrowed:
+        if borrowed.family not in (socket.AF_INET, socket.AF_INET6) or borrowed.type != socket.SOCK_STREAM:
+            return False
+        return borrowed.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _SYN_SENT
+
+
 def shut(handle: Handle) -> None:
-    """Shut a connected socket down both ways. Never a listener: gloo ends the process over that."""
+    """Shut a socket down both ways, connected or not yet. Never a listener: gloo ends the process over it."""
     borrowed = borrow(handle)
     if borrowed is None:
         return

@@ -74,6 +74,15 @@ def two_ranks(job: Job, chance: random.Random, fault: Fault) -> None:
         job.cluster[node].signal(pid, signal.SIGKILL)
 
 
+def while_forming(job: Job, chance: random.Random, fault: Fault) -> None:
+    """A rank, and another one while the group forms without the first: nobody else may be stuck in that."""
+    places = [job.place(rank) for rank in chance.sample(range(job.size), min(2, job.size))]
+    fault.whom = " and then ".join(node for node, _ in places)
+    for node, pid in places:
+        job.cluster[node].signal(pid, signal.SIGKILL)
+        time.sleep(chance.uniform(0, 0.3))
+
+
 def all_sorts(job: Job, chance: random.Random, fault: Fault) -> None:
     """A rank, an agent elsewhere and the leader, within half a second, while the first is being mended."""
     rank = _rank(job, chance)
@@ -265,6 +274,7 @@ KINDS: dict[str, Kind] = {
     "network.slow": Kind(wires.slow),
     "network.flapping": Kind(wires.flapping, told=("node_held",)),
     "several.ranks": Kind(two_ranks, judged=True),
+    "several.while_forming": Kind(while_forming, judged=True),
     "several.all_sorts": Kind(all_sorts, told=NEW_TERM),
     "no_spare.shrinks": Kind(no_spare, judged=True, elastic_only=True),
     "numbers.nan": Kind(ordered("nan"), judged=True),

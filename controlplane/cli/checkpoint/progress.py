@@ -6,6 +6,8 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from holdfast.neutral import neutral, raw
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -35,13 +37,13 @@ def shown_bar(doing: str, total: int) -> Iterator[Bar]:
     from rich.progress import TransferSpeedColumn as Speed
 
     columns = (
-        TextColumn(doing),
+        TextColumn(neutral(doing)),
         BarColumn(),
         DownloadColumn(binary_units=True),
         Speed(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=Console(file=raw(sys.stderr)), transient=True) as progress:
         yield _Rich(progress, progress.add_task(doing, total=total))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from rich.text import Text
 from controlplane.telling.event_text import Level, tell
 from controlplane.telling.quantities import duration
 from holdfast.ipc.board import PHASES
+from holdfast.neutral import neutral, raw
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -28,7 +30,8 @@ class Screen:
     """Lines that stay, and on a terminal a picture below them that moves. Use as a context."""
 
     def __init__(self, steps: int, to_stderr: bool) -> None:
-        self._console = Console(stderr=to_stderr, highlight=False, soft_wrap=True)
+        stream = raw(sys.stderr if to_stderr else sys.stdout)
+        self._console = Console(file=stream, highlight=False, soft_wrap=True)
         self._steps = steps
         self._live = Live(console=self._console, refresh_per_second=_REDRAW_PER_S, transient=True)
         self._phases: dict[int, int] = {}
@@ -46,7 +49,7 @@ class Screen:
 
     def say(self, text: str, style: str = "") -> None:
         """A line that stays."""
-        self._console.print(Text(text, style=style))
+        self._console.print(Text(neutral(text), style=style))
 
     def show(self, what: Any) -> None:
         """Something of rich's that stays."""

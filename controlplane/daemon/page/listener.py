@@ -109,8 +109,9 @@ class Listener:
         reader = asyncio.StreamReader(limit=64 << 10)
         context = self._contexts.now() if self._contexts is not None else None
         timeout = {"ssl_handshake_timeout": HANDSHAKE_TIMEOUT_S} if context is not None else {}
-        transport, protocol = await loop.connect_accepted_socket(
-            lambda: asyncio.StreamReaderProtocol(reader), visit.connection, ssl=context, **timeout
+        protocol = asyncio.StreamReaderProtocol(reader)  # uvloop returns its own for TLS, which cannot drain
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: protocol, visit.connection, ssl=context, **timeout
         )
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 

@@ -1,0 +1,156 @@
+"""Waits for collectives that a break of the group ends.
+
+gloo wakes who waits for an operation when a connection that it needs has ended, but not when the operation
+was half transferred just then: it forgets that one, which waits for the group's timeout. So nobody waits in
+torch for longer than a moment while a generation of gloo's stands: a wait in Python (`Work.wait`, as in
+`dist.send`, `recv`, `broadcast`, `all_reduce`) looks up now and then, and leaves when the groups are broken.
+What is left behind is held by a thread of its own until gloo has given it up. A wait within C++ (the reducer
+of DDP) cannot be left this way."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from holdfast.errors import CollectiveFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LOOK_S = 0.1
+_LOOK = timedelta(seconds=_LOOK_S)
+_FOR_EVER = timedelta(0)
+_BETWEEN_TWO = frozenset(
+    {12, 13, 14}
+)  # c10d's OpType: SEND, RECV, RECVANYSOURCE; a timeout would end their group
+_NOT_YET = "Operation timed out!"
+_torch_wait = dist.Work.wait
+
+
+class _Helper:
+    """A thread that waits in torch, so that another one need not."""
+
+    idle: ClassVar[deque[_Helper]] = deque()
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="holdfast-wait", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            self._jobs.get()()
+            self.idle.append(self)
+
+    @classmethod
+    def begin(cls, job: Callable[[], None]) -> None:
+        """Run this in a thread that has nothing else to do."""
+        try:
+            helper = cls.idle.pop()
+        except IndexError:
+            helper = cls()
+        helper._jobs.put(job)
+
+
+class _Pending:
+    """One operation, waited for in another thread. It keeps the groups: their end would wait for it."""
+
+    def __init__(self, work: dist.Work) -> None:
+        self._work: dist.Work | None = work
+        self._groups = list(distributed_c10d._world.pg_map)
+        self._done = threading.Event()
+        self._found: Any = None
+        self._error: BaseException | None = None
+        _Helper.begin(self._wait)
+
+    def _wait(self) -> None:
+        assert self._work is not None
+        try:
+            self._found = _torch_wait(self._work)
+        except BaseException as error:  # raised where it is waited for
+            self._error = error
+        self._work = None
+        self._groups.clear()
+        self._done.set()
+
+    def over(self, within_s: float) -> bool:
+        return self._done.wait(within_s)
+
+    def result(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._found
+
+
+class Waits:
+    """How this process waits while a generation stands. `broken`: whether its groups carry nothing more."""
+
+    def __init__(self, broken: Callable[[], bool]) -> None:
+        self._broken = broken
+
+    def wait(self, work: dist.Work) -> Any:
+        """Until the operation is over; raises what torch does, or CollectiveFailed when the groups are broken
+        and it does not end."""
+        kind = work._get_op_type()  # type: ignore[attr-defined]  # not in torch's stubs
+        return self._between_two(work) if kind in _BETWEEN_TWO else self._of_all(work)
+
+    def _of_all(self, work: dist.Work) -> Any:
+        broken = False
+        while True:
+            try:
+                return _torch_wait(work, _LOOK)
+            except RuntimeError as error:
+                if _NOT_YET not in str(error):
+                    raise
+            if broken and not work.is_completed():
+                _Pending(work)
+                raise CollectiveFailed("a collective did not end when its group was broken")
+            broken = self._broken()
+
+    def _between_two(self, work: dist.Work) -> Any:
+        pending, broken = _Pending(work), False
+        while not pending.over(_LOOK_S):
+            if broken:
+                raise CollectiveFailed("a transfer did not end when its group was broken")
+            broken = self._broken()
+        return pending.result()
+
+
+_current: Waits | None = None
+
+
+def _wait(work: dist.Work, timeout: timedelta = _FOR_EVER) -> Any:
+    """Stands in the place of torch's `Work.wait`."""
+    waits = _current
+    if waits is None or timeout != _FOR_EVER:
+        return _torch_wait(work, timeout)
+    return waits.wait(work)
+
+
+def begin(broken: Callable[[], bool]) -> None:
+    """A generation over gloo forms. Beside a GPU nothing changes: with a
+    timeout, a wait for NCCL does something else."""
+    global _current
+    if not torch.cuda.is_available():
+        _current = Waits(broken)
+        dist.Work.wait = _wait  # type: ignore[method-assign, assignment]
+
+
+def end() -> None:
+    """No generation stands: torch waits as it does."""
+    global _current
+    if _current is not None:
+        _current = None
+        dist.Work.wait = _torch_wait  # type: ignore[method-assign]
+
+
+def neutralise() -> None:
+    """In a forked child: the threads that wait are the parent's."""
+    end()
+    _Helper.idle.clear()
