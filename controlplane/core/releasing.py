@@ -111,7 +111,8 @@ def give_up(m: Machine, job: Job) -> None:
     """Void every snapshot that is not released: then all ranks have room for the next. Only what is older is
     lost by it; but none of a job of which a rank was not heard, as for `_passed_over`."""
     if not job.seating.rolls.unheard:
-        _void(m, job, max((held[-1] for held in job.snapshots.values()), default=NO_STEP))
+        newest = max((held[-1] for held in job.snapshots.values()), default=NO_STEP)
+        _void(m, job, newest, newest)
 
 
 def common(job: Job) -> int:
@@ -203,7 +204,7 @@ def _begin_anew(m: Machine, job: Job) -> None:
     soon as it hears, and they would go on missing each other."""
     passed = _passed_over(job)
     if passed > max(job.voided, job.released):
-        _void(m, job, max(passed, _reached_soon(m, job)))
+        _void(m, job, passed, max(passed, _reached_soon(m, job)))
 
 
 def _reached_soon(m: Machine, job: Job) -> int:
@@ -226,13 +227,14 @@ def _some_behind(job: Job) -> bool:
     return finished or job.newest_step >= job.released + 2 * job.spec.snapshot_every
 
 
-def _void(m: Machine, job: Job, step: int) -> None:
-    """No snapshot up to this step will be whole any more: a checkpoint that was to be made of one is not."""
-    if step <= max(job.voided, job.released):
+def _void(m: Machine, job: Job, passed: int, upto: int) -> None:
+    """No snapshot up to `upto` will be whole any more: a checkpoint that was to be made of one that some rank
+    has `passed` over is not."""
+    if upto <= max(job.voided, job.released):
         return
-    job.voided = step
+    job.voided = upto
     reason = "a rank had no room for its snapshot, so that not every rank has one of this step"
-    missed(m, job, step, reason)
+    missed(m, job, passed, reason)
 
 
 def miss(m: Machine, job: Job) -> None:

@@ -86,8 +86,7 @@ class World:
         self.parts = parting.Parts(self)
         self.frozen: dict[int, Frozen] = {}  # leaders that are stopped, or have been, by term
         self.storage = Storage()
-        self.safety = Safety(self)
-        self.liveness = Liveness(self)
+        self.safety, self.liveness = Safety(self), Liveness(self)
         self.cluster: Cluster | None = None
         self.term = 0
         self.settings = mood(SETTINGS, rng) if options.moods else SETTINGS
