@@ -43,6 +43,7 @@ class Guard:
         self._unowned = Unowned(tracked)
         self._owned = Owned()
         self._habits = Habits()
+        self._uncleared = gradients.Uncleared()
         self._small: dict[str, Any] | None = {}  # None: an object did not give its state
         self._complained = False
         self._modes = modes.Kept(state.Tracked())  # of nothing
@@ -76,6 +77,7 @@ class Guard:
         self._owned.arm(list(owned_parameters(self._tracked)))
         self._habits.forget()
         self._whole = None
+        self._uncleared.arm()
         self._inside = self.carries = self._advanced = False
 
     def disarm(self) -> None:
@@ -95,6 +97,7 @@ class Guard:
             if whole and self._small is not None:
                 self._keep_whole()
         self._owned.begin()
+        self._uncleared.begin()
         for index in range(len(self._begun)):
             self._begun[index] = self._ended[index] = 0
         self._inside = True
@@ -129,7 +132,9 @@ class Guard:
         for stray in strays:
             self._unowned.add_stray(stray)
         self._inside = False
-        self.carries = gradients.carried(self._tracked.optimizers, self._ended)
+        optimizers = self._tracked.optimizers
+        by_hand = gradients.left(self._unowned.stepped_by_hand())
+        self.carries = by_hand or gradients.carried(optimizers, self._ended, self._uncleared)
         if self.carries:
             self._advanced = self._advanced or self.moved or bool(strays)
         else:
@@ -183,9 +188,11 @@ class Guard:
         return DIRTY
 
     def _before(self, index: int) -> Any:
-        def hook(*_: Any) -> None:
+        def hook(optimizer: torch.optim.Optimizer, *_: Any) -> None:
             if self._inside and not self.moved:
                 self._strays()
+            if self._inside and not self._begun[index]:
+                self._uncleared.before(index, optimizer)
             self._begun[index] += 1
             self.on_optimizer(index)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import weakref
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,16 +13,61 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-def carried(optimizers: Sequence[torch.optim.Optimizer], steps: Sequence[int]) -> bool:
+class Uncleared:
+    """Notice optimizers whose gradients still count when they have stepped with them: nobody clears them
+    before more is added. Seen where more comes to one of an optimizer's parameters."""
+
+    def __init__(self) -> None:
+        self._found: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._hooks: dict[int, Any] = {}  # by the optimizer's index: of the parameter that is watched
+        self._added: dict[int, bool] = {}  # whether all that came in this step came to others
+
+    def __contains__(self, optimizer: torch.optim.Optimizer) -> bool:
+        return optimizer in self._found
+
+    def arm(self) -> None:
+        """Watch others from now on."""
+        for hook in self._hooks.values():
+            hook.remove()
+        self._hooks, self._added = {}, {}
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._added.clear()
+
+    def before(self, index: int, optimizer: torch.optim.Optimizer) -> None:
+        """This optimizer begins to step, for the first time in this step."""
+        if self._added.get(index):
+            self._found.add(optimizer)
+        if index not in self._hooks:
+            chosen = next(filter(_is_dense, _parameters(optimizer)), None)
+            if chosen is not None:
+                adding = self._adding(index, weakref.ref(chosen))
+                self._hooks[index] = chosen.register_hook(adding)  # type: ignore[no-untyped-call]
+
+    def _adding(self, index: int, parameter: Any) -> Any:
+        def hook(_: torch.Tensor) -> None:
+            there = parameter()
+            self._added[index] = self._added.get(index, True) and there is not None and _has_gradient(there)
+
+        return hook
+
+
+def carried(optimizers: Sequence[torch.optim.Optimizer], steps: Sequence[int], uncleared: Uncleared) -> bool:
     """Whether gradients may count in the next step. `steps`: how often each optimizer has stepped in this
     one.
 
-    Those of an optimizer that has stepped are used up. One that has not may step with them later: they are
-    carried, unless all of them are zero or gone."""
+    Those of an optimizer that has stepped are used up, unless they were seen not to be cleared. One that has
+    not may step with them later: they are carried, unless all of them are zero or gone."""
     return any(
-        not count and any(map(_has_gradient, _parameters(optimizer)))
+        (not count or optimizer in uncleared) and left(_parameters(optimizer))
         for optimizer, count in zip(optimizers, steps, strict=True)
     )
+
+
+def left(parameters: Iterable[torch.Tensor]) -> bool:
+    """Whether one of them has a gradient that is not zero."""
+    return any(map(_has_gradient, parameters))
 
 
 def drop(modules: Iterable[torch.nn.Module]) -> None:
@@ -33,6 +79,11 @@ def drop(modules: Iterable[torch.nn.Module]) -> None:
 
 def _parameters(optimizer: torch.optim.Optimizer) -> Iterable[torch.Tensor]:
     return (parameter for group in optimizer.param_groups for parameter in group["params"])
+
+
+def _is_dense(parameter: torch.Tensor) -> bool:
+    gradient = parameter.grad
+    return gradient is not None and not gradient.is_sparse
 
 
 def _has_gradient(parameter: torch.Tensor) -> bool:

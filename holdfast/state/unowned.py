@@ -64,6 +64,7 @@ class Unowned:
         self._entries = built.Entries((), ())
         self._submodules = built.Submodules(())
         self._owned: list[tuple[Place, torch.Tensor]] = []  # where those lie that optimizers own
+        self._by_hand: list[Place] = []
         self._stale = True  # what is watched is to be looked at anew
         self._copies = Copies()
         self._begun = 0
@@ -105,6 +106,11 @@ class Unowned:
                     return f"{root}.{key}"
         return f"a parameter of shape {tuple(parameter.shape)}"
 
+    def stepped_by_hand(self) -> Iterator[torch.Tensor]:
+        """The parameters that the script may step by hand: those that were seen to move by no optimizer, or
+        all where it tracks none. Their gradients count until they are cleared."""
+        return (place.tensor for place in self._by_hand if place.tensor is not None)
+
     def put_back(self) -> str:
         """Undo what a broken step did to them: "" or the name of one of which that cannot be done."""
         self._submodules.put_back()
@@ -143,6 +149,8 @@ class Unowned:
                 moving.append(place)
             else:
                 self._stills.append(self._still(place, tensor))
+        own = moving if self._tracked.optimizers else [*(still.place for still in self._stills), *moving]
+        self._by_hand = [place for place in own if id(place.tensor) not in self._strays]
         kept = self._within_room(moving)
         self._kept_strays = {id(place.tensor) for place in kept} & self._strays
         self._copies = Copies([*small, *kept])
