@@ -114,10 +114,11 @@ def prune() -> None:
         try:
             with (state / "lock").open("a+") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                removal.claim(state, STATE_FILES)  # of a version before the marks, maybe
                 removal.tree(state)
         except (BlockingIOError, FileNotFoundError):
             continue  # it runs; or it is just being made, or removed
-        except OSError as error:  # of a version before the marks, or still written to
+        except OSError as error:  # with files of others in it, or still written to
             log.debug("%s stays: %s", state, error)
 
 
