@@ -53,6 +53,8 @@ class Liveness:
         step = min(rank.held for rank in ranks)
         self.looked += 1
         kept = min(rank.released for rank in ranks)
+        if any(rank.name == name for rank in ranks for name, _ in rank.agent.reads):
+            self._since.pop("snapshot", None)  # a slot is read: that there is no room is right
         self._demand("snapshot", (number, kept), step, spec.snapshot_every, SNAPSHOTS_S)
         if spec.storage:
             choice = world.cluster.machine.jobs["j"].choice if world.cluster else None
