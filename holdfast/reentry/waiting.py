@@ -34,10 +34,10 @@ _NOT_YET = "Operation timed out!"
 _torch_wait = dist.Work.wait
 
 
-class _Helper:
+class _Waiter:
     """A thread that waits in torch, so that another one need not."""
 
-    idle: ClassVar[deque[_Helper]] = deque()
+    idle: ClassVar[deque[_Waiter]] = deque()
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -52,10 +52,10 @@ class _Helper:
     def begin(cls, job: Callable[[], None]) -> None:
         """Run this in a thread that has nothing else to do."""
         try:
-            helper = cls.idle.pop()
+            waiter = cls.idle.pop()
         except IndexError:
-            helper = cls()
-        helper._jobs.put(job)
+            waiter = cls()
+        waiter._jobs.put(job)
 
 
 class _Pending:
@@ -67,7 +67,7 @@ class _Pending:
         self._done = threading.Event()
         self._found: Any = None
         self._error: BaseException | None = None
-        _Helper.begin(self._wait)
+        _Waiter.begin(self._wait)
 
     def _wait(self) -> None:
         assert self._work is not None
@@ -153,4 +153,4 @@ def end() -> None:
 def neutralise() -> None:
     """In a forked child: the threads that wait are the parent's."""
     end()
-    _Helper.idle.clear()
+    _Waiter.idle.clear()
