@@ -88,7 +88,12 @@ class Paths:
     def create(self) -> None:
         """Make the folders, ours alone. Raises SettingsError when they cannot be."""
         own_folder(self.run, "--run-dir")
-        own_folder(self.logs, "--run-dir")
+        if not self.logs.is_symlink():  # in our folder nobody else can put a link to where logs are wanted
+            own_folder(self.logs, "--run-dir")
+        elif not self.logs.is_dir():
+            raise SettingsError(
+                f"{self.logs} leads to no folder: make {os.readlink(self.logs)}, or remove it"
+            )
         own_folder(self.memory, "--shm-dir")
         try:
             removal.claim(self.run, RUN_FILES)

@@ -7,9 +7,13 @@ import shutil
 import signal
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 from controlplane.cli.local.processes import is_running
 from tests.e2e.cli_running import Run, running, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FAILING = "import sys\nsys.stderr.write('about to fail\\n')\nimport no_such_module_of_ours\n"
 
@@ -79,6 +83,14 @@ def test_a_state_folder_that_is_removed_ends_the_run_by_itself() -> None:
         assert f"the state folder {run.state} was removed while the job ran" in run.output
         assert [pid for pid in everyone if is_running(pid)] == []
         assert run.traces() == []
+
+
+def test_logs_go_where_they_are_wanted_and_stay(tmp_path: Path) -> None:
+    with running("--log-dir", str(tmp_path / "wanted"), "--nproc-per-node", "1") as run:
+        run.rank_pid(0)
+        assert finish(run) == 0, run.output
+        (log,) = (tmp_path / "wanted" / "n0").glob("*.log")
+        assert "rank 0 of 1" in log.read_text() and run.traces() == []
 
 
 def test_interrupted_while_starting_it_ends_everything() -> None:
