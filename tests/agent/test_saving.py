@@ -115,7 +115,7 @@ async def test_a_restore_does_not_wait_for_an_upload(leader: Leader) -> None:
         await leader.hello(2)
         slow = site.persist("job.0", 20, base="")
         await leader.order(slow)
-        await until(lambda: list(site.storage.glob("tmp/*")), "the upload's beginning")
+        await until(lambda: list(site.storage.glob("holdfast-drafts/*.draft")), "the upload's beginning")
         loaded = await site.answer(effects.Load("n0", "job.3", site.job, record), events.Loaded)
         assert loaded.reason == ""
         assert await site.metric('holdfast_agent_snapshot_orders{queue="upload"}') == 1

@@ -39,7 +39,11 @@ def test_content_before_names_and_chunks_before_manifests(folder: Path, shm: Pat
     assert kinds == ["bases", "bases", "parts", "pending", "manifests"]
     stages = [at for number, (at, _) in enumerate(links) if kinds[number] != kinds[number - 1]] + [len(calls)]
     for number, (at, target) in enumerate(links):
-        drafts = [path for name, path in calls[:at] if name == "fsync" and path.startswith(f"{root}/tmp/")]
+        drafts = [
+            path
+            for name, path in calls[:at]
+            if name == "fsync" and path.startswith(f"{root}/holdfast-drafts/")
+        ]
         if kinds[number] != "bases":
             assert len(drafts) > number, "a name came before its content, or a chunk, was durable"
         next_stage = min(stage for stage in stages if stage > at)

@@ -44,7 +44,9 @@ class Zygote:
         while True:
             message = self._line()
             if "pid" in message:
-                return int(message["pid"])
+                pid = int(message["pid"])
+                self.codes.pop(pid, None)  # of a process that had the same number before
+                return pid
             self._note(message)
 
     def poll(self, pid: int) -> int | None:

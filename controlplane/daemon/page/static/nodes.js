@@ -4,7 +4,7 @@ import { acts } from "./acts.js";
 import { column, el, facts, linked, say, table } from "./dom.js";
 import { ask, nothing, tables } from "./feed.js";
 import { HeatMap, MEANINGS } from "./heatmap.js";
-import { count, plain, span } from "./words.js";
+import { brief, count, plain, span } from "./words.js";
 
 const EVERY_MS = 2000;
 const TROUBLED_MAX = 100;
