@@ -46,7 +46,8 @@ class Liveness:
     def stepped(self, group: Group) -> None:
         """A group begins a further step."""
         world, spec = self.world, self.world.spec
-        if world.faults_on or not self._quiet():
+        heard = all(fencing.reached(rank.agent) for rank in group.members.values())
+        if world.faults_on or not heard or not self._quiet():  # without an agent nobody keeps anything
             self._since.clear()
             return
         number, ranks = group.generation.number, list(group.members.values())
