@@ -13,6 +13,9 @@ from holdfast.state.digest import same_bits
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+_Form = tuple[int, torch.Size, tuple[int, ...]]
+"""Where a tensor's memory begins, and how it is read: its shape and strides."""
+
 SMALL_BYTES = 1 << 20
 """Plain tensors up to this size are copied together."""
 
@@ -36,15 +39,15 @@ class _Pack:
 
     places: list[Place]
     tensors: list[torch.Tensor]
-    addresses: list[int]
+    forms: list[_Form]
     flat: list[torch.Tensor]  # the same memory, each in one dimension
     copy: torch.Tensor
     versions: list[int] = field(default_factory=list)
 
     def holds(self) -> bool:
-        """Whether every tensor is still the same memory."""
+        """Whether every tensor is still the same memory, read in the same way."""
         same = [place.container.get(place.key) for place in self.places]
-        return all(map(_is, same, self.tensors)) and self.addresses == [t.data_ptr() for t in self.tensors]
+        return all(map(_is, same, self.tensors)) and self.forms == [_form(t) for t in self.tensors]
 
 
 @dataclass(slots=True)
@@ -54,14 +57,14 @@ class _Single:
     place: Place
     tensor: torch.Tensor
     live: torch.Tensor  # the memory of this rank
-    address: int
+    form: _Form
     copy: torch.Tensor
     version: int = 0
 
     def holds(self) -> bool:
-        """Whether it is still the same memory."""
+        """Whether it is still the same memory, read in the same way."""
         same = self.place.tensor is self.tensor
-        return same and shards.local(self.tensor).data_ptr() == self.address
+        return same and _form(shards.local(self.tensor)) == self.form
 
 
 class Copies:
@@ -89,11 +92,12 @@ class Copies:
         """Put back what was kept."""
         for pack in self._packs:
             parts = torch.split(pack.copy, [tensor.numel() for tensor in pack.tensors])
-            for place, flat, tensor, part in zip(pack.places, pack.flat, pack.tensors, parts, strict=True):
-                _put(place, tensor, flat)
+            rows = zip(pack.places, pack.flat, pack.tensors, parts, pack.forms, strict=True)
+            for place, flat, tensor, part, form in rows:
+                _put(place, tensor, flat, form)
                 tensor.copy_(part.view(tensor.shape))
         for single in self._singles:
-            _put(single.place, single.tensor, single.live)
+            _put(single.place, single.tensor, single.live, single.form)
             shards.local(single.tensor).copy_(single.copy)
         for place in self._absent:
             place.container[place.key] = None
@@ -139,15 +143,14 @@ class Copies:
             else:
                 live = shards.local(tensor)
                 copy = live.detach().clone()
-                self._singles.append(_Single(place, tensor, live, live.data_ptr(), copy))
+                self._singles.append(_Single(place, tensor, live, _form(live), copy))
         self._packs = [_pack(members) for members in packs.values()]
 
 
 def _pack(members: Sequence[tuple[Place, torch.Tensor]]) -> _Pack:
     tensors = [tensor for _, tensor in members]
     flat = [tensor.detach().view(-1) for tensor in tensors]
-    addresses = [tensor.data_ptr() for tensor in tensors]
-    return _Pack([place for place, _ in members], tensors, addresses, flat, torch.cat(flat))
+    return _Pack([place for place, _ in members], tensors, list(map(_form, tensors)), flat, torch.cat(flat))
 
 
 def _plain(tensor: torch.Tensor) -> bool:
@@ -161,9 +164,14 @@ def _is(left: object, right: object) -> bool:
     return left is right
 
 
-def _put(place: Place, tensor: torch.Tensor, memory: torch.Tensor) -> None:
-    """Have the same tensor at its place again, with the memory that it had."""
+def _form(tensor: torch.Tensor) -> _Form:
+    strided = tensor.layout is torch.strided
+    return tensor.data_ptr() if strided else 0, tensor.shape, tensor.stride() if strided else ()
+
+
+def _put(place: Place, tensor: torch.Tensor, memory: torch.Tensor, form: _Form) -> None:
+    """Have the same tensor at its place again, with the memory that it had, read as it was."""
     if place.tensor is not tensor:
         place.container[place.key] = tensor
-    if not shards.is_dtensor(tensor) and tensor.data_ptr() != memory.data_ptr():
-        tensor.data = memory.detach().view(tensor.shape)
+    if not shards.is_dtensor(tensor) and tensor.layout is torch.strided and _form(tensor) != form:
+        tensor.data = memory.detach().as_strided(form[1], form[2])

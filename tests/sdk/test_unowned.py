@@ -81,6 +81,23 @@ def test_a_buffer_that_is_replaced_within_the_step_comes_back() -> None:
     assert model.values() == before and model.brief is was
 
 
+@pytest.mark.parametrize("between", [False, True])
+def test_a_buffer_that_is_turned_in_its_place_comes_back_as_it_was_read(*, between: bool) -> None:
+    model = torch.nn.Module()
+    model.register_buffer("table", torch.arange(6.0).view(2, 3))
+    table = model.table
+    assert isinstance(table, torch.Tensor)
+    buffers = watched(model)
+    buffers.begin()
+    if between:  # then the turned one is what is kept
+        table.data = table.data.t()
+        buffers.begin()
+    before = table.tolist()
+    table.data = table.data.t()
+    table.add_(1)
+    assert buffers.put_back() == "" and table.tolist() == before
+
+
 def test_buffers_that_moved_between_steps_are_followed() -> None:
     model = Odd()
     buffers = watched(model)
