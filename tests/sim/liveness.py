@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.sim.groups import Group
     from tests.sim.world import World
 
-SNAPSHOTS_S = 12.0
+SNAPSHOTS_S = 20.0
 CHECKPOINTS_S = 24.0
 STEPS = 4
 """So many times as many steps as lie between two must have gone by, too."""

@@ -153,7 +153,10 @@ def manifests(rng: Random) -> bool:
     return True
 
 
-_MANIFEST = manifest.seal(manifest.Manifest("j", "10-1", 10, 1, "full", "10-1", ((0, 10),), "0.1.0", (), ()))
+_SHARD = manifest.Shard("all", (0,), 0, (), (), {})
+_MANIFEST = manifest.seal(
+    manifest.Manifest("j", "10-1", 10, 1, "full", "10-1", ((0, 10),), "0.1.0", (), (_SHARD,))
+)
 
 
 def settings(rng: Random) -> bool:
