@@ -327,8 +327,9 @@ class Node:
         self._listener = self._listen()
 
     def discard(self, member: Member) -> None:
-        """End a member that was buried."""
-        os.killpg(member.pid, signal.SIGKILL)
+        """End a member that was buried, if it has not ended by itself meanwhile."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(member.pid, signal.SIGKILL)
 
     def check_alive(self) -> None:
         for member in self.members.values():
