@@ -55,10 +55,6 @@ def agree(session: Session, resume: Resume, *, entered: bool) -> tuple[bool, boo
 
 def _found(session: Session, resume: Resume) -> str:
     """What the header of the state says of it, where this rank is to read that."""
-    if resume.reshard:
-        from holdfast.state import resharding
-
-        return resharding.functions(resume)
     with contextlib.suppress(
         ArenaError, OSError, ValueError, KeyError, RestoreError
     ):  # the restore will tell

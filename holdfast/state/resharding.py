@@ -41,14 +41,6 @@ def load(tracked: Tracked, resume: Resume) -> str:
     return "buffers" if any(_says(found, "scattered") for found in saved.states.values()) else ""
 
 
-def functions(resume: Resume) -> str:
-    """Which elastic functions were over when the checkpoint was made. Raises RestoreError."""
-    with _reading(resume):
-        return max(
-            (str(_says(found, "functions") or "") for found in _saved(resume).states.values()), key=len
-        )
-
-
 def _saved(resume: Resume) -> Any:
     # It needs fsspec, which a rank that does not reshard never loads.
     own = importlib.import_module("holdfast.dcp.own")
