@@ -223,8 +223,10 @@ _OF_ALL = (Tier.CHECKPOINT, Tier.FRESH)
 
 def _ended_by_all(job: Job) -> int | None:
     """So many steps have ended on every rank that lives; None: nobody sets a limit. A rank that is broken in
-    a step says that it has not ended it: what the script does behind the optimizer would never run there."""
-    ended = (member.status.ended_step for member in job.seated() if member.status is not None)
+    a step says that it has not ended it: what the script does behind the optimizer would never run there. One
+    that was left out of the newest group sets none: the others have gone on without it."""
+    there = (member for member in job.seated() if member.generation >= job.formed)
+    ended = (member.status.ended_step for member in there if member.status is not None)
     return min((step for step in ended if step is not None), default=None)
 
 

@@ -238,7 +238,8 @@ class Safety:
         self.tiers[resume.tier] = self.tiers.get(resume.tier, 0) + 1
         self.memory_lost = self.memory_lost or resume.reshard
         self._trusted(generation, line)
-        ended = min((r.ended for r in group.members.values() if r.ended is not None), default=resume.step)
+        there = [r.ended for r in group.members.values() if r.held_in >= newest]  # none that was left out
+        ended = min((each for each in there if each is not None), default=resume.step)
         later = resume.step <= ended or resume.tier is Tier.CHECKPOINT
         assert later, f"resumes at {resume.step}, a living rank has ended {ended} only"
         best = self._living(group)
