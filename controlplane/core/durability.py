@@ -13,6 +13,7 @@ from controlplane.core.model import NO_STEP, JobPhase
 
 if TYPE_CHECKING:
     from controlplane.core.job import Job
+    from controlplane.core.keeping import Streak
     from controlplane.core.machine import Machine
 
 ALERT_AFTER = 3
@@ -99,19 +100,19 @@ def troubles(m: Machine, job: Job) -> tuple[Trouble, ...]:
 
 def failing(m: Machine, job: Job) -> str:
     """What is said of checkpoints that failed since the last one was committed; "" when none has."""
-    streak = job.keeping.checkpoints
-    if not streak.times:
-        return ""
-    what = f"{streak.times} checkpoints in a row" if streak.times > 1 else "the newest checkpoint"
-    return f"{what} failed since {clock(m, streak.since)}: {streak.reason}; {_durable(job)}"
+    told = _failed_in_a_row(m, job.keeping.checkpoints, "checkpoint")
+    return f"{told}; {_durable(job)}" if told else ""
 
 
 def uncopied(m: Machine, job: Job) -> str:
     """The same of copies on the second storage."""
-    streak = job.keeping.copies
+    return _failed_in_a_row(m, job.keeping.copies, "copy", "copies")
+
+
+def _failed_in_a_row(m: Machine, streak: Streak, one: str, many: str = "") -> str:
     if not streak.times:
         return ""
-    what = f"{streak.times} copies in a row" if streak.times > 1 else "the newest copy"
+    what = f"{streak.times} {many or one + 's'} in a row" if streak.times > 1 else f"the newest {one}"
     return f"{what} failed since {clock(m, streak.since)}: {streak.reason}"
 
 
@@ -124,7 +125,10 @@ def roomless(m: Machine, job: Job) -> str:
 
 
 def late(m: Machine, job: Job) -> str:
-    """What is said of checkpoints that ought to have come, and of which none failed; "" when none is late."""
+    """What is said of checkpoints that ought to have come, and of which none failed; "" when none is late.
+
+    This is the administrators' promise, in time alone (`checkpoint_late_s`), whatever held a checkpoint up;
+    `overdue` goes by the pace that was seen, and drives on what nothing holds up."""
     keeping = job.keeping
     if not job.spec.storage or not _trains(job) or keeping.checkpoints.times or not _behind(job):
         return ""

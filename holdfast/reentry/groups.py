@@ -23,7 +23,7 @@ from holdfast.reentry.answering import Answering
 from holdfast.reentry.formation import split_address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from holdfast.reentry.formation import Formation
 
@@ -82,8 +82,8 @@ class Groups:
             self._answering.begin()
         host, port = split_address(formation.store)
         self._client = self._reach(host, port, formation.number)
-        found = {handle: sockets.ports(handle) for handle in sockets.opened() - self._before}
-        self._line = frozenset(handle for handle, known in found.items() if known and known[1] == port)
+        found = _ports(sockets.opened() - self._before)
+        self._line = frozenset(handle for handle, known in found.items() if known[1] == port)
         if self.backend == "gloo":
             waiting.begin(lambda: self.broken)
         hook = sys.excepthook
@@ -105,10 +105,10 @@ class Groups:
         connects with the first collective: it forms until `narrow`."""
         if self.backend != "gloo":
             return 0
-        found = {handle: sockets.ports(handle) for handle in sockets.opened() - self._before}
-        listeners = [known[0] for known in found.values() if known and not known[1]]
+        found = _ports(sockets.opened() - self._before)
+        listeners = [known[0] for known in found.values() if not known[1]]
         with self._lock:
-            self._window = frozenset(handle for handle, known in found.items() if known and known[1])
+            self._window = _connected(found)
         return listeners[0] if len(listeners) == 1 else 0
 
     def grow(self) -> None:
@@ -119,13 +119,13 @@ class Groups:
 
     def listeners(self) -> list[int]:
         """The ports at which this process's groups were accepted, those of the script's own among them."""
-        known = [sockets.ports(handle) for handle in sockets.opened() - self._before]
-        return sorted(found[0] for found in known if found and not found[1])
+        known = _ports(sockets.opened() - self._before)
+        return sorted(found[0] for found in known.values() if not found[1])
 
     def settle(self, own: set[int], peers: set[int]) -> None:
         """The groups stand: theirs is what was accepted at these ports of ours, or is connected to those."""
-        found = {handle: sockets.ports(handle) for handle in sockets.opened() - self._before}
-        theirs = {h for h, known in found.items() if known and (known[0] in own or known[1] in peers)}
+        found = _ports(sockets.opened() - self._before)
+        theirs = {h for h, known in found.items() if known[0] in own or known[1] in peers}
         with self._lock:
             self._growing = False
             self._window = (self._window or frozenset()) | theirs
@@ -133,19 +133,15 @@ class Groups:
     def narrow(self, own: int, peers: set[int]) -> None:
         """Only sockets accepted at our port or connected to a peer's port are the group's."""
         if self.backend != "gloo":
-            found = {handle: sockets.ports(handle) for handle in sockets.opened() - self._before}
+            found = _ports(sockets.opened() - self._before)
             with self._lock:
-                self._window = frozenset(handle for handle, known in found.items() if known and known[1])
+                self._window = _connected(found)
             return
         if not own or 0 in peers:
             return
         with self._lock:
-            kept = []
-            for handle in self._window or ():
-                known = sockets.ports(handle)
-                if known and (known[0] == own or known[1] in peers):
-                    kept.append(handle)
-            self._window = frozenset(kept)
+            found = _ports(self._window or ())
+            self._window = frozenset(h for h, known in found.items() if known[0] == own or known[1] in peers)
 
     def sever(self, generation: int) -> bool:
         """From another thread: break what is blocked in this generation or an older one. True: come again."""
@@ -178,14 +174,15 @@ class Groups:
 
     def _theirs(self, since: frozenset[sockets.Handle]) -> set[sockets.Handle]:
         """Of what was opened since the generation began to form: what carries its groups, and its store."""
-        known = {handle: found for handle in since if (found := sockets.ports(handle)) and found[1]}
+        found = _ports(since)
+        known = {handle: found[handle] for handle in _connected(found)}
         if self._window is None:  # still forming: all of it is the store's or the group's
             ours = self._ours()
             return {h for h in since if h.inode not in ours and (h in known or sockets.connecting(h))}
         theirs = {handle for handle in self._window | self._line if handle in known}
         if self._growing:  # and what leads to where the group's peers are
             peers = {known[handle][2] for handle in theirs & self._window}
-            theirs |= {h for h, found in known.items() if found[2] in peers}
+            theirs |= {h for h, own in known.items() if own[2] in peers}
             theirs |= {h for h in since if sockets.connecting(h)}
         return theirs
 
@@ -223,6 +220,20 @@ class Groups:
     def heed(self, stale: Callable[[int], bool]) -> None:
         """Name what tells whether a generation is broken."""
         self._stale = stale
+
+
+_Ports = tuple[int, int, str]
+"""Own port, the peer's port, 0 for a listener, and the peer's IP."""
+
+
+def _ports(handles: Iterable[sockets.Handle]) -> dict[sockets.Handle, _Ports]:
+    """The ports of those that are sockets of TCP."""
+    return {handle: found for handle in handles if (found := sockets.ports(handle))}
+
+
+def _connected(found: dict[sockets.Handle, _Ports]) -> frozenset[sockets.Handle]:
+    """Those that lead to a peer."""
+    return frozenset(handle for handle, known in found.items() if known[1])
 
 
 def _abort() -> None:

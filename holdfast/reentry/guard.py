@@ -83,7 +83,7 @@ class Guard:
     def disarm(self) -> None:
         """Let go of the objects and of what was kept of them."""
         self.arm()
-        self._small, self._groups, self._whole, self._random = {}, [], None, None
+        self._small, self._groups, self._random = {}, [], None
         self._modes = modes.Kept(self._tracked)  # of nothing
 
     def begin(self, step: int, *, keep_random: bool, whole: bool = False) -> None:

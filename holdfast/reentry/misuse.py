@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.optim import optimizer as torch_optimizer
 
 from holdfast.errors import SessionError
+from holdfast.state.optimizers import parameters_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -104,7 +105,7 @@ class Mistakes:
 
 def _stepped_by(optimizer: torch.optim.Optimizer, session: Session) -> str:
     """The tracked module whose parameters an optimizer has, "" for none."""
-    own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    own = set(map(id, parameters_of(optimizer)))
     for name, thing in session._tracked.objects.items():
         if thing in session._tracked.modules and any(id(each) in own for each in thing.parameters()):
             return name

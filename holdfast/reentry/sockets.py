@@ -9,7 +9,12 @@ import os
 import select
 import socket
 import stat
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _DESCRIPTORS = "/proc/self/fd"
 _SYN_SENT = 2  # in the first byte of TCP_INFO
@@ -48,14 +53,23 @@ def borrow(handle: Handle) -> socket.socket | None:
     return socket.socket(fileno=duplicate)
 
 
+@contextmanager
+def _internet(handle: Handle) -> Iterator[socket.socket | None]:
+    """A duplicate of this very socket while one looks at it; None when it is gone or not one of TCP."""
+    borrowed = borrow(handle)
+    if borrowed is None:
+        yield None
+        return
+    with borrowed:
+        known = borrowed.family in (socket.AF_INET, socket.AF_INET6) and borrowed.type == socket.SOCK_STREAM
+        yield borrowed if known else None
+
+
 def ports(handle: Handle) -> tuple[int, int, str] | None:
     """(own port, peer's port, peer's IP) of a connected internet socket; peer's port 0 for a listener;
     None for anything else."""
-    borrowed = borrow(handle)
-    if borrowed is None:
-        return None
-    with borrowed:
-        if borrowed.family not in (socket.AF_INET, socket.AF_INET6) or borrowed.type != socket.SOCK_STREAM:
+    with _internet(handle) as borrowed:
+        if borrowed is None:
             return None
         try:
             if borrowed.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
@@ -68,13 +82,8 @@ def ports(handle: Handle) -> tuple[int, int, str] | None:
 
 def listens_at(handle: Handle) -> tuple[str, int] | None:
     """Address and port that this socket listens at; None for any other socket."""
-    borrowed = borrow(handle)
-    if borrowed is None:
-        return None
-    with borrowed:
-        if borrowed.family not in (socket.AF_INET, socket.AF_INET6) or borrowed.type != socket.SOCK_STREAM:
-            return None
-        if not borrowed.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+    with _internet(handle) as borrowed:
+        if borrowed is None or not borrowed.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             return None
         address = borrowed.getsockname()
         return str(address[0]), int(address[1])
@@ -82,11 +91,8 @@ def listens_at(handle: Handle) -> tuple[str, int] | None:
 
 def connecting(handle: Handle) -> bool:
     """Whether this socket waits for its peer's first word, which may never come."""
-    borrowed = borrow(handle)
-    if borrowed is None:
-        return False
-    with borrowed:
-        if borrowed.family not in (socket.AF_INET, socket.AF_INET6) or borrowed.type != socket.SOCK_STREAM:
+    with _internet(handle) as borrowed:
+        if borrowed is None:
             return False
         return borrowed.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _SYN_SENT
 

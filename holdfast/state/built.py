@@ -44,13 +44,16 @@ class Entries:
 
 
 class Forms:
-    """Where the memory of tensors lies, and how it is read."""
+    """Where the memory of tensors lies, and how it is read. Of sparse ones, which have no one, nothing."""
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
         self._plain: list[torch.Tensor] = []
         self._cut: list[torch.Tensor] = []
         for tensor in tensors:
-            (self._cut if shards.is_dtensor(tensor) else self._plain).append(tensor)
+            if shards.is_dtensor(tensor):
+                self._cut.append(tensor)
+            elif tensor.layout is torch.strided:
+                self._plain.append(tensor)
         self._known = self._look()
 
     def same(self) -> bool:
@@ -59,12 +62,21 @@ class Forms:
 
     def _look(self) -> tuple[list[Any], ...]:
         live = [*self._plain, *map(shards.local, self._cut)] if self._cut else self._plain
-        return (
-            list(map(torch.Tensor.data_ptr, live)),
-            list(map(torch.Tensor.stride, live)),
-            [tensor.shape for tensor in live],
-            [tensor.dtype for tensor in live],
-        )
+        return _forms(live)
+
+
+def read_alike(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether both plain tensors are the same memory, read in the same way; of sparse ones always."""
+    return left.layout is not torch.strided or _forms([left]) == _forms([right])
+
+
+def _forms(tensors: list[torch.Tensor]) -> tuple[list[Any], ...]:
+    return (
+        list(map(torch.Tensor.data_ptr, tensors)),
+        list(map(torch.Tensor.stride, tensors)),
+        [tensor.shape for tensor in tensors],
+        [tensor.dtype for tensor in tensors],
+    )
 
 
 def entries(modules: Iterable[torch.nn.Module], *, buffers: bool) -> Entries:

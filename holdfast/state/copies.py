@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from holdfast.state import shards
+from holdfast.state import built, shards
 from holdfast.state.digest import same_bits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-_Form = tuple[int, torch.Size, tuple[int, ...]]
-"""Where a tensor's memory begins, and how it is read: its shape and strides."""
 
 SMALL_BYTES = 1 << 20
 """Plain tensors up to this size are copied together."""
@@ -39,15 +36,16 @@ class _Pack:
 
     places: list[Place]
     tensors: list[torch.Tensor]
-    forms: list[_Form]
+    live: list[torch.Tensor]  # the same memory, read in the same way
     flat: list[torch.Tensor]  # the same memory, each in one dimension
+    forms: built.Forms
     copy: torch.Tensor
     versions: list[int] = field(default_factory=list)
 
     def holds(self) -> bool:
         """Whether every tensor is still the same memory, read in the same way."""
         same = [place.container.get(place.key) for place in self.places]
-        return all(map(_is, same, self.tensors)) and self.forms == [_form(t) for t in self.tensors]
+        return built.same_objects(same, self.tensors) and self.forms.same()
 
 
 @dataclass(slots=True)
@@ -56,15 +54,14 @@ class _Single:
 
     place: Place
     tensor: torch.Tensor
-    live: torch.Tensor  # the memory of this rank
-    form: _Form
+    live: torch.Tensor  # the memory of this rank, read in the same way
+    form: built.Forms
     copy: torch.Tensor
     version: int = 0
 
     def holds(self) -> bool:
         """Whether it is still the same memory, read in the same way."""
-        same = self.place.tensor is self.tensor
-        return same and _form(shards.local(self.tensor)) == self.form
+        return self.place.tensor is self.tensor and self.form.same()
 
 
 class Copies:
@@ -85,19 +82,18 @@ class Copies:
         for pack in self._packs:
             torch.cat(pack.flat, out=pack.copy)
         for single in self._singles:
-            single.copy.copy_(single.live.detach())
+            single.copy.copy_(single.live)
 
     @torch.no_grad()
     def rewind(self) -> None:
         """Put back what was kept."""
         for pack in self._packs:
             parts = torch.split(pack.copy, [tensor.numel() for tensor in pack.tensors])
-            rows = zip(pack.places, pack.flat, pack.tensors, parts, pack.forms, strict=True)
-            for place, flat, tensor, part, form in rows:
-                _put(place, tensor, flat, form)
+            for place, tensor, live, part in zip(pack.places, pack.tensors, pack.live, parts, strict=True):
+                _put(place, tensor, live)
                 tensor.copy_(part.view(tensor.shape))
         for single in self._singles:
-            _put(single.place, single.tensor, single.live, single.form)
+            _put(single.place, single.tensor, single.live)
             shards.local(single.tensor).copy_(single.copy)
         for place in self._absent:
             place.container[place.key] = None
@@ -141,16 +137,17 @@ class Copies:
             elif _plain(tensor):
                 packs.setdefault((tensor.dtype, tensor.device), []).append((place, tensor))
             else:
-                live = shards.local(tensor)
-                copy = live.detach().clone()
-                self._singles.append(_Single(place, tensor, live, _form(live), copy))
+                live = shards.local(tensor).detach()
+                self._singles.append(_Single(place, tensor, live, built.Forms([tensor]), live.clone()))
         self._packs = [_pack(members) for members in packs.values()]
 
 
 def _pack(members: Sequence[tuple[Place, torch.Tensor]]) -> _Pack:
     tensors = [tensor for _, tensor in members]
-    flat = [tensor.detach().view(-1) for tensor in tensors]
-    return _Pack([place for place, _ in members], tensors, list(map(_form, tensors)), flat, torch.cat(flat))
+    live = [tensor.detach() for tensor in tensors]
+    flat = [tensor.view(-1) for tensor in live]
+    places = [place for place, _ in members]
+    return _Pack(places, tensors, live, flat, built.Forms(tensors), torch.cat(flat))
 
 
 def _plain(tensor: torch.Tensor) -> bool:
@@ -160,18 +157,9 @@ def _plain(tensor: torch.Tensor) -> bool:
     return simple and tensor.is_contiguous() and tensor.nbytes <= SMALL_BYTES
 
 
-def _is(left: object, right: object) -> bool:
-    return left is right
-
-
-def _form(tensor: torch.Tensor) -> _Form:
-    strided = tensor.layout is torch.strided
-    return tensor.data_ptr() if strided else 0, tensor.shape, tensor.stride() if strided else ()
-
-
-def _put(place: Place, tensor: torch.Tensor, memory: torch.Tensor, form: _Form) -> None:
+def _put(place: Place, tensor: torch.Tensor, live: torch.Tensor) -> None:
     """Have the same tensor at its place again, with the memory that it had, read as it was."""
     if place.tensor is not tensor:
         place.container[place.key] = tensor
-    if not shards.is_dtensor(tensor) and tensor.layout is torch.strided and _form(tensor) != form:
-        tensor.data = memory.detach().as_strided(form[1], form[2])
+    if not shards.is_dtensor(tensor) and not built.read_alike(tensor, live):
+        tensor.data = live

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from holdfast.state import shards
+from holdfast.state.optimizers import parameters_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,7 +41,7 @@ class Uncleared:
         if self._added.get(index):
             self._found.add(optimizer)
         if index not in self._hooks:
-            chosen = next(filter(_is_dense, _parameters(optimizer)), None)
+            chosen = next(filter(_is_dense, parameters_of(optimizer)), None)
             if chosen is not None:
                 adding = self._adding(index, weakref.ref(chosen))
                 self._hooks[index] = chosen.register_hook(adding)  # type: ignore[no-untyped-call]
@@ -60,7 +61,7 @@ def carried(optimizers: Sequence[torch.optim.Optimizer], steps: Sequence[int], u
     Those of an optimizer that has stepped are used up, unless they were seen not to be cleared. One that has
     not may step with them later: they are carried, unless all of them are zero or gone."""
     return any(
-        (not count or optimizer in uncleared) and left(_parameters(optimizer))
+        (not count or optimizer in uncleared) and left(parameters_of(optimizer))
         for optimizer, count in zip(optimizers, steps, strict=True)
     )
 
@@ -75,10 +76,6 @@ def drop(modules: Iterable[torch.nn.Module]) -> None:
     for module in modules:
         for parameter in module.parameters():
             parameter.grad = None
-
-
-def _parameters(optimizer: torch.optim.Optimizer) -> Iterable[torch.Tensor]:
-    return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
 def _is_dense(parameter: torch.Tensor) -> bool:

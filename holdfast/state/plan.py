@@ -15,10 +15,9 @@ from holdfast.checkpoint import layout, typed
 from holdfast.errors import SessionError
 from holdfast.state import built, modes, shards
 from holdfast.state import tracked as state
+from holdfast.state.optimizers import parameters_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from holdfast.state.tracked import Tracked
 
 
@@ -44,7 +43,7 @@ class Part:
         """Whether every tensor is still where it was, and read as it was."""
         if isinstance(self.thing, torch.optim.Optimizer) and not (
             built.same_objects(self.thing.state.values(), self.owners)
-            and built.same_objects(_parameters(self.thing), self.order)
+            and built.same_objects(parameters_of(self.thing), self.order)
         ):
             return False
         return self.entries.same() and self.forms.same()
@@ -188,13 +187,9 @@ def _keep_optimizer(part: Part, tree: Any, indices: list[int]) -> None:
     if _hooked(optimizer):
         return
     part.kept, part.text = True, inner
-    part.owners, part.order = list(optimizer.state.values()), list(_parameters(optimizer))
+    part.owners, part.order = list(optimizer.state.values()), list(parameters_of(optimizer))
     part.entries = built.Entries(part.owners, part.owners)
     part.forms = _forms(part.entries)
-
-
-def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[Any]:
-    return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
 def _hooked(optimizer: torch.optim.Optimizer) -> bool:

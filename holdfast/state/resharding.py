@@ -6,7 +6,6 @@ The names are those of snapshot headers, so the optimizers' state must be there 
 from __future__ import annotations
 
 import importlib
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,9 +15,10 @@ from holdfast.errors import RestoreError, SessionError
 from holdfast.reentry import transfer
 from holdfast.state import modes, shards
 from holdfast.state import tracked as state
+from holdfast.state.optimizers import parameters_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection
 
     from holdfast.reentry.formation import Resume
     from holdfast.state.tracked import Tracked
@@ -27,11 +27,17 @@ if TYPE_CHECKING:
 def load(tracked: Tracked, resume: Resume) -> str:
     """Fill what is tracked with this rank's part of the checkpoint; what of it is not its own, "" when all
     is. Raises RestoreError; SessionError when another layout cannot be cut from it, now or ever."""
-    with _reading(resume):
-        saved = _saved(resume)
+    # It needs fsspec, which a rank that does not reshard never loads.
+    own = importlib.import_module("holdfast.dcp.own")
+    try:
+        saved = own.saved(resume.storage, resume.job, resume.checkpoint, resume.digest)
         word = _own_word(tracked, saved.states)
         if word:
             header, values = saved.read(word)
+    except (OSError, LookupError, ValueError, RuntimeError) as error:
+        if isinstance(error, SessionError):
+            raise
+        raise RestoreError(f"checkpoint {resume.checkpoint} of {resume.job}: {error}") from error
     if word:
         entries, plain = transfer.read(header, f"checkpoint {resume.checkpoint}")
         tracked.adopt(entries, plain, values)
@@ -39,23 +45,6 @@ def load(tracked: Tracked, resume: Resume) -> str:
     held = _prepare(tracked, next(iter(saved.states.values()), None))
     _load_cut(tracked, resume, held)
     return "buffers" if any(_says(found, "scattered") for found in saved.states.values()) else ""
-
-
-def _saved(resume: Resume) -> Any:
-    # It needs fsspec, which a rank that does not reshard never loads.
-    own = importlib.import_module("holdfast.dcp.own")
-    return own.saved(resume.storage, resume.job, resume.checkpoint, resume.digest)
-
-
-@contextmanager
-def _reading(resume: Resume) -> Iterator[None]:
-    """What a storage or a checkpoint may raise, as RestoreError."""
-    try:
-        yield
-    except (OSError, LookupError, ValueError, RuntimeError) as error:
-        if isinstance(error, SessionError):
-            raise
-        raise RestoreError(f"checkpoint {resume.checkpoint} of {resume.job}: {error}") from error
 
 
 def _own_word(tracked: Tracked, saved: dict[str, Any]) -> str:
@@ -152,7 +141,7 @@ def materialise(optimizer: torch.optim.Optimizer, held: set[int] | None = None) 
     these of its parameters, by default of all that want gradients.
 
     Its hooks are not called, and a gradient that is there stays."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    parameters = list(parameters_of(optimizer))
     if optimizer.state:
         return
     gradients = [parameter.grad for parameter in parameters]

@@ -12,9 +12,10 @@ import torch
 
 from holdfast.errors import RestoreError, SessionError
 from holdfast.state import digest
+from holdfast.state.optimizers import parameters_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from holdfast.coordinates import Coordinates
     from holdfast.state.tracked import Tracked
@@ -140,5 +141,4 @@ def _named(tracked: Tracked) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _parameters(name: str, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
-    parameters: Iterable[torch.Tensor] = (p for group in optimizer.param_groups for p in group["params"])
-    return ((f"{name}.{index}", parameter) for index, parameter in enumerate(parameters))
+    return ((f"{name}.{index}", parameter) for index, parameter in enumerate(parameters_of(optimizer)))

@@ -15,6 +15,7 @@ from holdfast.coordinates import Coordinates
 from holdfast.errors import RestoreError, SessionError
 from holdfast.state import copying, modes, shards, wrapped
 from holdfast.state.claims import REPLICATED, Claim
+from holdfast.state.optimizers import parameters_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -92,10 +93,9 @@ class Tracked:
             walk(capture(thing), name, [], small)
         memory = {modes.storage(tensor) for tensor in small}
         for name, thing in self.objects.items():
-            for group in thing.param_groups if isinstance(thing, torch.optim.Optimizer) else ():
-                for value in group["params"]:
-                    if id(value) not in held and value.numel() and modes.storage(value) not in memory:
-                        return name, value
+            for value in parameters_of(thing) if isinstance(thing, torch.optim.Optimizer) else ():
+                if id(value) not in held and value.numel() and modes.storage(value) not in memory:
+                    return name, value
         return "", None
 
     def flatten(self) -> Flat:
@@ -282,7 +282,7 @@ def _apply_optimizer(
     groups = state["param_groups"]
     if [len(group["params"]) for group in groups] != [len(g["params"]) for g in optimizer.param_groups]:
         raise RestoreError(f"{name}: the state has other parameter groups: another model or optimizer?")
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    parameters = list(parameters_of(optimizer))
     for group, given in zip(optimizer.param_groups, groups, strict=True):
         group.update({key: value for key, value in given.items() if key != "params"})
     optimizer.state.clear()

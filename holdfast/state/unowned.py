@@ -11,12 +11,14 @@ from __future__ import annotations
 import logging
 import weakref
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import torch
 
 from holdfast.state import built, digest, shards
 from holdfast.state.copies import SMALL_BYTES, Copies, Place
+from holdfast.state.optimizers import parameters_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -218,9 +220,7 @@ class Unowned:
 
 def owned_parameters(tracked: Tracked) -> Iterator[torch.Tensor]:
     """The parameters that tracked optimizers step."""
-    return (
-        p for optimizer in tracked.optimizers for group in optimizer.param_groups for p in group["params"]
-    )
+    return chain.from_iterable(map(parameters_of, tracked.optimizers))
 
 
 def _named_modules(tracked: Tracked) -> Iterator[tuple[str, torch.nn.Module]]:

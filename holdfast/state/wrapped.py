@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from holdfast.errors import SessionError
+from holdfast.state.optimizers import parameters_of
 
 if TYPE_CHECKING:
     from holdfast.state.claims import Claim
@@ -21,8 +22,7 @@ def check(name: str, thing: Any) -> None:
         flat = _known("torch.distributed.fsdp", "FullyShardedDataParallel")
         found = flat is not None and any(isinstance(module, flat) for module in thing.modules())
     elif isinstance(thing, torch.optim.Optimizer):
-        parameters = (parameter for group in thing.param_groups for parameter in group["params"])
-        found = any(getattr(parameter, "_fsdp_flattened", False) for parameter in parameters)
+        found = any(getattr(parameter, "_fsdp_flattened", False) for parameter in parameters_of(thing))
     else:
         found = False
     if found:

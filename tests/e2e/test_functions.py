@@ -61,11 +61,15 @@ def result(**more):
     path.with_suffix(".part").rename(path)
 """
 
-PRETRAIN = """
+TRACKED = """
 session = Session(backend="gloo")
 model, optimizer = made(1, 3)
 session.track(model=model, optimizer=optimizer)
+"""
 
+PRETRAIN = (
+    TRACKED
+    + """
 @session.elastic
 def pretrain():
     trained(session, model, optimizer, 12, "first")
@@ -86,6 +90,7 @@ assert finetune() is True and session.step == 14
 wait_at("behind")
 result(told=told, state=digest(model, head))
 """
+)
 
 FOLDS = """
 session = Session(backend="gloo")
@@ -157,10 +162,8 @@ def lived(script: str, moment: str = "", *flags: str, storage: bool = False) -> 
 REFUSED = {
     "tensor": (
         "second",
-        """
-session = Session(backend="gloo")
-model, optimizer = made(1, 3)
-session.track(model=model, optimizer=optimizer)
+        TRACKED
+        + """
 @session.elastic
 def pretrain():
     trained(session, model, optimizer, 6, "first")
@@ -176,10 +179,8 @@ finetune()
     ),
     "saved": (
         "second",
-        """
-session = Session(backend="gloo")
-model, optimizer = made(1, 3)
-session.track(model=model, optimizer=optimizer)
+        TRACKED
+        + """
 @session.elastic
 def pretrain():
     trained(session, model, optimizer, 6, "first")
@@ -195,10 +196,8 @@ finetune()
     ),
     "caught": (
         "",
-        """
-session = Session(backend="gloo")
-model, optimizer = made(1, 3)
-session.track(model=model, optimizer=optimizer)
+        TRACKED
+        + """
 @session.elastic
 def trial():
     trained(session, model, optimizer, 6, "first")
@@ -256,10 +255,9 @@ def test_a_job_goes_on_in_its_second_function_from_storage() -> None:
         assert len(found) == 2 and found[0] == found[1] and found[0]["told"]["steps"] == 12
 
 
-ROLLED_BACK = """
-session = Session(backend="gloo")
-model, optimizer = made(1, 3)
-session.track(model=model, optimizer=optimizer)
+ROLLED_BACK = (
+    TRACKED
+    + """
 @session.elastic
 def pretrain():
     trained(session, model, optimizer, 6, "first")
@@ -278,6 +276,7 @@ def finetune():
 finetune()
 result(state=digest(model))
 """
+)
 
 
 def test_the_first_state_of_a_later_function_is_what_a_rollback_puts_in_place() -> None:

@@ -10,12 +10,17 @@ import os
 import signal
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
 from holdfast import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 OUT = Path(os.environ["OUT"])
 HOW = os.environ["HOW"]
@@ -42,6 +47,22 @@ def maybe_die(step: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+swallowed: list[int] = []
+escaped: list[int] = []
+
+
+@contextmanager
+def swallowing(step: int) -> Iterator[None]:
+    """Swallow what a collective raises. What the session ends a wait with is not swallowed, but counted."""
+    try:
+        yield
+    except RuntimeError:
+        swallowed.append(step)
+    except BaseException:
+        escaped.append(step)
+        raise
+
+
 def average(step: int) -> None:
     """The mean of the gradients, by hand; what breaks is swallowed."""
     works = []
@@ -49,27 +70,15 @@ def average(step: int) -> None:
         if index == 1:
             maybe_die(step)
         assert parameter.grad is not None
-        if HOW == "sync":
-            try:
-                dist.all_reduce(parameter.grad)
-            except RuntimeError:
-                swallowed.append(step)
-        else:
-            try:
-                works.append(dist.all_reduce(parameter.grad, async_op=True))
-            except RuntimeError:
-                swallowed.append(step)
+        with swallowing(step):
+            work = dist.all_reduce(parameter.grad, async_op=HOW != "sync")
+            works += [work] if work else []
     for work in works:
-        try:
+        with swallowing(step):
             work.wait()
-        except RuntimeError:
-            swallowed.append(step)
     for parameter in model.parameters():
         assert parameter.grad is not None
         parameter.grad.div_(session.world_size)
-
-
-swallowed: list[int] = []
 
 
 @session.elastic
@@ -81,12 +90,11 @@ def train() -> None:
         loss = (wrapped(data[indices]) - target[indices]).pow(2).mean()
         if HOW == "hooks":
             maybe_die(step)
-            try:
+            before = len(swallowed)
+            with swallowing(step):
                 loss.backward()
-            except RuntimeError:
-                swallowed.append(step)
-                if os.environ.get("SKIP"):
-                    continue
+            if os.environ.get("SKIP") and len(swallowed) > before:
+                continue
         else:
             loss.backward()
             average(step)
@@ -95,6 +103,7 @@ def train() -> None:
     for parameter in model.parameters():
         found.update(parameter.detach().numpy().tobytes())
     line = {"rank": session.rank, "digest": found.hexdigest(), "swallowed": len(swallowed)}
+    line["escaped"] = len(escaped)
     (OUT / f"result.{session.rank}.json").write_text(json.dumps(line))
 
 
