@@ -58,6 +58,10 @@ def _found(session: Session, resume: Resume) -> str:
     with contextlib.suppress(
         ArenaError, OSError, ValueError, KeyError, RestoreError
     ):  # the restore will tell
+        if resume.reshard:
+            from holdfast.state import resharding
+
+            return resharding.functions(resume)
         header = restore.header(session, resume)
         return str(json.loads(header)["state"].get("functions", "")) if header else ""
     return ""

@@ -155,6 +155,8 @@ def _reshard(session: Session, resume: Resume) -> bool:
     from holdfast.state import resharding
 
     session._held = -1
+    if not session._tracked.objects:  # it tracks within a function that is over
+        return True
     lost = resharding.load(session._tracked, resume)
     session._shard, session._held = shards.word(session._tracked), resume.step
     if lost:

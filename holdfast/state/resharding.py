@@ -6,6 +6,7 @@ The names are those of snapshot headers, so the optimizers' state must be there 
 from __future__ import annotations
 
 import importlib
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +19,7 @@ from holdfast.state import tracked as state
 from holdfast.state.optimizers import parameters_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from holdfast.reentry.formation import Resume
     from holdfast.state.tracked import Tracked
@@ -27,17 +28,11 @@ if TYPE_CHECKING:
 def load(tracked: Tracked, resume: Resume) -> str:
     """Fill what is tracked with this rank's part of the checkpoint; what of it is not its own, "" when all
     is. Raises RestoreError; SessionError when another layout cannot be cut from it, now or ever."""
-    # It needs fsspec, which a rank that does not reshard never loads.
-    own = importlib.import_module("holdfast.dcp.own")
-    try:
-        saved = own.saved(resume.storage, resume.job, resume.checkpoint, resume.digest)
+    with _reading(resume):
+        saved = _saved(resume)
         word = _own_word(tracked, saved.states)
         if word:
             header, values = saved.read(word)
-    except (OSError, LookupError, ValueError, RuntimeError) as error:
-        if isinstance(error, SessionError):
-            raise
-        raise RestoreError(f"checkpoint {resume.checkpoint} of {resume.job}: {error}") from error
     if word:
         entries, plain = transfer.read(header, f"checkpoint {resume.checkpoint}")
         tracked.adopt(entries, plain, values)
@@ -45,6 +40,29 @@ def load(tracked: Tracked, resume: Resume) -> str:
     held = _prepare(tracked, next(iter(saved.states.values()), None))
     _load_cut(tracked, resume, held)
     return "buffers" if any(_says(found, "scattered") for found in saved.states.values()) else ""
+
+
+def functions(resume: Resume) -> str:
+    """Which elastic functions were over when the checkpoint was made. Raises RestoreError."""
+    with _reading(resume):
+        return max((str(_says(each, "functions") or "") for each in _saved(resume).states.values()), key=len)
+
+
+def _saved(resume: Resume) -> Any:
+    # It needs fsspec, which a rank that does not reshard never loads.
+    own = importlib.import_module("holdfast.dcp.own")
+    return own.saved(resume.storage, resume.job, resume.checkpoint, resume.digest)
+
+
+@contextmanager
+def _reading(resume: Resume) -> Iterator[None]:
+    """What a storage or a checkpoint may raise, as RestoreError."""
+    try:
+        yield
+    except (OSError, LookupError, ValueError, RuntimeError) as error:
+        if isinstance(error, SessionError):
+            raise
+        raise RestoreError(f"checkpoint {resume.checkpoint} of {resume.job}: {error}") from error
 
 
 def _own_word(tracked: Tracked, saved: dict[str, Any]) -> str:
@@ -117,10 +135,8 @@ def _load_cut(tracked: Tracked, resume: Resume, held: dict[str, set[int]]) -> No
     mine = tracked.flatten()
     tensors = dict(zip(mine.names, mine.given, strict=True))
     dcp = importlib.import_module("holdfast.dcp")
-    try:
+    with _reading(resume):
         header: bytes = dcp.load_into(tensors, resume.storage, resume.job, resume.checkpoint, resume.digest)
-    except (OSError, LookupError, ValueError, RuntimeError) as error:
-        raise RestoreError(f"checkpoint {resume.checkpoint} of {resume.job}: {error}") from error
     entries, plain = transfer.read(header, f"checkpoint {resume.checkpoint}")
     names = [entry.name for entry in entries]
     _check_taken(tracked, names, tensors.keys())

@@ -24,6 +24,7 @@ OUT = Path(os.environ["OUT"])
 KIND = os.environ.get("KIND", "fsdp")
 STEPS = int(os.environ.get("STEPS", "12"))
 KILLS = json.loads(os.environ.get("KILL", "[]"))
+WHOLE = int(os.environ.get("WHOLE", "-1"))  # the step before which the whole state is told
 N = 200
 session = Session()
 data = torch.randn(N, 6, generator=torch.Generator().manual_seed(7))
@@ -73,7 +74,10 @@ def train() -> tuple[str, list[str]]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3, gamma=0.7)
     session.track(model=model, optimizer=optimizer, scheduler=scheduler)
-    for _ in session.steps(STEPS):
+    wholes: list[str] = []
+    for step in session.steps(STEPS):
+        if step == WHOLE:
+            wholes = [whole(model), whole(optimizer), str(scheduler.state_dict())]
         maybe_die("start")
         indices = session.sample_indices(N, 24, seed=3)
         if KIND == "tp":  # all ranks work on the same samples
@@ -85,7 +89,6 @@ def train() -> tuple[str, list[str]]:
         maybe_die("optimizer")
         optimizer.step()
         scheduler.step()
-    wholes = [whole(model), whole(optimizer), str(scheduler.state_dict())] if os.environ.get("WHOLE") else []
     return digest(session._tracked.flatten().tensors), wholes
 
 
