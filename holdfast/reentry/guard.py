@@ -55,6 +55,7 @@ class Guard:
         self._anchor = 0  # the step at whose start everything was kept
         self._advanced = False  # an optimizer has stepped since, in a step that is complete
         self._inside = False
+        self.entered = False  # a step was begun in this generation
         self.carries = False  # the newest boundary leaves gradients for the next step
         self.skippable = False  # the tail of a step may be cut
         self.reason = ""  # why the newest broken step could not be undone
@@ -78,7 +79,7 @@ class Guard:
         self._habits.forget()
         self._whole = None
         self._uncleared.arm()
-        self._inside = self.carries = self._advanced = False
+        self._inside = self.carries = self._advanced = self.entered = False
 
     def disarm(self) -> None:
         """Let go of the objects and of what was kept of them."""
@@ -100,7 +101,7 @@ class Guard:
         self._uncleared.begin()
         for index in range(len(self._begun)):
             self._begun[index] = self._ended[index] = 0
-        self._inside = True
+        self._inside = self.entered = True
 
     @property
     def anchor(self) -> int:

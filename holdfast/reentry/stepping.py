@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from holdfast.errors import Interrupted
+from holdfast.errors import Interrupted, SessionError
+from holdfast.reentry import meeting
 from holdfast.reentry.guard import DIRTY
 from holdfast.state import keeping
 from holdfast.state.randomness import seed_step
@@ -39,9 +40,14 @@ def begin(session: Session, seed: int | None) -> None:
 
 
 def after_break(session: Session) -> None:
-    """A loop over steps was left within one, by the script's own `break`, which is the end of the step's body
-    if an optimizer has moved, or if what it did cannot be undone. Else the step comes again."""
+    """A loop over steps is over. One that was left within a step, by the script's own `break`, is the end of
+    the step's body if an optimizer has moved, or if what it did cannot be undone. Else the step comes again.
+    Raises SessionError when the ranks have not left it at the same place."""
     guard = session._guard
+    if not guard.entered:
+        return
+    moved = int(guard.moved) if guard.left_half and session._tracked.optimizers else _UNASKED
+    _refuse_apart(meeting.gather(session, [session._completed, int(guard.left_half), moved]))
     if not guard.left_half:
         return
     found = DIRTY if guard.moved else guard.settle(session._completed)
@@ -50,6 +56,30 @@ def after_break(session: Session) -> None:
     else:
         session._completed = found
         session._uncommitted.clear()
+
+
+_UNASKED = -1
+"""Of a rank that has no optimizer (a stage that is frozen), or has not left its loop within a step."""
+
+
+def _refuse_apart(rows: list[list[int]]) -> None:
+    """Raise SessionError when these (steps completed, left within one, an optimizer has moved) differ."""
+    known = next((row[2] for row in rows if row[2] != _UNASKED), 0)
+    places = [_place(row[0], row[1], known if row[2] == _UNASKED else row[2]) for row in rows]
+    other = next((rank for rank, place in enumerate(places) if place != places[0]), 0)
+    if other:
+        told = ", ".join(f"rank {rank} has left it {places[rank]}" for rank in (0, other))
+        raise SessionError(
+            f"the ranks have left the loop over steps at different places: {told}. Leave it in the same step "
+            "on all ranks, and on one side of the optimizer: decide with what is equal on all of them "
+            "(session.step, a loss that was reduced)"
+        )
+
+
+def _place(completed: int, left_half: int, moved: int) -> str:
+    if not left_half:
+        return f"with {completed} steps completed"
+    return f"in step {completed}, {'after' if moved else 'before'} its optimizer"
 
 
 def between(session: Session) -> None:

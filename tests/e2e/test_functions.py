@@ -211,6 +211,26 @@ for _ in range(2):
         "trial: ValueError has left trial, and the script went on",
         "Catch it within the elastic function",
     ),
+    "apart": (
+        "",
+        TRACKED
+        + """
+@session.elastic
+def pretrain():
+    ddp = session.ddp(model)
+    for step in session.steps(6):
+        ddp(torch.ones(8, 4)).square().mean().backward()
+        if step == 4 and session.rank == 0:
+            break
+        optimizer.step()
+        optimizer.zero_grad()
+        if step == 4:
+            break
+pretrain()
+""",
+        "rank 0 has left it in step 4, before its optimizer, rank 1 has left it in step 4, after",
+        "Leave it in the same step on all ranks",
+    ),
     "two": (
         "",
         """
