@@ -216,7 +216,12 @@ class Machine:
     def new_member(self, job: str) -> str:
         """A name never given before: the counter starts at the term's own range."""
         self._members += 1
-        return f"{job}.{self.term * MEMBERS_PER_TERM + self._members - 1}"
+        return f"{job}.{self.next_number - 1}"
+
+    @property
+    def next_number(self) -> int:
+        """Of the next new member: this leader and those before it have given those below."""
+        return self.term * MEMBERS_PER_TERM + self._members
 
     @property
     def wall(self) -> float:
