@@ -63,7 +63,7 @@ def _is_asked(asked: Callable[[Any, Any], tuple[str, ...]]) -> Callable[[Machine
         nodes_asked = asked(job, event) if job is not None else ()
         if not nodes_asked or event.node in nodes_asked:
             return ""
-        return f"not it was asked, but {' and '.join(nodes_asked)}"
+        return f"not it was asked, but {' and '.join(filter(None, nodes_asked)) or 'nobody'}"
 
     return check
 
@@ -112,6 +112,16 @@ def _took_part(m: Machine, event: Any) -> str:
     if job.sat_in(job.generation, event.member):
         return ""
     return f"{event.member} has no seat in generation {event.generation} of job {job.name}"
+
+
+def _or_unknown(check: Callable[[Machine, Any], str]) -> Callable[[Machine, Any], str]:
+    """The same; whoever is not in the book any more is late, and its handler says so."""
+
+    def ask(m: Machine, event: Any) -> str:
+        job = m.jobs.get(event.job)
+        return check(m, event) if job is not None and event.member in job.members else ""
+
+    return ask
 
 
 def _holds_the_shard(m: Machine, event: ev.PartPersisted) -> str:
@@ -191,8 +201,9 @@ _HELLO = By("its certificate; its incarnation is newer than the last, and not of
 _STATUSES = By("each status by itself: members.observe and `status`")
 _ORDERED = By("it answers an order that waits: loading")
 _BOUNDS = By("only within its bounds: it is shown and told, and decides nothing")
-_HERE = By("it is of the job and lives there", _lives_there)
+_HERE = By("it lives there; who is unknown is answered, and no more: asking", _or_unknown(_lives_there))
 _SEATED = By("it is of the job, lives there, and has a seat in the generation of now", _took_part)
+_SEATED_THEN = By("the same; who is gone has no say: its handler", _or_unknown(_took_part))
 _GIVEN = By("the job has given that number to a generation", _was_given)
 _LASTS = By("not before the step with which the generation of now began", _from_its_start)
 _ERRAND = By("it was asked to seal, mirror or publish this checkpoint", _is_asked(_errand))
@@ -204,8 +215,8 @@ ROWS: dict[type, Row] = {
     ev.NodeBeat: Row("beat", _STREAM, _STATUSES, _STATUSES, _STATUSES),
     ev.MemberReport: Row("report", _STREAM, _STATUSES, _STATUSES, _STATUSES),
     ev.DeviceReport: Row("device", _STREAM),
-    ev.MemberStarted: Row("start", _STREAM, _SEATED, _GIVEN, _LASTS),
-    ev.SnapshotReady: Row("snapshot", _STREAM, _SEATED, _GIVEN, _LASTS),
+    ev.MemberStarted: Row("start", _STREAM, _SEATED_THEN, _GIVEN, _LASTS),
+    ev.SnapshotReady: Row("snapshot", _STREAM, _SEATED_THEN, _GIVEN, _LASTS),
     ev.PartPersisted: Row(
         "persisted part", _STREAM, By("it holds the shard there", _holds_the_shard), _FITS_PART, _FITS_PART
     ),
