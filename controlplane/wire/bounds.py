@@ -49,6 +49,7 @@ BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
     "Failure.step": NO_STEP,
     "MemberStatus.step": NO_STEP,
     "PeerCopy.step": NO_STEP,
+    "Snapshot.rank": COUNT,
     "Release.step": NO_STEP,
     "Standing.step": NO_STEP,
     "held_step": NO_STEP,
@@ -98,6 +99,8 @@ BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
     "bytes_total": BYTES,
     "bytes_written": BYTES,
     "state_bytes": BYTES,
+    "data_bytes": BYTES,
+    "header_bytes": Bound(0, 1 << 30),
     # times
     "age_s": AGE,
     "stalled_s": AGE,

@@ -269,26 +269,27 @@ def row_from(kind: type[T], message: Any) -> T:
 def status_message(cluster: str, term: int, leader: str, rows: dict[str, Any]) -> pb.StatusReply:
     """The answer of Admin.Status; `rows` by the name of the reply's field. A row that no message can hold is
     named among the reasons of the cluster's health, and all others are there."""
-    rows, untold = dict(rows), list[str]()
+    rows, untold = dict(rows), list[tuple[str, str]]()
     health = rows.pop("health", None)
     lists = {name: _told(name, values, untold) for name, values in rows.items()}
     if untold:
         health = health or view.HealthRow("healthy", (), ())
         worst = "degraded" if health.level == "healthy" else health.level
-        reasons = (*health.reasons, *untold)
-        health = view.HealthRow(worst, reasons, (*health.jobs, *[""] * len(untold)))
+        reasons = (*health.reasons, *(reason for reason, _ in untold))
+        health = view.HealthRow(worst, reasons, (*health.jobs, *(job for _, job in untold)))
     told = row_message(health) if health is not None else None
     return pb.StatusReply(cluster=cluster, term=term, leader=leader, health=told, **lists)
 
 
-def _told(name: str, rows: Iterable[Any], untold: list[str]) -> list[Any]:
+def _told(name: str, rows: Iterable[Any], untold: list[tuple[str, str]]) -> list[Any]:
+    """The messages of rows; of those that have none, why, and whose they are."""
     found = []
     for row in rows:
         try:
             found.append(row_message(row))
         except WireError as error:
             what = ", ".join(str(getattr(row, key)) for key in _KEYS if hasattr(row, key))
-            untold.append(f"{name}: {what} cannot be shown: {error}")
+            untold.append((f"{name}: {what} cannot be shown: {error}", getattr(row, "job", "")))
     return found
 
 
