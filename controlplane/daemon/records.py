@@ -120,7 +120,8 @@ class Records:
             self.checkpoints.setdefault(record.job, {})[record.id] = record
         marks, lemons = tuple(_marks(self.keys, nodes, unread)), tuple(_lemons(self.keys, values, unread))
         for row in unread:
-            log.error("%s in etcd cannot be read: %s; mend it, or delete it", row.key, row.reason)
+            left = f", so job {row.job} is left alone" if row.whole else ""
+            log.error("%s in etcd cannot be read%s: %s; mend it, or delete it", row.key, left, row.reason)
         return Elected(
             term=term,
             nodes=tuple(node for node, known in nodes.items() if str(known.get("state")) not in GONE_STATES),
@@ -165,7 +166,8 @@ def _read(record: type[R], rows: Mapping[str, bytes], name: str) -> R | None:
     try:
         return _bounded(record, rows[name])
     except WireError as error:
-        raise WireError(f"{name}: {error}") from error
+        told = str(error).partition(": ")[0] if record is JobSpec else str(error)  # a value may be a secret
+        raise WireError(f"{name}: {told}") from error
 
 
 def _checkpoints(

@@ -158,6 +158,14 @@ def test_what_a_leader_cannot_read_it_names_and_goes_on_with_the_rest() -> None:
     assert not [line for line in _submitted(stage, "third") if "submission_refused" in line]
 
 
+def test_what_a_spec_holds_is_not_told_when_it_cannot_be_read() -> None:
+    """A value of its environment may be a secret."""
+    keys = Keyspace("c")
+    torn = pack(spec(job="j", env=(("TOKEN", "hunter2hunter2"),))).replace(b'["TOKEN",', b"[")
+    (row,) = Records(keys).elected(1, {keys.spec("j"): torn}).unread
+    assert row.reason.startswith("spec: JobSpec.env") and "hunter2" not in row.reason
+
+
 def _submitted(stage: Play, name: str) -> list[str]:
     stage.lines = []
     stage.feed(JobSubmitted(spec(job=name)))
