@@ -193,6 +193,7 @@ class PeerServer:
     async def _get(self, request: Any, context: Any) -> None:
         async with self._answering(context):
             check_member(request.member)
+            wire.check_numbers(request)
             with self._one_more():
                 await self._give(request, context)
 

@@ -13,6 +13,7 @@ import grpc.aio
 
 from agent.peer_blocks import Held, PeerError
 from controlplane.access.own import plain
+from controlplane.wire import bounds
 from controlplane.wire import peer_pb2 as pb
 
 if TYPE_CHECKING:
@@ -102,8 +103,18 @@ def message_of(held: Held, *, digests: bool = True) -> pb.Snapshot:
     )
 
 
+def check_numbers(message: Any) -> None:
+    """Raise PeerError, naming it, on a number of a Snapshot or GetRequest that is not within its bounds."""
+    for field in message.DESCRIPTOR.fields:
+        if field.cpp_type in (field.CPPTYPE_INT32, field.CPPTYPE_INT64):
+            reason = bounds.beyond(message.DESCRIPTOR.name, field.name, getattr(message, field.name))
+            if reason:
+                raise PeerError(reason)
+
+
 def held_from(message: Any) -> Held:
-    """The snapshot of a message; `agent.peer_blocks.check` tells whether it can be one."""
+    """The snapshot of a message; `agent.peer_blocks.check` tells whether it can be one. Raises PeerError."""
+    check_numbers(message)
     return Held(
         job=message.job,
         member=message.member,

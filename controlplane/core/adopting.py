@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from controlplane.core.model import CheckpointRecord
 
 
+STEP_ADOPTED_MAX, GENERATION_ADOPTED_MAX = 1 << 50, 1_000_000_000
+"""Of a checkpoint that is taken up: the job counts on from there, and needs room for it."""
+
+
 def found(m: Machine, event: ev.CheckpointsFound) -> None:
     """Take up what may be; say for each what was done. The same again changes nothing."""
     job = m.jobs.get(event.job)
@@ -62,6 +66,11 @@ def _unfit(job: str, record: CheckpointRecord) -> str:
         return f"it is a checkpoint of job {record.job!r}, not of {job!r}"
     if record.step < 0 or record.generation < 1 or record.id != f"{record.step}-{record.generation}":
         return f"its id does not say step {record.step} of generation {record.generation}"
+    if record.step > STEP_ADOPTED_MAX or record.generation > GENERATION_ADOPTED_MAX:
+        return (
+            f"a job that goes on from there runs out of numbers: it may be of step {STEP_ADOPTED_MAX} and "
+            f"generation {GENERATION_ADOPTED_MAX} at most"
+        )
     if not record.manifest_digest or not record.base:
         return "it names no digest or no base"
     return f"it is marked bad: {record.bad}" if record.bad else ""

@@ -51,8 +51,9 @@ class Ask:
 def asked(m: Machine, event: ev.CheckpointAsked) -> None:
     """A script wants a checkpoint. The same request again is the same asking."""
     job = m.jobs.get(event.job)
-    if job is None:
-        reason = f"job {event.job} is unknown to this coordinator"
+    if job is None or event.member not in job.members:
+        whom = f"job {event.job}" if job is None else f"{event.member} of job {event.job}"
+        reason = f"{whom} is unknown to this coordinator"
         m.emit(fx.CheckpointTold(event.node, event.job, event.member, event.request, "skipped", reason))
         return
     ask = job.asks.get((event.member, event.request))

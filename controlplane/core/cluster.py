@@ -27,6 +27,7 @@ from controlplane.core import (
     partners,
     pausing,
     placing,
+    plausible,
     quarantine,
     releasing,
     replacing,
@@ -77,11 +78,12 @@ def _tick(m: Machine, event: ev.Tick) -> None:
     """Deadlines are looked at in every step; a Tick brings only the time."""
 
 
-def _from_node(handler: Callable[[Machine, Any], None], what: str) -> Callable[[Machine, Any], None]:
-    """Only the agent that speaks for the node now is listened to."""
+def _said(handler: Callable[[Machine, Any], None]) -> Callable[[Machine, Any], None]:
+    """Only the agent that speaks for the node now is listened to, and only if what it says can be."""
 
     def handle(m: Machine, event: Any) -> None:
-        if nodes.known(m, event.node, event.incarnation, what):
+        word = plausible.ROWS[type(event)].word
+        if nodes.known(m, event.node, event.incarnation, word) and plausible.fits(m, event):
             handler(m, event)
 
     return handle
@@ -95,28 +97,28 @@ HANDLERS: dict[type[Any], Callable[[Machine, Any], None]] = {
     ev.MemberReport: nodes.report,
     ev.NodeBroken: nodes.broken,
     ev.DeviceReport: nodes.device,
-    ev.MemberStarted: _from_node(members.started, "start"),
-    ev.SnapshotReady: _from_node(releasing.snapshot, "snapshot"),
-    ev.PartPersisted: _from_node(sealing.part_persisted, "persisted part"),
-    ev.Persisted: _from_node(sealing.persisted, "sealed checkpoint"),
-    ev.PersistFailed: _from_node(saving.persist_failed, "failed checkpoint"),
-    ev.Published: _from_node(sealing.published, "published checkpoint"),
-    ev.Mirrored: _from_node(sealing.mirrored, "mirrored checkpoint"),
-    ev.Collected: _from_node(retention.collected, "collection"),
-    ev.Scrubbed: _from_node(scrubbing.scrubbed, "scrub"),
-    ev.CheckpointAsked: _from_node(asking.asked, "asked checkpoint"),
+    ev.MemberStarted: _said(members.started),
+    ev.SnapshotReady: _said(releasing.snapshot),
+    ev.PartPersisted: _said(sealing.part_persisted),
+    ev.Persisted: _said(sealing.persisted),
+    ev.PersistFailed: _said(saving.persist_failed),
+    ev.Published: _said(sealing.published),
+    ev.Mirrored: _said(sealing.mirrored),
+    ev.Collected: _said(retention.collected),
+    ev.Scrubbed: _said(scrubbing.scrubbed),
+    ev.CheckpointAsked: _said(asking.asked),
     ev.CheckpointsFound: adopting.found,
-    ev.Loaded: _from_node(loading.loaded, "loaded checkpoint"),
-    ev.Fetched: _from_node(loading.fetched, "fetched copy"),
-    ev.OrderFailed: _from_node(members.order_failed, "failed order"),
-    ev.PeersLooked: _from_node(network.looked, "look at peers"),
+    ev.Loaded: _said(loading.loaded),
+    ev.Fetched: _said(loading.fetched),
+    ev.OrderFailed: _said(members.order_failed),
+    ev.PeersLooked: _said(network.looked),
     ev.ProbeAnswered: braking.answered,
     ev.DcsChanged: _dcs_changed,
     ev.QuarantineReleased: quarantine.release,
-    ev.StacksCollected: _from_node(hangs.collected, "stacks"),
-    ev.UserFault: _from_node(numbers.faulted, "fault"),
+    ev.StacksCollected: _said(hangs.collected),
+    ev.UserFault: _said(numbers.faulted),
     ev.NodeReplaced: replacing.replaced,
-    ev.NodeLeaving: _from_node(draining.leaving, "leave"),
+    ev.NodeLeaving: _said(draining.leaving),
     ev.DrainRequested: draining.requested,
     ev.CordonRequested: draining.cordon,
     ev.JobSubmitted: placing.submitted,

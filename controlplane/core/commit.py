@@ -80,6 +80,7 @@ class Saving:
     parts: tuple[CheckpointPart, ...] = ()
     stage: Stage = Stage.PERSIST
     record: CheckpointRecord | None = None
+    nodes_before: tuple[str, ...] = ()  # that were to do so: their answers may still come
     provisional: bool = False  # sealed, and etcd has not answered in time
     begun_at: float = 0.0
     sealed_at: float = 0.0  # its parts were all there, then: its record is on its way into etcd

@@ -31,6 +31,7 @@ from controlplane.core.model import (
     PeerCopy,
     PeerSight,
     Standing,
+    Unread,
 )
 
 __all__ = [
@@ -65,6 +66,7 @@ class Elected:
     marks: tuple[NodeMarks, ...] = ()
     wall_s: float = 0.0  # Unix time of this event: what histories are dated by
     places: tuple[NodePlace, ...] = ()  # every node that has a record, lost ones too
+    unread: tuple[Unread, ...] = ()  # what could not be taken up
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from controlplane.core.durability import Trouble
     from controlplane.core.job import Job, Member
     from controlplane.core.machine import Machine
+    from controlplane.core.model import Unread
     from controlplane.core.timing import CoreSettings
 
     Rule = Callable[["Facts", CoreSettings], Iterable["Finding"]]
@@ -67,6 +68,7 @@ class Facts:
     unkept: tuple[tuple[str, Trouble], ...] = ()  # jobs whose state is not kept as it should be
     incidents: int = 0  # within the last hour
     unreplaced: tuple[tuple[str, str], ...] = ()  # nodes that will not do, and are not replaced
+    unread: tuple[Unread, ...] = ()
 
 
 def assess(facts: Facts, s: CoreSettings) -> tuple[Finding, ...]:
@@ -125,6 +127,13 @@ def _unkept(facts: Facts, s: CoreSettings) -> Iterable[Finding]:
         yield Finding(found.kind, Level.DEGRADED, job, found.reason, job, loud=found.loud)
 
 
+def _unread(facts: Facts, s: CoreSettings) -> Iterable[Finding]:
+    for row in facts.unread:
+        left = f"job {row.job} is left alone" if row.whole else "it is left out"
+        reason = f"it lies in etcd and cannot be read, so {left}: {row.reason}; mend the row, or delete it"
+        yield Finding("row_unreadable", Level.DEGRADED, row.key, reason, row.job)
+
+
 RULES: tuple[Rule, ...] = (
     _mass_loss,
     _dcs,
@@ -137,6 +146,7 @@ RULES: tuple[Rule, ...] = (
     _each("spares_exhausted", lambda f: f.spareless, jobs=True),
     _unkept,
     _each("node_unreplaced", lambda f: f.unreplaced),
+    _unread,
 )
 
 
@@ -221,6 +231,7 @@ def facts_of(m: Machine) -> Facts:
         unkept=tuple((job.name, each) for job in jobs for each in durability.troubles(m, job)),
         incidents=_recent(m),
         unreplaced=tuple((node.name, node.unreplaced) for node in m.nodes.values() if node.unreplaced),
+        unread=m.unread,
     )
 
 

@@ -77,6 +77,7 @@ class Member:
     waits_for: str = ""  # what keeps its node from starting it, as was told last
     launch_by: float = 0.0  # its launcher must have started it by then; 0: not asked yet
     number: int = 0  # in which order the book took them in
+    adopted: bool = False  # known by its agent's word alone: before it has a seat, it says nothing of the job
 
     @property
     def dead(self) -> bool:

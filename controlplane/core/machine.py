@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from controlplane.core.effects import Effect, Store
     from controlplane.core.health import Finding
     from controlplane.core.job import Job, Member
-    from controlplane.core.model import CheckpointRecord, Incident, JobPhase, LemonRecord, PeerCopy
+    from controlplane.core.model import CheckpointRecord, Incident, JobPhase, LemonRecord, PeerCopy, Unread
     from controlplane.core.timing import CoreSettings
 
 MEMBERS_PER_TERM = 1_000_000
@@ -134,6 +134,7 @@ class Machine:
         self.brake: Brake | None = None  # decisions to drop nodes are paused
         self.histories: dict[str, LemonRecord] = {}  # of failures, by node
         self.wall_s = 0.0  # Unix time of `now` 0
+        self.unread: tuple[Unread, ...] = ()  # what etcd holds and nobody can read
         self.dcs_trouble = ""  # why etcd does not answer; "": it does
         self.findings: dict[tuple[str, str], Finding] = {}  # what is wrong with the cluster, as told
         self.begun: list[float] = []  # when (s) incidents of the last hour began
@@ -216,7 +217,12 @@ class Machine:
     def new_member(self, job: str) -> str:
         """A name never given before: the counter starts at the term's own range."""
         self._members += 1
-        return f"{job}.{self.term * MEMBERS_PER_TERM + self._members - 1}"
+        return f"{job}.{self.next_number - 1}"
+
+    @property
+    def next_number(self) -> int:
+        """Of the next new member: this leader and those before it have given those below."""
+        return self.term * MEMBERS_PER_TERM + self._members
 
     @property
     def wall(self) -> float:

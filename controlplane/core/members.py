@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core import effects as fx
-from controlplane.core import reach, releasing, stillness
+from controlplane.core import plausible, reach, releasing, stillness
 from controlplane.core.failures import NODE_CAUSES, Evidence
 from controlplane.core.job import Member
 from controlplane.core.model import (
@@ -47,6 +47,9 @@ def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
         m.drop("stray", status.member, f"node {node} runs it for job {status.job}, which is unknown here")
         return
     member = job.members.get(status.member)
+    if reason := plausible.status(m, job, status):
+        _impossible(m, job, node, status, reason)
+        return
     if member is None:
         member = _adopt(m, job, node, status)
     if member.node != node or seq < member.seen_seq:
@@ -56,12 +59,8 @@ def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
     member.seen_seq, member.seen_at, member.status = seq, m.now, status
     if status.generation > member.entered and phase in IN_GENERATION:
         member.entered = status.generation
-    if step > job.known_step and phase in _SHOWS_STEP:
-        job.known_step = step
-    if step > job.newest_step:  # noqa: PLR1730 - of every rank in every beat
-        job.newest_step = step
-    if step >= job.lapse_step:
-        releasing.lapsed(m, job, step)
+    if not member.adopted or member.rank >= 0:
+        _see_step(m, job, phase, step)
     if member.failure is not None:
         _revive(m, job, member, status)
     if old is not None and old.phase is phase and _same(old, status):
@@ -69,6 +68,24 @@ def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
             m.touch(job)
         return
     _take(m, job, member, old, status)
+
+
+def _see_step(m: Machine, job: Job, phase: MemberPhase, step: int) -> None:
+    """How far the job is, as one of its ranks shows."""
+    if step > job.known_step and phase in _SHOWS_STEP:
+        job.known_step = step
+    if step > job.newest_step:  # noqa: PLR1730 - of every rank in every beat
+        job.newest_step = step
+    if step >= job.lapse_step:
+        releasing.lapsed(m, job, step)
+
+
+def _impossible(m: Machine, job: Job, node: str, status: MemberStatus, reason: str) -> None:
+    """A status that cannot be of this job changes nothing in the book. If there is such a process, it is of
+    another life of the job (etcd was lost), and its own node is told to end it."""
+    m.drop(plausible.REFUSED, node, f"its status of {status.member:.80} is not followed: {reason}")
+    if status.phase is not MemberPhase.EXITED and job.members.get(status.member) is None:
+        m.order(job, ("kill", node, status.member), fx.Kill(node, job.name, status.member, reason))
 
 
 def _take(m: Machine, job: Job, member: Member, old: MemberStatus | None, status: MemberStatus) -> None:
@@ -196,7 +213,7 @@ def kill(m: Machine, job: Job, member: Member, reason: str) -> None:
 
 def _adopt(m: Machine, job: Job, node: str, status: MemberStatus) -> Member:
     """A member that this leader did not launch: its predecessor did. It may serve as a spare."""
-    member = Member(status.member, job.name, node, Role.SPARE)
+    member = Member(status.member, job.name, node, Role.SPARE, adopted=True)
     job.enlist(member)
     if status.phase not in GONE:
         m.note("adopted", member.name, f"node {node} runs it for {job.name}; it may take a seat")
@@ -262,10 +279,11 @@ def _learn(job: Job, member: Member, status: MemberStatus) -> None:
         job.stalled[status.member] = None
     elif job.stalled:
         job.stalled.pop(status.member, None)
-    job.elastic = job.elastic or status.elastic
-    job.barrier = job.barrier or phase in _AT_BARRIER
-    if status.held_step > job.known_step or status.snapshot_step > job.known_step:
-        job.known_step = max(status.held_step, status.snapshot_step)
+    if not member.adopted or member.rank >= 0:
+        job.elastic = job.elastic or status.elastic
+        job.barrier = job.barrier or phase in _AT_BARRIER
+        if status.held_step > job.known_step or status.snapshot_step > job.known_step:
+            job.known_step = max(status.held_step, status.snapshot_step)
     if status.shard and member.rank >= 0 and job.shards.get(member.rank) != status.shard:
         _learn_shard(job, member, status)
     if phase is MemberPhase.FINISHED:

@@ -363,6 +363,16 @@ class NodePlace:
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """What lies in etcd and cannot be taken up. `whole`: all of its job, of which nothing is touched."""
+
+    key: str
+    reason: str
+    job: str = ""  # whose it is; "": no job's
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class JobState:
     """A job as etcd keeps it, for the next leader."""
 

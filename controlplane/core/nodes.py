@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from controlplane.core.model import MemberStatus
 
 
+NS = 1e9
+AHEAD_MAX_S = 86_400.0
+"""So far a node's clock may go ahead of ours. An agent's incarnation is the time of its start: whichever came
+from a later one would be the newest for so long."""
+
+
 def joined(m: Machine, event: ev.NodeJoined) -> None:
     """An agent said hello: take it in, unless its name is another's or it comes from the past."""
     node = m.nodes.setdefault(event.node, Node(event.node))
@@ -81,7 +87,7 @@ def _refusal(m: Machine, node: Node, event: ev.NodeJoined) -> tuple[str, bool] |
             "give this agent a name of its own with --node",
             True,
         )
-    reason = contradictions.disagreement(event, m.settings)
+    reason = contradictions.disagreement(event, m.settings) or _of_the_future(m, event)
     if reason:
         return reason, False
     if event.incarnation < node.incarnation and node.state != "lost":
@@ -91,6 +97,17 @@ def _refusal(m: Machine, node: Node, event: ev.NodeJoined) -> tuple[str, bool] |
             not node.up,
         )
     return None
+
+
+def _of_the_future(m: Machine, event: ev.NodeJoined) -> str:
+    """Why an incarnation, the time in ns at which its agent began, would bar all agents to come."""
+    ahead_s = event.incarnation / NS - m.wall
+    if not m.wall_s or ahead_s <= AHEAD_MAX_S:
+        return ""
+    return (
+        f"incarnation {event.incarnation} of node {event.node} lies {ahead_s / 3600:.0f} h ahead of this "
+        f"coordinator's clock: set the clocks of both right, and start the agent again"
+    )
 
 
 def beat(m: Machine, event: ev.NodeBeat) -> None:

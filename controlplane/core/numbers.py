@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FAULTS_KEPT = 64
 STEP_MAX = 1 << 53
-"""No script gets so far. What would follow from a later step, no message to the ranks could hold."""
+"""No script gets so far. Beyond it floats skip numbers, and what follows from it no message could hold."""
 
 _RUNS = (JobPhase.RUNNING, JobPhase.FORMING)
 

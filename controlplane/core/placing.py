@@ -48,6 +48,11 @@ def submitted(m: Machine, event: ev.JobSubmitted) -> None:
         changed = f"; the new submission's settings are not taken: {other}" if other else ""
         m.note("resubmitted", spec.job, f"the job {words}{changed}")
         return
+    left = [row for row in m.unread if row.whole and row.job == spec.job]
+    if left:
+        words = f"etcd holds a job of this name that cannot be read: {left[0].key}: {left[0].reason}"
+        m.note(REFUSED, spec.job, words)
+        return
     job = _again(m, job, spec) if job else Job(spec)
     m.jobs[spec.job] = job
     adopting.claim(m, job)

@@ -41,6 +41,9 @@ def elected(m: Machine, event: ev.Elected) -> None:
         nodes.expect(m, name)
     for name in again:
         placing.recall(m, m.jobs[name])
+    m.unread = event.unread
+    for row in event.unread:
+        m.note("unreadable", row.key, row.reason)
     marks.take(m, event.marks)
     quarantine.adopt(m, event.lemons)
     m.ask_health()

@@ -155,7 +155,8 @@ def _drive_errand(m: Machine, job: Job, saving: Saving) -> None:
         other = sharing.errand_node(m, job)
         if not other:
             return
-        saving = job.savings[saving.id] = dataclasses.replace(saving, node=other)
+        before = tuple(dict.fromkeys((*saving.nodes_before, saving.node)))
+        saving = job.savings[saving.id] = dataclasses.replace(saving, node=other, nodes_before=before)
     key = (saving.stage.value, saving.node, saving.id)
     m.order(job, key, ERRANDS[saving.stage](job, saving), m.settings.long_retry_s)
 

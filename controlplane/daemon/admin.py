@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +17,8 @@ from controlplane.core.events import (
     JobSubmitted,
     PauseRequested,
 )
-from controlplane.core.model import CheckpointRecord
 from controlplane.settings import SettingsError, check_name
-from controlplane.wire import codec
+from controlplane.wire import bounds, codec
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.control_pb2_grpc import AdminServicer
 from controlplane.wire.records import spell
@@ -36,30 +34,9 @@ if TYPE_CHECKING:
 LEADER_KEY = "holdfast-leader"
 """Trailing metadata of a standby's refusal: host:port of the leader, when known."""
 
-_SMALLEST = {
-    "nnodes_min": 1,
-    "nnodes_max": 1,
-    "nproc_per_node": 1,
-    "spares_per_node": 0,
-    "max_restarts": 0,
-    "snapshot_every": 1,
-    "checkpoint_every": 1,
-    "full_every": 1,
-    "keep_last": 0,
-    "keep_every": 0,
-    "replicas": 0,
-    "replica_nodes": 1,
-    "tensor_parallel": 1,
-    "pipeline_parallel": 1,
-    "context_parallel": 1,
-    "checkpoint_every_s": 0,
-    "scrub_every_s": 0,
-}
 _WORDS = {"codec": ("", "none", "zstd", "auto"), "commit_when": ("", "both", "first")}
 _ADOPTED_MAX = 10_000
-_DRAIN_S_MAX = 7 * 86400
 _REASON_MAX = 200
-_LARGEST = 1_000_000
 _SPEC_BYTES_MAX = 128 * 1024
 """As JSON; a value of etcd has several times as much at most."""
 
@@ -122,8 +99,7 @@ class Admin(AdminServicer):
 
     async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.MarkReply:
         """Free a node of ranks; answered once that has begun, and etcd knows."""
-        if not 0 <= request.deadline_s <= _DRAIN_S_MAX:
-            reason = f"deadline_s {request.deadline_s:g} will not do: give 0 to {_DRAIN_S_MAX}"
+        if reason := bounds.beyond("DrainRequest", "deadline_s", request.deadline_s):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
         event = DrainRequested(request.node, _why(request), request.deadline_s, request.force)
         return await self._mark(event, context)
@@ -155,7 +131,7 @@ class Admin(AdminServicer):
             check_name("job", request.job)
             if len(request.records) > _ADOPTED_MAX:
                 raise SettingsError(f"{len(request.records)} records at once: give {_ADOPTED_MAX} at most")
-            records = tuple(codec.row_from(CheckpointRecord, each) for each in request.records)
+            records = tuple(map(codec.found_from, request.records))
         except (WireError, SettingsError) as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         refused, reason = await reign.adopt(CheckpointsFound(request.job, records))
@@ -171,6 +147,8 @@ class Admin(AdminServicer):
     async def Events(self, request: pb.EventsRequest, context: Any) -> AsyncIterator[pb.EventLine]:
         """The journal's lines behind `after`; with `follow` without end. A standby shows its own."""
         journal = self._front.journal
+        if reason := bounds.beyond("EventsRequest", "after", request.after):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
         if not request.follow:
             for line in journal.lines(request.after, request.job):
                 yield pb.EventLine(sequence=line.sequence, json=line.text)
@@ -210,14 +188,11 @@ def _whom(event: Wish) -> str:
 
 
 def check_spec(spec: JobSpec) -> None:
-    """Raise SettingsError on a job that cannot be."""
+    """Raise SettingsError or WireError on a job that cannot be."""
     check_name("job", spec.job)
     if not spec.argv or not spec.argv[0]:
         raise SettingsError(f"job {spec.job} names no script: give one")
-    for field in dataclasses.fields(spec):
-        smallest, value = _SMALLEST.get(field.name), getattr(spec, field.name)
-        if smallest is not None and not smallest <= value <= _LARGEST:
-            raise SettingsError(f"{field.name} {value} will not do: give {smallest} to {_LARGEST}")
+    bounds.check(spec)
     size = len(spell(spec))
     if size > _SPEC_BYTES_MAX:
         raise SettingsError(

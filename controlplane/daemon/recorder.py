@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from controlplane.core.events import Stored, StoreFailed
 from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable, Fenced
+from controlplane.daemon.records import check
 from controlplane.settings import SettingsError
+from controlplane.wire.shape import WireError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,8 +61,10 @@ class Recorder:
     def add(self, effect: Store) -> None:
         """Have it written after all that were added before."""
         try:
+            check(effect)
             puts = self._records.puts(effect)
-        except SettingsError as error:  # a name that cannot be a key
+        except (SettingsError, WireError) as error:  # a name that cannot be a key, a number out of bounds
+            self._answer(effect.ticket, str(error))
             self._post(StoreFailed(effect.ticket, str(error)))
             return
         self._waiting.append((effect.ticket, puts))

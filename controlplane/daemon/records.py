@@ -18,8 +18,10 @@ from controlplane.core.model import (
     LemonRecord,
     NodeMarks,
     NodePlace,
+    Unread,
 )
 from controlplane.core.replacing import GONE
+from controlplane.wire import bounds
 from controlplane.wire.records import pack, unpack
 from controlplane.wire.shape import WireError
 
@@ -98,22 +100,28 @@ class Records:
     def elected(self, term: int, values: Mapping[str, bytes]) -> Elected:
         """Everything below the cluster's prefix as the event that starts a reign.
 
-        A job with a record that cannot be read is left out whole, and logged: nothing of it is touched."""
-        jobs, nodes = _by_job(self.keys, values), _documents(self.keys, values)
+        What cannot be read is left out, and told. A job is left out whole when its own records cannot be:
+        nothing of it is touched."""
+        unread: list[Unread] = []
+        jobs, nodes = _by_job(self.keys, values), _documents(self.keys, values, unread)
         specs, states, generations, checkpoints = [], [], [], []
         for job, rows in sorted(jobs.items()):
             try:
                 spec, state = _read(JobSpec, rows, "spec"), _read(JobState, rows, "state")
                 generation = _read(Generation, rows, "generation")
             except WireError as error:
-                log.error("job %s is left alone: %s in etcd; delete its keys or repair them", job, error)
+                unread.append(Unread(f"{self.keys.jobs}{job}/", str(error), job, whole=True))
                 continue
             specs += [spec] if spec else []
             states += [state] if state else []
             generations += [generation] if generation else []
-            checkpoints += _checkpoints(job, rows)
+            checkpoints += _checkpoints(f"{self.keys.jobs}{job}/", job, rows, unread)
         for record in checkpoints:
             self.checkpoints.setdefault(record.job, {})[record.id] = record
+        marks, lemons = tuple(_marks(self.keys, nodes, unread)), tuple(_lemons(self.keys, values, unread))
+        for row in unread:
+            left = f", so job {row.job} is left alone" if row.whole else ""
+            log.error("%s in etcd cannot be read%s: %s; mend it, or delete it", row.key, left, row.reason)
         return Elected(
             term=term,
             nodes=tuple(node for node, known in nodes.items() if str(known.get("state")) not in GONE_STATES),
@@ -121,11 +129,19 @@ class Records:
             states=tuple(states),
             generations=tuple(generations),
             checkpoints=tuple(checkpoints),
-            marks=tuple(_marks(nodes)),
-            lemons=tuple(_lemons(self.keys, values)),
+            marks=marks,
+            lemons=lemons,
             wall_s=time.time(),
             places=tuple(_places(nodes)),
+            unread=tuple(unread),
         )
+
+
+def check(store: Store) -> None:
+    """Raise WireError, naming it, on a number that no leader to come would read."""
+    for record in (store.spec, store.state, store.generation, store.checkpoint, store.lemon, store.marks):
+        if record is not None:
+            bounds.check(record)
 
 
 def _by_job(keys: Keyspace, values: Mapping[str, bytes]) -> dict[str, dict[str, bytes]]:
@@ -138,58 +154,76 @@ def _by_job(keys: Keyspace, values: Mapping[str, bytes]) -> dict[str, dict[str, 
     return jobs
 
 
+def _bounded(record: type[R], data: bytes) -> R:
+    found = unpack(record, data)
+    bounds.check(found)
+    return found
+
+
 def _read(record: type[R], rows: Mapping[str, bytes], name: str) -> R | None:
-    return unpack(record, rows[name]) if name in rows else None
+    if name not in rows:
+        return None
+    try:
+        return _bounded(record, rows[name])
+    except WireError as error:
+        told = str(error).partition(": ")[0] if record is JobSpec else str(error)  # a value may be a secret
+        raise WireError(f"{name}: {told}") from error
 
 
-def _checkpoints(job: str, rows: Mapping[str, bytes]) -> list[CheckpointRecord]:
-    """Readable checkpoint records of a job, oldest first; an unreadable one is logged and left out."""
+def _checkpoints(
+    prefix: str, job: str, rows: Mapping[str, bytes], unread: list[Unread]
+) -> list[CheckpointRecord]:
+    """Readable checkpoint records of a job, oldest first."""
     found = []
     for name, value in rows.items():
         if not name.startswith("checkpoints/m/"):
             continue
         try:
-            found.append(unpack(CheckpointRecord, value))
+            found.append(_bounded(CheckpointRecord, value))
         except WireError as error:
-            log.error("checkpoint record %s of job %s is left out: %s", name, job, error)
+            unread.append(Unread(prefix + name, str(error), job))
     return sorted(found, key=lambda record: (record.step, record.generation))
 
 
-def _lemons(keys: Keyspace, values: Mapping[str, bytes]) -> Iterable[LemonRecord]:
-    """Readable histories of nodes, by name; an unreadable one is logged: the node begins anew."""
+def _lemons(keys: Keyspace, values: Mapping[str, bytes], unread: list[Unread]) -> Iterable[LemonRecord]:
+    """Readable histories of nodes, by name; where one is not, the node begins anew."""
     for key in sorted(values):
         if not key.startswith(keys.quarantine):
             continue
         try:
-            yield unpack(LemonRecord, values[key])
+            yield _bounded(LemonRecord, values[key])
         except WireError as error:
-            log.error("the history %s is left out: %s", key, error)
+            unread.append(Unread(key, str(error)))
 
 
-def _documents(keys: Keyspace, values: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
-    """The records of nodes, by name; nothing is known from one that cannot be read, which is logged."""
-    found = sorted(key for key in values if key.startswith(keys.nodes))
-    return {key[len(keys.nodes) :]: _document(key, values[key]) for key in found}
+def _documents(
+    keys: Keyspace, values: Mapping[str, bytes], unread: list[Unread]
+) -> dict[str, dict[str, Any]]:
+    """The records of nodes, by name; of one that cannot be read nothing is known: the node is waited for."""
+    found: dict[str, dict[str, Any]] = {}
+    for key in sorted(key for key in values if key.startswith(keys.nodes)):
+        document: dict[str, Any] = {}
+        try:
+            document = {**json.loads(values[key])}
+        except (ValueError, TypeError, RecursionError) as error:
+            unread.append(Unread(key, f"a record of a node that is no JSON object: {error}"))
+        found[key[len(keys.nodes) :]] = document
+    return found
 
 
-def _document(key: str, value: bytes) -> dict[str, Any]:
-    try:
-        return {**json.loads(value)}
-    except (ValueError, TypeError) as error:
-        log.error("node record %s cannot be read (%s): the node is waited for", key, error)
-        return {}
-
-
-def _marks(documents: Mapping[str, Mapping[str, Any]]) -> Iterable[NodeMarks]:
+def _marks(
+    keys: Keyspace, documents: Mapping[str, Mapping[str, Any]], unread: list[Unread]
+) -> Iterable[NodeMarks]:
     """What nodes are marked with; marks that cannot be read are none."""
     for node, document in documents.items():
         try:
             devices = tuple((str(name), str(why)) for name, why in dict(document.get("devices", {})).items())
             drain = float(document.get("drain_by_s", 0.0)), bool(document.get("drain_forced", False))
-        except (ValueError, TypeError) as error:
-            log.error("the marks of node %s cannot be read (%s)", node, error)
+            found = NodeMarks(node, str(document.get("cordoned", "")), devices, *drain)
+            bounds.check(found)
+        except (ValueError, TypeError) as error:  # a WireError is a ValueError
+            unread.append(Unread(keys.nodes + node, f"its marks: {error}"))
             continue
-        found = NodeMarks(node, str(document.get("cordoned", "")), devices, *drain)
         if found.cordoned or found.devices:
             yield found
 

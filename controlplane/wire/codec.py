@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.message import DecodeError
 
 from controlplane.core import effects, events, model, view
+from controlplane.wire import bounds
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.mapping import RECORDS, Mapping
 from controlplane.wire.shape import WireError as WireError  # noqa: PLC0414 - for agents to import from here
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 T = TypeVar("T")
 
@@ -160,6 +164,7 @@ def event_from(node: str, incarnation: int, message: pb.AgentMessage) -> events.
     if mapping is None:
         raise WireError(f"AgentMessage.body is {body or 'empty or of a newer protocol'}: no event")
     event: events.Event = mapping.read(getattr(message, body), node, incarnation)
+    bounds.check(event)
     return event
 
 
@@ -169,6 +174,10 @@ def greeting_from(message: pb.AgentMessage) -> Greeting:
         raise WireError("the first message of a stream must be a hello")
     hello = message.hello
     joined: events.NodeJoined = _HELLO.read(hello)
+    bounds.check(joined)
+    for name in ("protocol_version", "term_seen"):
+        if reason := bounds.beyond("Hello", name, getattr(hello, name)):
+            raise WireError(reason)
     return Greeting(hello.protocol_version, hello.cluster, hello.term_seen, hello.holdfast_version, joined)
 
 
@@ -232,7 +241,18 @@ def spec_message(spec: model.JobSpec) -> pb.JobSpec:
 def spec_from(message: pb.JobSpec) -> model.JobSpec:
     """The specification that Admin.Submit brings. Raises WireError."""
     spec: model.JobSpec = RECORDS[model.JobSpec].read(message)
+    bounds.check(spec)
     return spec
+
+
+def found_from(message: pb.CheckpointRecord) -> model.CheckpointRecord:
+    """A checkpoint that Admin.Adopt brings. Raises WireError."""
+    record: model.CheckpointRecord = RECORDS[model.CheckpointRecord].read(message)
+    bounds.check(record)
+    for name in ("step", "generation"):
+        if reason := bounds.beyond("AdoptRequest", name, getattr(record, name)):
+            raise WireError(reason)
+    return record
 
 
 def row_message(row: Any) -> Any:
@@ -247,7 +267,31 @@ def row_from(kind: type[T], message: Any) -> T:
 
 
 def status_message(cluster: str, term: int, leader: str, rows: dict[str, Any]) -> pb.StatusReply:
-    """The answer of Admin.Status; `rows` by the name of the reply's field."""
-    health = row_message(rows.pop("health")) if "health" in rows else None
-    lists = {name: list(map(row_message, values)) for name, values in rows.items()}
-    return pb.StatusReply(cluster=cluster, term=term, leader=leader, health=health, **lists)
+    """The answer of Admin.Status; `rows` by the name of the reply's field. A row that no message can hold is
+    named among the reasons of the cluster's health, and all others are there."""
+    rows, untold = dict(rows), list[tuple[str, str]]()
+    health = rows.pop("health", None)
+    lists = {name: _told(name, values, untold) for name, values in rows.items()}
+    if untold:
+        health = health or view.HealthRow("healthy", (), ())
+        worst = "degraded" if health.level == "healthy" else health.level
+        reasons = (*health.reasons, *(reason for reason, _ in untold))
+        health = view.HealthRow(worst, reasons, (*health.jobs, *(job for _, job in untold)))
+    told = row_message(health) if health is not None else None
+    return pb.StatusReply(cluster=cluster, term=term, leader=leader, health=told, **lists)
+
+
+def _told(name: str, rows: Iterable[Any], untold: list[tuple[str, str]]) -> list[Any]:
+    """The messages of rows; of those that have none, why, and whose they are."""
+    found = []
+    for row in rows:
+        try:
+            found.append(row_message(row))
+        except WireError as error:
+            what = ", ".join(str(getattr(row, key)) for key in _KEYS if hasattr(row, key))
+            untold.append((f"{name}: {what} cannot be shown: {error}", getattr(row, "job", "")))
+    return found
+
+
+_KEYS = ("job", "member", "node", "id")
+"""What names a row."""

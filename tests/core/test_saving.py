@@ -46,7 +46,7 @@ def told(effects: list[fx.Effect]) -> list[tuple[str, str, str]]:
         ({"step": 90}, "names step 90"),
         ({"generation": 7}, "generation 7 is none that this leader knows"),
         ({"shares": 3}, "share 0 of 3 of shard all was not ordered"),
-        ({"member": "j.1000001"}, "which does not hold this shard"),
+        ({"rank": 1}, "which does not hold this shard"),
     ],
 )
 def test_a_part_that_does_not_fit_ends_the_checkpoint_and_names_why(

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 class Hand(Agent):
     """Its members live in `members`; `orders` is everything it was told, with the time it came."""
 
-    def __init__(self, address: str, node: str = "n1", incarnation: int = 1) -> None:
-        super().__init__(address, node, incarnation)
+    def __init__(
+        self, address: str, node: str = "n1", incarnation: int = 1, channel: grpc.aio.Channel | None = None
+    ) -> None:
+        super().__init__(address, node, incarnation, channel)
         self.members: dict[str, MemberStatus] = {}
         self.orders: list[tuple[float, Any]] = []
         self._obey: dict[type, Callable[[Any], Any]] = {

@@ -117,10 +117,12 @@ class Coordinator:
 class Agent:
     """An agent's side of one stream, spoken by hand."""
 
-    def __init__(self, address: str, node: str = "n1", incarnation: int = 1) -> None:
+    def __init__(
+        self, address: str, node: str = "n1", incarnation: int = 1, channel: grpc.aio.Channel | None = None
+    ) -> None:
         self.node, self.incarnation, self.seq = node, incarnation, 0
         self._writing = asyncio.Lock()
-        self._channel = grpc.aio.insecure_channel(
+        self._channel = channel or grpc.aio.insecure_channel(
             address, options=[("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
         )
         self.call = self._channel.stream_stream(

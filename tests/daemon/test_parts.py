@@ -355,9 +355,13 @@ def test_a_node_record_that_cannot_be_read_is_waited_for_and_told_once(
     assert elected.nodes == ("n0", "n1", "n2", "n3")
     assert elected.marks == (marks,)
     assert elected.places == (NodePlace("n2", "up"), NodePlace("n3", "up"))
-    told = [line.getMessage().split(" (")[0] for line in caplog.records]
-    waited = [f"node record {keys.node(name)} cannot be read" for name in ("n0", "n1")]
-    assert told == [*waited, "the marks of node n3 cannot be read"]
+    told = [line.getMessage().split(": ")[:2] for line in caplog.records]
+    waited = [
+        [f"{keys.node(name)} in etcd cannot be read", "a record of a node that is no JSON object"]
+        for name in ("n0", "n1")
+    ]
+    assert told == [*waited, [f"{keys.node('n3')} in etcd cannot be read", "its marks"]]
+    assert [row.key for row in elected.unread] == [keys.node(name) for name in bad]
 
 
 def test_who_is_dead() -> None:

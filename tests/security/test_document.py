@@ -13,7 +13,7 @@ from tests.security.fuzz.targets import TARGETS
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "security.md").read_text()
-ELSEWHERE = {"--env", "--messages", "--seed", "--target", "--check", "--require-hashes"}
+ELSEWHERE = {"--env", "--json", "--messages", "--seed", "--target", "--check", "--require-hashes"}
 
 
 def test_every_test_that_is_named_exists() -> None:

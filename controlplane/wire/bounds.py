@@ -1,0 +1,211 @@
+"""The least and the most of every number that comes from outside, or goes into etcd: one table of fields.
+
+A number without bounds ends where some message, sentence or sum cannot hold it, and there it takes others
+with it. Fields of one name mean one thing; where a record means another, its own name stands before the
+field's. A number that has no row is an error. Orders are not looked at: they come from the leader, and older
+ones leave fields out."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+from controlplane.core.adopting import GENERATION_ADOPTED_MAX, STEP_ADOPTED_MAX
+from controlplane.core.numbers import STEP_MAX
+from controlplane.wire.shape import WireError, shapes_of
+
+
+class Bound(NamedTuple):
+    """What a number may be, both ends included."""
+
+    least: float
+    most: float
+
+    def refuses(self, value: float) -> bool:
+        """Whether it may not be this; NaN is within no bounds."""
+        return not self.least <= value <= self.most
+
+
+GENERATION_MAX = 2_000_000_000
+COUNT_MAX = 1_000_000
+_BYTES_MAX = 1 << 60
+_TALLY_MAX = (1 << 31) - 1
+_SEQUENCE_MAX = 1 << 62
+_SPAN_MAX_S, _UNIX_MAX_S = 1e9, 1e11
+
+STEP, NO_STEP = Bound(0, STEP_MAX), Bound(-1, STEP_MAX)
+GENERATION = Bound(0, GENERATION_MAX)
+COUNT, SOME, RANK = Bound(0, COUNT_MAX), Bound(1, COUNT_MAX), Bound(-1, COUNT_MAX)
+TALLY, SEQUENCE, BYTES = Bound(0, _TALLY_MAX), Bound(0, _SEQUENCE_MAX), Bound(0, _BYTES_MAX)
+SPAN = Bound(0, _SPAN_MAX_S)
+AGE = Bound(-0.5, _SPAN_MAX_S)
+"""The difference of two processes' clocks may be a little below 0."""
+UNIX = Bound(0, _UNIX_MAX_S)
+WINDOW = Bound(0, STEP_MAX << 1)
+
+BOUNDS: dict[str, Bound | tuple[Bound | None, Bound]] = {
+    # steps and generations
+    "step": STEP,
+    "Failure.step": NO_STEP,
+    "MemberStatus.step": NO_STEP,
+    "PeerCopy.step": NO_STEP,
+    "Snapshot.rank": COUNT,
+    "Release.step": NO_STEP,
+    "Standing.step": NO_STEP,
+    "held_step": NO_STEP,
+    "ended_step": NO_STEP,
+    "snapshot_step": NO_STEP,
+    "snapshot_before": NO_STEP,
+    "former_step": NO_STEP,
+    "void_step": NO_STEP,
+    "versions": (RANK, STEP),
+    "first": WINDOW,
+    "end": WINDOW,
+    "generation": GENERATION,
+    "held_generation": GENERATION,
+    "snapshot_generation": GENERATION,
+    "former_generation": GENERATION,
+    "number": GENERATION,
+    "cut_at": GENERATION,
+    "born": GENERATION,
+    # who and how many
+    "rank": RANK,
+    "local_rank": RANK,
+    "share": COUNT,
+    "shares": COUNT,
+    "slots": COUNT,
+    "port": Bound(0, 65_535),
+    "pid": TALLY,
+    "exit_code": Bound(-(1 << 31), (1 << 31) - 1),
+    "signal": Bound(0, 65_535),
+    "tries": COUNT,
+    "failed": COUNT,
+    "repaired": Bound(0, 1 << 40),
+    "restarts": TALLY,
+    "incidents": TALLY,
+    "planned": TALLY,
+    "failures_seen": (None, TALLY),
+    "causes": (None, TALLY),
+    "incarnation": Bound(1, _SEQUENCE_MAX),
+    "seq": SEQUENCE,
+    "round": SEQUENCE,
+    "sequence": Bound(-1, _SEQUENCE_MAX),
+    "ended": Bound(-1, _SEQUENCE_MAX),
+    "term": SEQUENCE,
+    # bytes
+    "bytes": BYTES,
+    "bytes_freed": BYTES,
+    "bytes_max": BYTES,
+    "bytes_total": BYTES,
+    "bytes_written": BYTES,
+    "state_bytes": BYTES,
+    "data_bytes": BYTES,
+    "header_bytes": Bound(0, 1 << 30),
+    # times
+    "age_s": AGE,
+    "stalled_s": AGE,
+    "since_s": AGE,
+    "silent_s": AGE,
+    "stall_s": AGE,
+    "form_s": AGE,
+    "restore_s": AGE,
+    "first_step_s": AGE,
+    "deadline_s": SPAN,
+    "process_timeout_s": SPAN,
+    "fence_after_s": SPAN,
+    "orphan_timeout_s": SPAN,
+    "at_s": UNIX,
+    "until_s": UNIX,
+    "drain_by_s": UNIX,
+    "score": SPAN,
+    # what people ask for
+    "nnodes_min": SOME,
+    "nnodes_max": SOME,
+    "nproc_per_node": SOME,
+    "spares_per_node": COUNT,
+    "max_restarts": COUNT,
+    "snapshot_every": SOME,
+    "checkpoint_every": SOME,
+    "full_every": SOME,
+    "keep_last": COUNT,
+    "keep_every": COUNT,
+    "replicas": COUNT,
+    "replica_nodes": SOME,
+    "nan_skip_window": COUNT,
+    "tensor_parallel": SOME,
+    "pipeline_parallel": SOME,
+    "context_parallel": SOME,
+    "checkpoint_every_s": COUNT,
+    "scrub_every_s": COUNT,
+    "AdoptRequest.step": Bound(0, STEP_ADOPTED_MAX),
+    "AdoptRequest.generation": Bound(1, GENERATION_ADOPTED_MAX),
+    "DrainRequest.deadline_s": Bound(0, 7 * 86_400),
+    "EventsRequest.after": SEQUENCE,
+    "Hello.protocol_version": TALLY,
+    "Hello.term_seen": SEQUENCE,
+}
+
+
+def of(record: str, field: str) -> Bound | tuple[Bound | None, Bound]:
+    """The bounds of a record's number, or of a pair's two. KeyError when the table has none."""
+    found = BOUNDS.get(f"{record}.{field}") or BOUNDS.get(field)
+    if found is None:
+        raise KeyError(f"{record}.{field} has no bounds: give it a row in controlplane/core/bounds.py")
+    return found
+
+
+def beyond(record: str, field: str, value: Any) -> str:
+    """Why a number, or one of a pair, must not be taken; "" when it may be."""
+    bounds = of(record, field)
+    pairs = ((bounds, value),) if isinstance(bounds, Bound) else tuple(zip(bounds, value, strict=True))
+    for bound, number in pairs:
+        if bound is not None and bound.refuses(number):
+            return f"{record}.{field} {number} will not do: give {_told(bound.least)} to {_told(bound.most)}"
+    return ""
+
+
+def _told(number: float) -> str:
+    return str(int(number)) if number == int(number) else f"{number:g}"
+
+
+def check(record: Any) -> None:
+    """Raise WireError, naming the field, when some number in a record is not within its bounds."""
+    kind: Any = type(record)
+    plan = _plan(kind)
+    for name, bound in plan.numbers:
+        value = getattr(record, name)
+        if not (value is None or bound.least <= value <= bound.most):
+            raise WireError(beyond(kind.__name__, name, value))
+    for name in plan.pairs:
+        for pair in getattr(record, name):
+            if reason := beyond(kind.__name__, name, pair):
+                raise WireError(reason)
+    for name, many in plan.records:
+        value = getattr(record, name)
+        for each in value if many else () if value is None else (value,):
+            check(each)
+
+
+class _Plan(NamedTuple):
+    numbers: tuple[tuple[str, Bound], ...]
+    pairs: tuple[str, ...]
+    records: tuple[tuple[str, bool], ...]  # and whether there are many
+
+
+@cache
+def _plan(kind: Any) -> _Plan:
+    """Which fields of a record are numbers, and which hold some. KeyError when one has no bounds."""
+    numbers, pairs, records = [], [], []
+    for shape in shapes_of(kind):
+        if shape.is_record:
+            records.append((shape.name, shape.many))
+        elif shape.is_pair and _COUNTS.intersection(shape.kind):
+            of(kind.__name__, shape.name)
+            pairs.append(shape.name)
+        elif shape.kind in (int, float):
+            bound = of(kind.__name__, shape.name)
+            numbers.append((shape.name, bound if isinstance(bound, Bound) else bound[1]))
+    return _Plan(tuple(numbers), tuple(pairs), tuple(records))
+
+
+_COUNTS = {int, float}

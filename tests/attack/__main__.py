@@ -1,0 +1,69 @@
+"""Attacks a real coordinator and an agent's peer port over real mTLS, and tells what came of it.
+
+    python -m tests.attack --json
+
+Every method is called by everybody who does not belong, and every number of every message is set to what
+none should be: refused by name, Status answers, etcd is as it was. The contract says which there are: a new
+method or number without a row makes it fail. The last line is one JSON object; the exit code is 1 when a row
+does not hold."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from typing import Any
+
+from tests.attack import calls, numbers
+from tests.attack.awaits import AWAITS, awaited
+from tests.attack.stage import Stage
+
+PARTS = {"calls": calls.attack, "numbers": numbers.attack}
+
+
+async def attack(parts: list[str], say: bool) -> dict[str, Any]:
+    """Live through these parts: how many rows, and which do not hold."""
+    rows: list[dict[str, Any]] = []
+    async with Stage() as stage:
+        for part in parts:
+            async for row in PARTS[part](stage):
+                rows.append(row)
+                if say and row["wrong"]:
+                    print(f"{row['row']}: {'; '.join(row['wrong'])}", file=sys.stderr, flush=True)
+    return judged(rows)
+
+
+def judged(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What holds, what does not, what is awaited, and which entry of that list can go."""
+    wrong = [row for row in rows if row["wrong"]]
+    waits = [{**row, "awaits": awaited(row["row"])} for row in wrong if awaited(row["row"])]
+    failed = [row for row in wrong if not awaited(row["row"])]
+    kept = sorted({row["row"] for row in rows if awaited(row["row"]) and not row["wrong"]})
+    return {
+        "rows": len(rows),
+        "values": sum(len(row.get("values", ())) for row in rows),
+        "failed": failed,
+        "awaited": waits,
+        "awaited_and_kept": kept,
+        "awaits": AWAITS,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.attack", description=__doc__.splitlines()[0])
+    parser.add_argument("--only", choices=PARTS, help="this part alone")
+    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    args = parser.parse_args()
+    found = asyncio.run(attack([args.only] if args.only else list(PARTS), not args.json))
+    if args.json:
+        print(json.dumps(found))
+    else:
+        print(f"{found['rows']} rows, {found['values']} values: {len(found['failed'])} do not hold")
+        for row in found["awaited"]:
+            print(f"awaited: {row['row']}: {row['awaits']}")
+    sys.exit(bool(found["failed"]))
+
+
+if __name__ == "__main__":
+    main()
