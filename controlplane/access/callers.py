@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from controlplane.settings import NAME
 
@@ -73,17 +73,36 @@ def from_certificate(cluster: str, peer: Mapping[str, Sequence[bytes]]) -> Calle
 
 def _from_uri(cluster: str, uri: str) -> Caller:
     mend = f"give it the URI {SCHEME}://{cluster}/ROLE/NAME, ROLE one of {', '.join(Role)}"
+    bare, asks, query = uri.partition("?")
     try:
-        parts = urlsplit(uri)
-        of, query = parts.netloc, parse_qsl(parts.query, strict_parsing=bool(parts.query))
+        of, path = _parts(bare)
     except ValueError as error:
         raise Unknown(f"the certificate's URI {uri!r:.200} is none ({error}): {mend}") from error
-    words = parts.path.split("/")
+    words = path.split("/")
     if of != cluster:
         raise Unknown(f"the certificate is of cluster {of!r:.80}, this is {cluster!r}: {mend}")
-    if len(words) != 3 or parts.fragment or any(key != "job" for key, _ in query):
+    jobs = _jobs(uri, query) if asks else []
+    if len(words) != 3:
         raise Unknown(f"the certificate's URI {uri!r:.200} says no role and name: {mend}")
-    return caller(words[1], words[2], [job for _, job in query], f"certificate {words[2]}")
+    return caller(words[1], words[2], jobs, f"certificate {words[2]}")
+
+
+def _parts(bare: str) -> tuple[str, str]:
+    if not bare.isprintable() or " " in bare or "#" in bare:
+        raise ValueError("a blank, a '#' or another character that no such URI has")
+    parts = urlsplit(bare)
+    return parts.netloc, parts.path
+
+
+def _jobs(uri: str, query: str) -> list[str]:
+    """The jobs that a query names. One that is empty was to restrict, and restricts nothing: refused."""
+    pairs = [word.partition("=") for word in query.split("&")]
+    if any(key != "job" or not job for key, _, job in pairs):
+        raise Unknown(
+            f"the certificate's URI {uri!r:.200} restricts it to no job by name (is a variable of its "
+            "template unset?): give each as ?job=NAME&job=NAME, or no '?' at all for every job"
+        )
+    return [job for _, _, job in pairs]
 
 
 def _from_subject(peer: Mapping[str, Sequence[bytes]]) -> Caller:

@@ -22,6 +22,8 @@ VARIABLE = "HOLDFAST_TOKEN"
 TOKEN_BYTES_MIN = 24
 """A shorter one could be guessed."""
 _TOKEN = re.compile(rf"[\x21-\x7e]{{{TOKEN_BYTES_MIN},1024}}")
+_WORDS = 3
+"""Of a line whose caller is restricted to no job."""
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 MAKE = "make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
 
@@ -84,16 +86,21 @@ def _read(path: Path) -> list[tuple[bytes, Caller]]:
         words = line.split()
         if words and not words[0].startswith("#"):
             found.append(_line(f"--tokens {path}, line {number}", words))
+            if len(words) == _WORDS and line[-1].isspace():
+                raise SettingsError(
+                    f"--tokens {path}, line {number} ends in a blank, where its jobs would stand (is a "
+                    "variable of a template unset?): name them, or take out the blank for every job"
+                )
     return found
 
 
 def _line(where: str, words: list[str]) -> tuple[bytes, Caller]:
-    digest = _DIGEST.fullmatch(words[2]) if len(words) in (3, 4) else None
+    digest = _DIGEST.fullmatch(words[2]) if len(words) in (_WORDS, _WORDS + 1) else None
     if digest is None:
         raise SettingsError(
             f"{where}: give ROLE NAME sha256:HEX [JOB,JOB], HEX as `printf %s TOKEN | sha256sum` prints it"
         )
-    jobs = words[3].split(",") if len(words) == 4 else []
+    jobs = words[3].split(",") if len(words) > _WORDS else []
     try:
         return bytes.fromhex(digest[1]), caller(words[0], words[1], jobs, f"token of {words[1]}")
     except Unknown as error:
