@@ -15,6 +15,7 @@ from agent.peer_own import Own
 from agent.peer_push import Pushes
 from agent.peer_server import PeerServer
 from agent.peer_threads import in_thread, nice_pool
+from controlplane.access.asking import Asks
 from controlplane.access.own import Access
 from controlplane.settings import check_exposed
 
@@ -57,7 +58,7 @@ class Peers:
             self._pool,
             timeout_s,
             self._count,
-            cluster=settings.cluster,
+            asks=Asks(settings.cluster, access.files.verifies, subjects=settings.tls_own_authority),
             tls=access.files,
         )
         self._pushes = Pushes(

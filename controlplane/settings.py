@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from controlplane import contradictions
 from controlplane.kube_settings import KubeSettings
+from controlplane.port_settings import PortSettings
 from controlplane.setting import SettingsError, check, check_word, coordinators, host_port, setting
 
 __all__ = ["SettingsError", "check", "check_word", "coordinators", "host_port", "setting"]
@@ -81,7 +82,7 @@ class EtcdSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class CoordinatorSettings(EtcdSettings, KubeSettings, TlsSettings):
+class CoordinatorSettings(EtcdSettings, KubeSettings, TlsSettings, PortSettings):
     """One coordinator process."""
 
     cluster: str = setting("default", "name of the cluster; agents must name the same")
@@ -185,7 +186,7 @@ class CoordinatorSettings(EtcdSettings, KubeSettings, TlsSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class AgentSettings(CallerSettings):
+class AgentSettings(CallerSettings, PortSettings):
     """One agent process, beside one node."""
 
     tls_peer_name: str = setting(

@@ -1,8 +1,9 @@
 """Who calls: a role and a name, by certificate or by token, for the whole cluster or for some jobs.
 
 A certificate says it in a URI among its names: holdfast://CLUSTER/ROLE/NAME, with ?job=J for each job it is
-restricted to. One without such a URI says it in its subject: OU is the role, CN the name. An agent's name may
-end in an asterisk: it is then good for every node whose name begins so (pods that share a secret)."""
+restricted to. One without such a URI is nobody's; where the authority signs for this cluster alone, it may
+say it in its subject: OU is the role, CN the name. An agent's name may end in an asterisk: it is then good
+for every node whose name begins so (pods that share a secret)."""
 
 from __future__ import annotations
 
@@ -60,15 +61,23 @@ class Caller:
 ANYONE = Caller(None, "on a port that asks nobody")
 
 
-def from_certificate(cluster: str, peer: Mapping[str, Sequence[bytes]]) -> Caller:
-    """The caller whom grpc's auth context describes. Raises Unknown, with the mend."""
+def from_certificate(cluster: str, peer: Mapping[str, Sequence[bytes]], *, subjects: bool = False) -> Caller:
+    """The caller whom grpc's auth context describes, by the subject only with `subjects`. Raises Unknown,
+    with the mend."""
     uris = [uri.decode("ascii", "replace") for uri in peer.get("peer_uri", ())]
     ours = [uri for uri in uris if uri.startswith(f"{SCHEME}://")]
     if len(ours) > 1:
         raise Unknown(f"the certificate names {len(ours)} {SCHEME}:// URIs: give it one")
     if ours:
         return _from_uri(cluster, ours[0])
-    return _from_subject(peer)
+    subject = b"".join(peer.get("x509_subject", ())).decode("utf-8", "replace")
+    if not subjects:
+        raise Unknown(
+            f"the certificate {subject!r:.200} has no URI of ours, and others may have certificates of its "
+            f"authority: give it the URI {SCHEME}://{cluster}/ROLE/NAME; or, where that authority signs for "
+            "this cluster alone, start this daemon with --tls-own-authority"
+        )
+    return _from_subject(subject, peer)
 
 
 def _from_uri(cluster: str, uri: str) -> Caller:
@@ -105,8 +114,7 @@ def _jobs(uri: str, query: str) -> list[str]:
     return [job for _, _, job in pairs]
 
 
-def _from_subject(peer: Mapping[str, Sequence[bytes]]) -> Caller:
-    subject = b"".join(peer.get("x509_subject", ())).decode("utf-8", "replace")
+def _from_subject(subject: str, peer: Mapping[str, Sequence[bytes]]) -> Caller:
     if any(odd in subject for odd in '\\"+\n'):
         raise Unknown(
             f"the certificate's subject {subject!r:.200} can be read in two ways: give it a URI instead"

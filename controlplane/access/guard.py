@@ -13,18 +13,17 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from controlplane.access.callers import ANYONE, Caller, Unknown, from_certificate
+from controlplane.access.callers import ANYONE, Caller, Unknown
 from controlplane.access.roles import RULES, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from controlplane.access.tokens import Tokens
+    from controlplane.access.asking import Asks
 
 log = logging.getLogger(__name__)
 
 TOLD_PER_S = 5.0
-_BEARER = "Bearer "
 _calling: ContextVar[Caller] = ContextVar("calling", default=ANYONE)
 
 
@@ -67,19 +66,12 @@ class Denied(Exception):
 
 
 class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
-    """Asks by certificate when the port demands one, by token when there are tokens, else nobody.
+    """Stands before the methods of a server, and asks what its port asks.
 
     `denied(counted, peer, reason)` hears of everyone who is turned away; it never sees a token."""
 
-    def __init__(
-        self,
-        cluster: str,
-        *,
-        certificates: bool,
-        tokens: Tokens | None,
-        denied: Callable[[str, str, str], None],
-    ) -> None:
-        self._cluster, self._certificates, self._tokens, self._denied = cluster, certificates, tokens, denied
+    def __init__(self, asks: Asks, denied: Callable[[str, str, str], None]) -> None:
+        self.asks, self._denied = asks, denied
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
@@ -89,21 +81,6 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no ty
         if handler is None:
             return None
         return _guarded(handler, _Door(self, details.method, details.invocation_metadata or ()))
-
-    def who(self, metadata: Sequence[tuple[str, Any]], context: Any) -> Caller:
-        """Who calls. Raises Unknown: what they showed will not do."""
-        if not self._certificates and self._tokens is None:
-            return ANYONE
-        token = _token(metadata)
-        if token is not None:
-            if self._tokens is None:
-                raise Unknown(
-                    "no tokens are taken here: come with a certificate alone (unset HOLDFAST_TOKEN)"
-                )
-            return self._tokens.who(token)
-        if self._certificates:
-            return from_certificate(self._cluster, context.auth_context())
-        raise Unknown("no token was shown: give --token-file, or set HOLDFAST_TOKEN")
 
     async def deny(self, context: Any, denied: Denied) -> None:
         """Count it and end the call."""
@@ -152,7 +129,7 @@ class _Door:
         if rule.public:
             return rule, ANYONE
         try:
-            caller = self.guard.who(self.metadata, context)
+            caller = self.guard.asks.who(self.metadata, context.auth_context())
         except Unknown as unknown:
             raise Denied(grpc.StatusCode.UNAUTHENTICATED, "unauthenticated", str(unknown)) from unknown
         permit(rule, caller, self.method)
@@ -183,15 +160,6 @@ def _short(method: str) -> str:
 
 def _denied(reason: str) -> Denied:
     return Denied(grpc.StatusCode.PERMISSION_DENIED, "denied", reason)
-
-
-def _token(metadata: Sequence[tuple[str, Any]]) -> str | None:
-    """What the caller shows as a token; None when nothing."""
-    for key, value in metadata:
-        if key == "authorization":
-            text = value if isinstance(value, str) else ""
-            return text.removeprefix(_BEARER) if text.startswith(_BEARER) else ""
-    return None
 
 
 def _guarded(handler: Any, door: _Door) -> Any:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
+from controlplane.access.asking import Asks
 from controlplane.access.tls import TlsFiles
 from controlplane.access.tokens import Tokens
 from controlplane.core.timing import CoreSettings
@@ -88,7 +89,8 @@ async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
         tls = TlsFiles() if settings.private else TlsFiles.of(settings)
         tokens = Tokens(settings.tokens) if settings.tokens and not settings.private else None
         _warn_open(settings, tls, tokens)
-        server = Server(front, host, port, tls, tokens)
+        asks = Asks(settings.cluster, tls.verifies, tokens, settings.tls_own_authority)
+        server = Server(front, host, port, tls, asks)
         stack.push_async_callback(server.close)
         stack.callback(journal.release)
         alerts = front.alerts = Alerts(settings.alert_webhook, settings.cluster, metrics.saw_alert)

@@ -167,8 +167,8 @@ def test_why_another_job_is_not_well_is_told_to_its_own_only() -> None:
 @pytest.mark.parametrize(
     ("uris", "unit", "told"),
     [
-        ((), "", "says no role"),
-        ((), "king", "'king' is no role"),
+        ((), "", "has no URI"),
+        ((), "king", "has no URI"),
         (("holdfast://another/operator/o",), "", "is of cluster 'another'"),
         (("holdfast://c1/king/o",), "", "'king' is no role"),
         (("holdfast://c1/operator",), "", "says no role and name"),
@@ -202,10 +202,23 @@ async def test_an_empty_list_of_jobs_opens_nothing(authority: Authority, query: 
             assert code is UNKNOWN and "operator/o" in said and "?job=NAME" in said, (name, code, said)
 
 
-async def test_the_subject_says_it_where_there_is_no_uri(authority: Authority) -> None:
+async def test_a_subject_is_taken_only_where_the_authority_is_this_clusters_alone(
+    authority: Authority,
+) -> None:
+    """OU=operator is what many an organisation writes into certificates that mean something else."""
     access = authority.issue("client", unit="operator", common="alice").access()
-    async with serving(authority.issue("server").tls()) as served:
-        assert (await asked(served.address, "Submit", admin()["Submit"], access))[0] is STANDBY
+    server, stop = authority.issue("server").tls(), admin()["Stop"]
+    async with serving(server) as served:
+        code, said = await asked(served.address, "Stop", stop, access)
+        assert code is UNKNOWN and "holdfast://c1/ROLE/NAME" in said and "--tls-own-authority" in said
+        kind, said = await greeted(served.address, hello("alice"), access)
+        assert kind is UNKNOWN
+    async with serving(server, subjects=True) as served:
+        assert (await asked(served.address, "Stop", stop, access))[0] is STANDBY
+        mine = authority.of("viewer", "v").access()
+        assert (await asked(served.address, "Stop", stop, mine))[0] is DENIED, (
+            "a URI says it where there is one"
+        )
 
 
 @pytest.mark.parametrize(
@@ -213,7 +226,7 @@ async def test_the_subject_says_it_where_there_is_no_uri(authority: Authority) -
 )
 def test_a_subject_that_says_two_things_says_none(subject: bytes) -> None:
     with pytest.raises(Unknown):
-        from_certificate(CLUSTER, {"x509_subject": [subject], "x509_common_name": [b"o"]})
+        from_certificate(CLUSTER, {"x509_subject": [subject], "x509_common_name": [b"o"]}, subjects=True)
 
 
 async def test_tokens_open_what_their_line_says(folder: Path) -> None:
