@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import logging
 import os
 import re
 from pathlib import Path
 
 from controlplane.access.callers import Caller, Unknown, caller
+from controlplane.access.rereading import Reread
 from controlplane.settings import SettingsError
-
-log = logging.getLogger(__name__)
 
 VARIABLE = "HOLDFAST_TOKEN"
 """Of the environment: a token that is in no file."""
@@ -33,9 +31,7 @@ class Tokens:
 
     def __init__(self, path: str) -> None:
         """Read the file. Raises SettingsError with the line that will not do."""
-        self._path = Path(path)
-        self._seen = self._signature()
-        self._lines = _read(self._path)
+        self._file = Reread(path, _read, "tokens")
 
     def who(self, token: str) -> Caller:
         """The caller with this token. Raises Unknown."""
@@ -48,44 +44,35 @@ class Tokens:
 
     def whose(self, digest: bytes) -> Caller:
         """The caller whose token has this digest. Raises Unknown."""
-        self._refresh()
         found: Caller | None = None
-        for known, whose in self._lines:
+        for known, whose in self._file.refresh().items():
             if hmac.compare_digest(known, digest):
                 found = whose
         if found is None:
             raise Unknown("the token is none of this cluster's: ask an operator for one")
         return found
 
-    def _refresh(self) -> None:
-        seen = self._signature()
-        if seen == self._seen:
-            return
-        self._seen = seen
-        try:
-            self._lines = _read(self._path)
-            log.info("took the changed tokens of %s: %d", self._path, len(self._lines))
-        except SettingsError as error:
-            log.error("the changed tokens are not used, the former go on: %s", error)
+    def refresh(self) -> int:
+        """Look at the file; a number that grows with each change of it."""
+        self._file.refresh()
+        return self._file.version
 
-    def _signature(self) -> tuple[int, int, int] | None:
-        try:
-            found = self._path.stat()
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+    def still(self, digest: bytes) -> Caller | None:
+        """Whom a digest that was let in before stands for, as the file was when it was looked at last."""
+        return self._file.value.get(digest)
 
 
-def _read(path: Path) -> list[tuple[bytes, Caller]]:
+def _read(path: Path) -> dict[bytes, Caller]:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"--tokens {path} cannot be read: {error}; name a text file") from error
-    found = []
+    found: dict[bytes, Caller] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         if words and not words[0].startswith("#"):
-            found.append(_line(f"--tokens {path}, line {number}", words))
+            digest, whose = _line(f"--tokens {path}, line {number}", words)
+            found[digest] = whose
             if len(words) == _WORDS and line[-1].isspace():
                 raise SettingsError(
                     f"--tokens {path}, line {number} ends in a blank, where its jobs would stand (is a "

@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 VIEWS = ("", "jobs", "nodes", "incidents", "time", "checkpoints", "login")
 """First words of the addresses that show the page itself."""
 RANKS_SHOWN = 2000
+SESSION_OVER = "your session is over, or its token is not what it was: log in again"
 WRONG_PAUSE_S = 1.0
 """Before somebody who tries to log in too often is told so."""
 PACK_BYTES_MIN = 4096
@@ -214,10 +215,9 @@ class Site:
     async def _live(self, request: Request, _words: list[str]) -> Answer:
         """Everything, and then each change, for as long as the viewer may look."""
         jobs = self._may_look(request)
-        named = self._find(request) is not None
         who = self._who(request)
         self._streams.check(who)
-        live = Live(self._watch, jobs, lambda: self._find(request) is not None or not named)
+        live = Live(self._watch, jobs, lambda: "" if not who or self._find(request) else SESSION_OVER)
         last = request.headers.get("last-event-id", "")[:64]
         headers = (
             *(("Content-Type", "text/event-stream"), ("Cache-Control", "no-store")),
