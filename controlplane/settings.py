@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from controlplane import contradictions
 from controlplane.kube_settings import KubeSettings
-from controlplane.port_settings import PortSettings
+from controlplane.port_settings import PortSettings, check_port
 from controlplane.setting import SettingsError, check, check_word, coordinators, host_port, setting
 
 __all__ = ["SettingsError", "check", "check_word", "coordinators", "host_port", "setting"]
@@ -296,6 +296,7 @@ def check_coordinator(settings: CoordinatorSettings) -> None:
     if settings.page:
         check_exposed("--page", settings.page.rpartition(":")[0], settings)
     _check_tls(settings, settings.tokens)
+    check_port(settings, asks=not settings.private and bool(_asks(settings) or settings.tokens))
     _agree(contradictions.COORDINATOR, settings)
     if settings.mass_loss_ratio > 1:
         raise SettingsError(
@@ -341,6 +342,7 @@ def check_agent(settings: AgentSettings) -> None:
             f"give {_PEER_RATE_MIN} or more, or 0 for no limit"
         )
     _check_tls(settings)
+    check_port(settings, asks=not settings.private and _asks(settings))
     _agree(contradictions.AGENT, settings)
 
 
@@ -363,6 +365,10 @@ def check_exposed(flag: str, host: str, settings: TlsSettings) -> None:
             f"{flag} {host} can be reached by others, and anyone there could run programs here: give "
             "--tls-cert, --tls-key and --tls-ca, or listen on 127.0.0.1, or say --insecure"
         )
+
+
+def _asks(settings: TlsSettings) -> bool:
+    return bool(settings.tls_cert and settings.tls_ca)
 
 
 def _check_tls(settings: TlsSettings, tokens: str = "") -> None:

@@ -12,6 +12,7 @@ from controlplane.access.certificates import Unreadable, facts
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from controlplane.access.denials import DenyList
     from controlplane.access.tokens import Tokens
 
 _BEARER = "Bearer "
@@ -40,6 +41,7 @@ class Asks:
     certificates: bool = False
     tokens: Tokens | None = None
     subjects: bool = False
+    deny: DenyList | None = None
 
     def who(
         self, metadata: Sequence[tuple[str, Any]], peer: Mapping[str, Sequence[bytes]], now_s: float
@@ -49,13 +51,14 @@ class Asks:
         if not self.certificates and self.tokens is None:
             return NOBODY_ASKED
         shown = self._shown(_token(metadata), peer)
+        self.refresh()
         if lost := self.lost(shown, now_s):
             raise Unknown(lost)
         return shown
 
     def refresh(self) -> int:
         """Look at the files; a number that grows when something in them has changed. Reads files."""
-        return self.tokens.refresh() if self.tokens is not None else 0
+        return sum(each.refresh() for each in (self.tokens, self.deny) if each is not None)
 
     def lost(self, shown: Shown, now_s: float) -> str:
         """Why somebody who was let in may not stay, by what the files said when they were looked at last; "":
@@ -68,7 +71,7 @@ class Asks:
                 return f"the token of {shown.caller} is none of this cluster's any more: ask for another"
             if now != shown.caller:
                 return f"the rights of {shown.caller} have changed: come again"
-        return ""
+        return self.deny.why(shown.caller, shown.serial) if self.deny is not None else ""
 
     def _shown(self, token: str | None, peer: Mapping[str, Sequence[bytes]]) -> Shown:
         if token is not None and self.tokens is None:

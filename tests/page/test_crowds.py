@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
+from controlplane.access.asking import Asks
 from controlplane.daemon.page import places, sessions
 from controlplane.daemon.page.http import Refused
 from controlplane.daemon.page.places import Paces, Visit, leaving, network
@@ -93,7 +94,7 @@ async def test_guesses_keep_no_rightful_login_out(tokens: Tokens, known: dict[st
 
 def test_the_logins_of_one_user_end_nobody_elses(tokens: Tokens, known: dict[str, str]) -> None:
     now = [0.0]
-    made = Sessions(tokens, lambda: now[0])
+    made = Sessions(Asks("c1", tokens=tokens), lambda: now[0])
     mine, _ = made.log_in(known["viewer"], "10.0.0.1")
     for _ in range(2 * sessions.SESSIONS_MAX):
         now[0] += 1.0

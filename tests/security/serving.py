@@ -25,6 +25,7 @@ from tests.security.authority import CLUSTER
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+    from controlplane.access.denials import DenyList
     from controlplane.access.tokens import Tokens
     from controlplane.core.events import Elected
 
@@ -65,10 +66,11 @@ async def serving(
     *,
     reigns: bool = False,
     subjects: bool = False,
+    deny: DenyList | None = None,
 ) -> AsyncIterator[Served]:
     """Serve; with `reigns` as a leader whose store is this process's memory."""
     front, tls = Front(CLUSTER, Journal(), Metrics("test")), tls or TlsFiles()
-    asks = Asks(CLUSTER, tls.verifies, tokens, subjects)
+    asks = Asks(CLUSTER, tls.verifies, tokens, subjects, deny)
     server = Server(front, "127.0.0.1", 0, tls, asks)
     front.address = f"127.0.0.1:{server.port}"
     await server.start()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from controlplane.access.asking import Shown
 from controlplane.access.callers import Caller, Role, Unknown
 from controlplane.daemon.page.http import Refused
 from controlplane.daemon.page.places import Paces, network
@@ -17,7 +18,7 @@ from controlplane.daemon.page.places import Paces, network
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.access.tokens import Tokens
+    from controlplane.access.asking import Asks
     from controlplane.daemon.page.http import Request
 
 SESSION_S = 12 * 3600.0
@@ -51,26 +52,29 @@ class Session:
 class Sessions:
     """All logins of this process; they end with it."""
 
-    def __init__(self, tokens: Tokens | None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._tokens, self._clock = tokens, clock
+    def __init__(self, asks: Asks, clock: Callable[[], float] = time.monotonic) -> None:
+        self._asks, self._clock = asks, clock
         self._of: dict[str, Session] = {}
         self._wrong, self._logins = Paces(WRONG_PER_S), Paces(LOGINS_PER_S)
 
     def log_in(self, token: str, address: str) -> tuple[str, Session]:
         """The cookie's word and the session of whoever has this token. Raises Refused; 429 is to be
         said late."""
-        if self._tokens is None:
+        tokens = self._asks.tokens
+        if tokens is None:
             reason = "nobody can log in here: start the coordinator with --tokens"
             raise Refused(HTTPStatus.FORBIDDEN, reason)
         now = self._clock()
-        digest = self._tokens.digest(token)
+        digest = tokens.digest(token)
         try:
-            caller = self._tokens.whose(digest)
+            caller = tokens.whose(digest)
         except Unknown as unknown:
             if not self._wrong.allow(network(address), now):
                 reason = "too many wrong tokens came from your address: try again in a second"
                 raise Refused(HTTPStatus.TOO_MANY_REQUESTS, reason) from unknown
             raise Refused(HTTPStatus.UNAUTHORIZED, str(unknown)) from unknown
+        if lost := self._lost(caller, digest):
+            raise Refused(HTTPStatus.FORBIDDEN, lost)
         if caller.role not in MAY_LOG_IN:
             reason = f"{caller} may not see this page: log in with the token of an operator or a viewer"
             raise Refused(HTTPStatus.FORBIDDEN, reason)
@@ -92,20 +96,20 @@ class Sessions:
         if session is None:
             return None
         now = self._clock()
-        if now - session.begun_s > SESSION_S or now - session.used_s > IDLE_S or not self._holds(session):
+        if (
+            now - session.begun_s > SESSION_S
+            or now - session.used_s > IDLE_S
+            or self._lost(session.caller, session.digest)
+        ):
             self.log_out(word)
             return None
         session.used_s = now
         return session
 
-    def _holds(self, session: Session) -> bool:
-        """Whether its token is still good for the same."""
-        if self._tokens is None:
-            return False
-        try:
-            return self._tokens.whose(session.digest) == session.caller
-        except Unknown:
-            return False
+    def _lost(self, caller: Caller, digest: bytes) -> str:
+        """Why this token is not good for that any more; "" while it is."""
+        self._asks.refresh()
+        return self._asks.lost(Shown(caller, digest), 0.0)
 
     def _forget(self, now: float, caller: Caller) -> None:
         """Make room for one more session of this caller."""

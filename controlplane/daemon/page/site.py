@@ -28,7 +28,7 @@ from controlplane.telling.story import as_json
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from controlplane.access.tokens import Tokens
+    from controlplane.access.asking import Asks
     from controlplane.daemon.page.http import Request
     from controlplane.daemon.page.places import Visit
     from controlplane.daemon.page.sessions import Session
@@ -72,10 +72,10 @@ _COUNTED: dict[int, str] = {
 class Site:
     """Answers requests. `open`: whoever comes may look; `local`: it listens on loopback only."""
 
-    def __init__(self, front: Front, watch: Watch, tokens: Tokens | None, **how: bool) -> None:
+    def __init__(self, front: Front, watch: Watch, asks: Asks, **how: bool) -> None:
         self._front, self._watch = front, watch
         self._open, self._local, self._secure = how["open"], how["local"], how["secure"]
-        self._sessions, self._logs_in = Sessions(tokens), tokens is not None
+        self._sessions, self._logs_in = Sessions(asks), asks.tokens is not None
         self._streams = Streams()
         self.cookie = "__Host-holdfast" if self._secure else "holdfast"
         self._routes: dict[tuple[str, str], Callable[[Request, list[str]], Awaitable[Answer]]] = {
