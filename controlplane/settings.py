@@ -14,6 +14,7 @@ from controlplane import contradictions
 from controlplane.kube_settings import KubeSettings
 from controlplane.port_settings import PortSettings, check_port
 from controlplane.setting import SettingsError, check, check_word, coordinators, host_port, setting
+from controlplane.storage_settings import StorageSettings, check_storages
 
 __all__ = ["SettingsError", "check", "check_word", "coordinators", "host_port", "setting"]
 
@@ -186,7 +187,7 @@ class CoordinatorSettings(EtcdSettings, KubeSettings, TlsSettings, PortSettings)
 
 
 @dataclass(frozen=True, slots=True)
-class AgentSettings(CallerSettings, PortSettings):
+class AgentSettings(CallerSettings, PortSettings, StorageSettings):
     """One agent process, beside one node."""
 
     tls_peer_name: str = setting(
@@ -343,6 +344,7 @@ def check_agent(settings: AgentSettings) -> None:
         )
     _check_tls(settings)
     check_port(settings, asks=not settings.private and _asks(settings))
+    check_storages(settings)
     _agree(contradictions.AGENT, settings)
 
 
