@@ -46,7 +46,7 @@ class Streams:
         """A stream of this caller, which runs in the current task."""
         stream = Stream(shown, asyncio.current_task())
         self._open.add(stream)
-        if self._task is None:
+        if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._watch(), name="streams")
         try:
             yield stream

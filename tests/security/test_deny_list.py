@@ -22,13 +22,16 @@ from controlplane.settings import (
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire import peer_pb2
 from tests.agent.peering import Side
+from tests.daemon.rig import Coordinator, until
 from tests.page.visiting import paged
 from tests.security.authority import CLUSTER, token_line
 from tests.security.serving import OPTIONS, asked, greeted, serving
+from tests.security.test_agents import agent
 from tests.security.test_open_streams import ended, following, linked, shows
 from tests.security.test_roles import hello
 
 if TYPE_CHECKING:
+    from controlplane.daemon.etcd.server import PrivateEtcd
     from tests.security.authority import Authority, Files
 
 OK, UNKNOWN = grpc.StatusCode.OK, grpc.StatusCode.UNAUTHENTICATED
@@ -107,6 +110,32 @@ async def test_an_agent_on_the_deny_list_gets_and_leaves_no_copies(
         assert code is UNKNOWN and "agent n1" in said and "deny list" in said
         with pytest.raises(grpc.aio.AioRpcError, match="deny list"):
             await have(peer_pb2.HaveRequest().SerializeToString(), timeout=10)
+
+
+async def test_an_agent_whose_key_was_lost_comes_again_with_another(
+    folder: Path, authority: Authority, etcd_server: PrivateEtcd
+) -> None:
+    """Real daemons: the certificate is shut out, then its files are replaced; nothing is restarted."""
+    file, cluster = folder / "denied", f"{CLUSTER}-e2e"
+    file.write_text("")
+    files = authority.issue("server").settings()
+    coordinator = Coordinator(folder, etcd_server.endpoint, cluster, deny_list=str(file), **files)
+    uri = f"holdfast://{cluster}/agent/n1"
+    lost = authority.issue("n1", uri)
+    node = agent(folder, "n1", await coordinator.start(), lost)
+    try:
+        log = folder / "n1.log"
+        await until(lambda: log.read_text().count("welcome by term") == 1)
+        file.write_text(f"serial {serial(lost)}")
+        await until(lambda: "agent n1 is on the deny list" in log.read_text())
+        assert "agent n1 is on the deny list" in coordinator.log()
+        authority.issue("n1", uri)
+        await until(lambda: log.read_text().count("welcome by term") == 2)
+        assert node.poll() is None
+    finally:
+        node.terminate()
+        node.wait(20)
+        coordinator.end()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from controlplane.core.words import Cause
 from controlplane.settings import AgentSettings, SettingsError, check_agent
 from controlplane.storage_settings import Allowed
 from holdfast.checkpoint.errors import StorageError
-from tests.daemon.etcd_fixtures import etcd_server
 from tests.daemon.rig import ROOT, Coordinator
 from tests.leashed import leashed
 
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controlplane.daemon.etcd.server import PrivateEtcd
-
-__all__ = ["etcd_server"]
 
 PREFIXES = "s3://bucket/team, gs://other,file:///data/ckpt/,abfs://c@account.host/x"
 WITHIN = (
