@@ -61,8 +61,9 @@ class Place:
         return cls(scheme, host, tuple(kept))
 
     def below(self, prefix: Place) -> bool:
-        """Whether this is that place, or within it. A prefix without a host is any of its scheme."""
-        if self.scheme != prefix.scheme or prefix.host not in ("", self.host):
+        """Whether this is that place, or within it. A scheme alone is all that goes by it."""
+        whole = not prefix.host and not prefix.parts
+        if self.scheme != prefix.scheme or not (whole or self.host == prefix.host):
             return False
         return self.parts[: len(prefix.parts)] == prefix.parts
 

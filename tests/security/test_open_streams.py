@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.security.authority import Authority
 
 UNKNOWN, DENIED = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED
-SOON = datetime.timedelta(seconds=6)
+SOON = datetime.timedelta(seconds=12)
 Shown = tuple[tuple[str, str], ...]
 
 

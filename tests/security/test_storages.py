@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
     from controlplane.daemon.etcd.server import PrivateEtcd
 
-PREFIXES = "s3://bucket/team, gs://other,file:///data/ckpt/,abfs://c@account.host/x"
+PREFIXES = "s3://bucket/team, gs://other,file:///data/ckpt/,abfs://c@account.host/x,hdfs:///path"
 WITHIN = (
     *("s3://bucket/team", "s3://bucket/team/", "s3://bucket/team/run/1", "s3a://bucket/team/x", "gs://other"),
     *("gs://other/a", "gcs://other/a", "file:///data/ckpt", "file:///data//ckpt/run", "/data/ckpt/my run"),
     *("file:///data/ckpt/my%20run", "abfs://c@account.host/x/y", "local:///data/ckpt", "s3://bucket/team//x"),
+    "hdfs:///path/x",
 )
 OUTSIDE = (
     *(
@@ -61,6 +62,7 @@ OUTSIDE = (
         "file://data/ckpt",
     ),
     *("file:/data/ckpt", "data/ckpt", "../data/ckpt", "~/data/ckpt", "file://~/x", "/data/ckpt/\n", "/", "x"),
+    *("hdfs://evil:8020/path/x", "hdfs:///path-evil", "hdfs://path/x", "memory:///x"),
     *("abfs://other@account.host/x", "abfs://c@account.host.evil/x", "memory://bucket/team", "://", "s3://"),
 )
 
@@ -75,6 +77,14 @@ def test_a_storage_that_only_looks_like_one_is_refused(url: str) -> None:
     why = Allowed(PREFIXES).refusal(url)
     assert "this agent may open" in why and "--storage-allowed s3://bucket/team, gs://other" in why
     assert Allowed("").refusal(url) == ""
+
+
+def test_a_scheme_alone_is_any_storage_of_it() -> None:
+    allowed = Allowed("s3://,file:///")
+    assert [allowed.refusal(url) for url in ("s3://any/x", "s3a://other", "/any/path", "file:///")] == [
+        ""
+    ] * 4
+    assert all(allowed.refusal(url) for url in ("gs://any", "s3://any/../x", "any/path"))
 
 
 def test_a_link_leads_nowhere_else(folder: Path) -> None:
