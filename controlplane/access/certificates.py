@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-import calendar
 import re
-import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
 _INTEGER, _UTC_TIME, _TIME, _SEQUENCE, _VERSION = 0x02, 0x17, 0x18, 0x30, 0xA0
-_FORMATS = {_UTC_TIME: "%y%m%d%H%M%SZ", _TIME: "%Y%m%d%H%M%SZ"}
+_TIMES = {
+    _UTC_TIME: re.compile(rb"(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)Z"),
+    _TIME: re.compile(rb"(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)Z"),
+}
+_FIRST_OF_LAST = 50
+"""Years of two digits from here on are of the last century (RFC 5280)."""
 _LENGTH_BYTES_MAX = 4
 
 
@@ -65,7 +69,10 @@ def _item(data: bytes, at: int, wanted: int | None = None) -> tuple[int, bytes, 
 
 
 def _moment(tag: int, text: bytes) -> float:
+    found = _TIMES[tag].fullmatch(text) if tag in _TIMES else None
     try:
-        return float(calendar.timegm(time.strptime(text.decode("ascii"), _FORMATS[tag])))
-    except (KeyError, ValueError) as error:
+        year, month, day, hour, minute, second = map(int, found.groups() if found else ())
+        century = (1900 if year >= _FIRST_OF_LAST else 2000) if tag == _UTC_TIME else 0
+        return datetime(century + year, month, day, hour, minute, second, tzinfo=UTC).timestamp()
+    except ValueError as error:
         raise Unreadable(f"its end is no moment: {text!r:.40}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import math
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     from controlplane.access.asking import Asks, Shown
 
-log = logging.getLogger(__name__)
-
 RECHECK_S = 1.0
 """Between two looks at the files and at the clock."""
+AT_ONCE = 500
+"""Streams that are looked at before others have their turn."""
 
 
 class Stream:
@@ -39,6 +39,7 @@ class Streams:
     def __init__(self, asks: Asks, clock: Callable[[], float] = time.time) -> None:
         self._asks, self._clock = asks, clock
         self._open: set[Stream] = set()
+        self._next_s = math.inf  # when the next certificate ends
         self._task: asyncio.Task[None] | None = None
 
     @contextmanager
@@ -46,6 +47,7 @@ class Streams:
         """A stream of this caller, which runs in the current task."""
         stream = Stream(shown, asyncio.current_task())
         self._open.add(stream)
+        self._next_s = min(self._next_s, shown.ends_s)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._watch(), name="streams")
         try:
@@ -61,12 +63,19 @@ class Streams:
         while True:
             await asyncio.sleep(RECHECK_S)
             now_s, version = self._clock(), self._asks.refresh()
-            changed, seen = version != seen, version
-            for stream in list(self._open):
-                if changed or stream.lost or now_s >= stream.shown.ends_s:
-                    self._look(stream, now_s)
+            if version != seen or now_s >= self._next_s:
+                seen = version
+                await self._look(now_s)
 
-    def _look(self, stream: Stream, now_s: float) -> None:
-        lost = stream.lost or self._asks.lost(stream.shown, now_s)
-        if lost:
-            stream.end(lost)
+    async def _look(self, now_s: float) -> None:
+        """End those that may not stay, and know when the next one may not."""
+        next_s, self._next_s = math.inf, math.inf
+        for number, stream in enumerate(list(self._open), 1):
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if stream not in self._open:
+                continue
+            if lost := stream.lost or self._asks.lost(stream.shown, now_s):
+                stream.end(lost)
+            next_s = min(next_s, now_s if stream.lost else stream.shown.ends_s)
+        self._next_s = min(next_s, self._next_s)
