@@ -38,6 +38,7 @@ from agent.stalls import Stalls
 from controlplane.access.own import Access
 from controlplane.core import events
 from controlplane.setting import coordinators
+from controlplane.storage_settings import Allowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -302,6 +303,7 @@ def _facts(settings: AgentSettings, name: str, incarnation: int) -> Facts:
         fence_after_s=settings.fence_after_s,
         limits=Limits(settings.hang_factor, settings.hang_floor_s, settings.hang_first_s),
         coordinators=coordinators(settings.coordinator),
+        storages=Allowed(settings.storage_allowed),
     )
 
 

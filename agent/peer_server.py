@@ -16,7 +16,7 @@ from agent.peer_blocks import PeerError, blocks, check_member, digest, places
 from agent.peer_threads import in_thread, undo
 from controlplane.access.callers import ANYONE
 from controlplane.access.guard import Guard, Sparing, calling
-from controlplane.access.tls import LIMITS, TlsFiles, listen
+from controlplane.access.tls import LIMITS, listen
 from controlplane.settings import SettingsError
 from controlplane.wire import peer_pb2 as pb
 from holdfast.checkpoint.shm import ArenaError
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from agent.peer_copies import Copies
     from agent.peer_filling import Receiving
     from agent.peer_own import Own
+    from controlplane.access.asking import Asks
+    from controlplane.access.tls import TlsFiles
 
 STREAMS_MAX = 8
 """Streams of each direction at a time; one more is asked to come again."""
@@ -63,7 +65,8 @@ class PeerServer:
     """Serves `copies`, and what members of its own node left, at an address. `count` hears bytes received
     and given, and calls refused.
 
-    With `tls`, only agents of this cluster are let in, and a copy is changed only by whoever left it."""
+    Where it asks for certificates, only agents of this cluster are let in, and a copy is changed only by
+    whoever left it."""
 
     def __init__(
         self,
@@ -73,10 +76,10 @@ class PeerServer:
         timeout_s: float,
         count: Callable[[str, int], None],
         *,
-        cluster: str = "",
-        tls: TlsFiles | None = None,
+        asks: Asks,
+        tls: TlsFiles,
     ) -> None:
-        self._cluster, self._tls = cluster, tls or TlsFiles()
+        self._asks, self._tls = asks, tls
         self._owners: dict[str, str] = {}  # member: the node that left its copy
         self._telling = Sparing()
         self._copies, self._own = copies, own
@@ -88,7 +91,7 @@ class PeerServer:
 
     async def start(self, address: str) -> None:
         """Listen at host:port. Raises SettingsError when that cannot be."""
-        guard = Guard(self._cluster, certificates=self._tls.verifies, tokens=None, denied=self._denied)
+        guard = Guard(self._asks, self._denied)
         self._server = grpc.aio.server(options=(*wire.OPTIONS, *LIMITS), interceptors=(guard,))
         self._server.add_generic_rpc_handlers((self._handlers(),))
         try:

@@ -15,6 +15,8 @@ from agent.peer_own import Own
 from agent.peer_push import Pushes
 from agent.peer_server import PeerServer
 from agent.peer_threads import in_thread, nice_pool
+from controlplane.access.asking import Asks
+from controlplane.access.denials import DenyList
 from controlplane.access.own import Access
 from controlplane.settings import check_exposed
 
@@ -57,7 +59,7 @@ class Peers:
             self._pool,
             timeout_s,
             self._count,
-            cluster=settings.cluster,
+            asks=_asks(settings, access),
             tls=access.files,
         )
         self._pushes = Pushes(
@@ -139,3 +141,9 @@ class Peers:
 
     def _count(self, kind: str, number: int) -> None:
         self.counts[kind] += number
+
+
+def _asks(settings: AgentSettings, access: Access) -> Asks:
+    """What the peer port asks: a certificate of an agent of this cluster, where there are certificates."""
+    deny = DenyList(settings.deny_list) if settings.deny_list else None
+    return Asks(settings.cluster, access.files.verifies, None, settings.tls_own_authority, deny)

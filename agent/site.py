@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import collections
 import logging
+import os
 import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from controlplane.storage_settings import Allowed
+from holdfast import masking
 from holdfast.checkpoint import pacing, probing
-from holdfast.checkpoint.errors import CheckpointError
+from holdfast.checkpoint.errors import CheckpointError, StorageError
 from holdfast.checkpoint.retrying import Patience
 from holdfast.checkpoint.shm import ArenaError
 from holdfast.checkpoint.store import Store
@@ -69,9 +72,11 @@ class Tally:
 
 
 class Storages:
-    """The storages that orders name, each opened once. A storage is probed before its first upload."""
+    """The storages that orders name, each opened once, and none that this agent may not open. A storage is
+    probed before its first upload."""
 
     def __init__(self, settings: AgentSettings) -> None:
+        self._allowed = Allowed(settings.storage_allowed)
         self._patience = Patience(deadline_s=settings.storage_deadline_s)
         self._lock = threading.Lock()
         self._stores: dict[tuple[str, str], Store] = {}
@@ -126,6 +131,8 @@ class Storages:
             store.close()
 
     def _opened(self, url: str) -> Store:
+        if refusal := self._allowed.refusal(url, os.path.realpath):
+            raise StorageError(refusal, url=masking.url(url))
         if (url, "") not in self._stores:
             self._stores[url, ""] = Store.open(url, patience=self._patience)
         return self._stores[url, ""]

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from benchmarks.load import LoadMeter
+from controlplane.access.asking import Asks
 from controlplane.access.tls import TlsFiles
 from controlplane.core.events import CordonRequested, Elected, NodeBeat, NodeJoined
 from controlplane.core.model import (
@@ -133,7 +134,7 @@ def running(rank: int, step: int = 7) -> MemberStatus:
 async def serve(nodes: int) -> None:
     """Be a coordinator until standard input ends. A line is a number: that node is cordoned."""
     async with serving() as served, reigning(served.front, elected(nodes)) as reign:
-        page = Page(served.front, ("127.0.0.1", 0), TlsFiles(), None)
+        page = Page(served.front, ("127.0.0.1", 0), TlsFiles(), Asks("c1"))
         page.start()
         metrics = MetricsServer(served.front.metrics, "127.0.0.1", 0)
         swarm = Swarm(reign, nodes)

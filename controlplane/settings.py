@@ -12,7 +12,9 @@ from urllib.parse import urlsplit
 
 from controlplane import contradictions
 from controlplane.kube_settings import KubeSettings
+from controlplane.port_settings import PortSettings, check_port
 from controlplane.setting import SettingsError, check, check_word, coordinators, host_port, setting
+from controlplane.storage_settings import StorageSettings, check_storages
 
 __all__ = ["SettingsError", "check", "check_word", "coordinators", "host_port", "setting"]
 
@@ -81,7 +83,7 @@ class EtcdSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class CoordinatorSettings(EtcdSettings, KubeSettings, TlsSettings):
+class CoordinatorSettings(EtcdSettings, KubeSettings, TlsSettings, PortSettings):
     """One coordinator process."""
 
     cluster: str = setting("default", "name of the cluster; agents must name the same")
@@ -185,7 +187,7 @@ class CoordinatorSettings(EtcdSettings, KubeSettings, TlsSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class AgentSettings(CallerSettings):
+class AgentSettings(CallerSettings, PortSettings, StorageSettings):
     """One agent process, beside one node."""
 
     tls_peer_name: str = setting(
@@ -295,6 +297,7 @@ def check_coordinator(settings: CoordinatorSettings) -> None:
     if settings.page:
         check_exposed("--page", settings.page.rpartition(":")[0], settings)
     _check_tls(settings, settings.tokens)
+    check_port(settings, asks=not settings.private and bool(_asks(settings) or settings.tokens))
     _agree(contradictions.COORDINATOR, settings)
     if settings.mass_loss_ratio > 1:
         raise SettingsError(
@@ -340,6 +343,8 @@ def check_agent(settings: AgentSettings) -> None:
             f"give {_PEER_RATE_MIN} or more, or 0 for no limit"
         )
     _check_tls(settings)
+    check_port(settings, asks=not settings.private and _asks(settings))
+    check_storages(settings)
     _agree(contradictions.AGENT, settings)
 
 
@@ -362,6 +367,10 @@ def check_exposed(flag: str, host: str, settings: TlsSettings) -> None:
             f"{flag} {host} can be reached by others, and anyone there could run programs here: give "
             "--tls-cert, --tls-key and --tls-ca, or listen on 127.0.0.1, or say --insecure"
         )
+
+
+def _asks(settings: TlsSettings) -> bool:
+    return bool(settings.tls_cert and settings.tls_ca)
 
 
 def _check_tls(settings: TlsSettings, tokens: str = "") -> None:

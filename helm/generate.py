@@ -27,12 +27,12 @@ OWNED = {
         "tls_ca", "insecure", "private", "health", "replace_nodes", "replace_after_s", "replace_per_hour",
         "force_replacement", "cordon_hosts", "watch_hosts", "kube_events", "kube_account", "forget_after_s",
         "label_leader", "page", "page_public", "tokens", "journal_bytes", "journal_files", "recording_bytes",
-        "recordings",
+        "recordings", "deny_list",
     },
     "AgentSettings": {
         "cluster", "coordinator", "node", "address", "slots", "run_dir", "shm_dir", "metrics", "address_file",
         "own_launcher", "domain", "ledger", "tls_cert", "tls_key", "tls_ca", "tls_peer_name", "insecure",
-        "private",
+        "private", "deny_list",
     },
 }  # fmt: skip
 """Settings that the chart gives by itself."""

@@ -6,7 +6,7 @@ import dataclasses
 import heapq
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agent import core
@@ -14,6 +14,7 @@ from agent.deciding import effects as fx
 from agent.deciding.member import survey
 from controlplane.core import events
 from controlplane.core.model import NO_STEP
+from controlplane.storage_settings import Allowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +35,7 @@ class Facts:
     fence_after_s: float
     limits: Limits
     coordinators: tuple[str, ...] = ()
+    storages: Allowed = field(default_factory=lambda: Allowed(""))
 
 
 class Senses(Protocol):

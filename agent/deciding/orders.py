@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.deciding import effects as fx
 from agent.deciding.member import Member, interrupt_message, return_message
-from controlplane.core import effects
+from controlplane.core import blame, effects
 from controlplane.core.model import Cause, Failure, MemberPhase, MemberStatus
 
 if TYPE_CHECKING:
@@ -80,12 +80,22 @@ class Orders:
             book.failed(order.spec.job, order.member, _not_launched(reason))
             return
         if member is None:
+            if refusal := self._refusal(order):
+                book.count("orders_failed")
+                failure = Failure(Cause.LAUNCH_FAILED, refusal[:_REASON_CHARS], exception=blame.NOT_ALLOWED)
+                book.failed(order.spec.job, order.member, failure)
+                return
             member = self._spawn(order)
         elif not member.alive:
             book.report(member)
             return
         if not order.warm_only and not member.ordered_to_run:
             self._run(member, order)
+
+    def _refusal(self, order: effects.Launch) -> str:
+        """Why this node does not take such a job; "": it does."""
+        allowed, spec = self._book.facts.storages, order.spec
+        return allowed.refusal(spec.storage) or allowed.refusal(spec.mirror)
 
     def _spawn(self, order: effects.Launch) -> Member:
         status = MemberStatus(

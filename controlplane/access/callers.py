@@ -1,8 +1,9 @@
 """Who calls: a role and a name, by certificate or by token, for the whole cluster or for some jobs.
 
 A certificate says it in a URI among its names: holdfast://CLUSTER/ROLE/NAME, with ?job=J for each job it is
-restricted to. One without such a URI says it in its subject: OU is the role, CN the name. An agent's name may
-end in an asterisk: it is then good for every node whose name begins so (pods that share a secret)."""
+restricted to. One without such a URI is nobody's; where the authority signs for this cluster alone, it may
+say it in its subject: OU is the role, CN the name. An agent's name may end in an asterisk: it is then good
+for every node whose name begins so (pods that share a secret)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from controlplane.settings import NAME
 
@@ -60,34 +61,60 @@ class Caller:
 ANYONE = Caller(None, "on a port that asks nobody")
 
 
-def from_certificate(cluster: str, peer: Mapping[str, Sequence[bytes]]) -> Caller:
-    """The caller whom grpc's auth context describes. Raises Unknown, with the mend."""
+def from_certificate(cluster: str, peer: Mapping[str, Sequence[bytes]], *, subjects: bool = False) -> Caller:
+    """The caller whom grpc's auth context describes, by the subject only with `subjects`. Raises Unknown,
+    with the mend."""
     uris = [uri.decode("ascii", "replace") for uri in peer.get("peer_uri", ())]
     ours = [uri for uri in uris if uri.startswith(f"{SCHEME}://")]
     if len(ours) > 1:
         raise Unknown(f"the certificate names {len(ours)} {SCHEME}:// URIs: give it one")
     if ours:
         return _from_uri(cluster, ours[0])
-    return _from_subject(peer)
+    subject = b"".join(peer.get("x509_subject", ())).decode("utf-8", "replace")
+    if not subjects:
+        raise Unknown(
+            f"the certificate {subject!r:.200} has no URI of ours, and others may have certificates of its "
+            f"authority: give it the URI {SCHEME}://{cluster}/ROLE/NAME; or, where that authority signs for "
+            "this cluster alone, start this daemon with --tls-own-authority"
+        )
+    return _from_subject(subject, peer)
 
 
 def _from_uri(cluster: str, uri: str) -> Caller:
     mend = f"give it the URI {SCHEME}://{cluster}/ROLE/NAME, ROLE one of {', '.join(Role)}"
+    bare, asks, query = uri.partition("?")
     try:
-        parts = urlsplit(uri)
-        of, query = parts.netloc, parse_qsl(parts.query, strict_parsing=bool(parts.query))
+        of, path = _parts(bare)
     except ValueError as error:
         raise Unknown(f"the certificate's URI {uri!r:.200} is none ({error}): {mend}") from error
-    words = parts.path.split("/")
+    words = path.split("/")
     if of != cluster:
         raise Unknown(f"the certificate is of cluster {of!r:.80}, this is {cluster!r}: {mend}")
-    if len(words) != 3 or parts.fragment or any(key != "job" for key, _ in query):
+    jobs = _jobs(uri, query) if asks else []
+    if len(words) != 3:
         raise Unknown(f"the certificate's URI {uri!r:.200} says no role and name: {mend}")
-    return caller(words[1], words[2], [job for _, job in query], f"certificate {words[2]}")
+    return caller(words[1], words[2], jobs, f"certificate {words[2]}")
 
 
-def _from_subject(peer: Mapping[str, Sequence[bytes]]) -> Caller:
-    subject = b"".join(peer.get("x509_subject", ())).decode("utf-8", "replace")
+def _parts(bare: str) -> tuple[str, str]:
+    if not bare.isprintable() or " " in bare or "#" in bare:
+        raise ValueError("a blank, a '#' or another character that no such URI has")
+    parts = urlsplit(bare)
+    return parts.netloc, parts.path
+
+
+def _jobs(uri: str, query: str) -> list[str]:
+    """The jobs that a query names. One that is empty was to restrict, and restricts nothing: refused."""
+    pairs = [word.partition("=") for word in query.split("&")]
+    if any(key != "job" or not job for key, _, job in pairs):
+        raise Unknown(
+            f"the certificate's URI {uri!r:.200} restricts it to no job by name (is a variable of its "
+            "template unset?): give each as ?job=NAME&job=NAME, or no '?' at all for every job"
+        )
+    return [job for _, _, job in pairs]
+
+
+def _from_subject(subject: str, peer: Mapping[str, Sequence[bytes]]) -> Caller:
     if any(odd in subject for odd in '\\"+\n'):
         raise Unknown(
             f"the certificate's subject {subject!r:.200} can be read in two ways: give it a URI instead"

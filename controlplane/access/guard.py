@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import time
@@ -13,18 +14,19 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from controlplane.access.callers import ANYONE, Caller, Unknown, from_certificate
+from controlplane.access.asking import NOBODY_ASKED
+from controlplane.access.callers import ANYONE, Caller, Unknown
 from controlplane.access.roles import RULES, Rule
+from controlplane.access.streams import Streams
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
-    from controlplane.access.tokens import Tokens
+    from controlplane.access.asking import Asks, Shown
 
 log = logging.getLogger(__name__)
 
 TOLD_PER_S = 5.0
-_BEARER = "Bearer "
 _calling: ContextVar[Caller] = ContextVar("calling", default=ANYONE)
 
 
@@ -67,19 +69,18 @@ class Denied(Exception):
 
 
 class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
-    """Asks by certificate when the port demands one, by token when there are tokens, else nobody.
+    """Stands before the methods of a server, and asks what its port asks.
 
     `denied(counted, peer, reason)` hears of everyone who is turned away; it never sees a token."""
 
     def __init__(
         self,
-        cluster: str,
-        *,
-        certificates: bool,
-        tokens: Tokens | None,
+        asks: Asks,
         denied: Callable[[str, str, str], None],
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._cluster, self._certificates, self._tokens, self._denied = cluster, certificates, tokens, denied
+        self._asks, self._denied, self._clock = asks, denied, clock
+        self.streams = Streams(asks, clock)
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
@@ -90,20 +91,9 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no ty
             return None
         return _guarded(handler, _Door(self, details.method, details.invocation_metadata or ()))
 
-    def who(self, metadata: Sequence[tuple[str, Any]], context: Any) -> Caller:
+    def who(self, metadata: Sequence[tuple[str, Any]], context: Any) -> Shown:
         """Who calls. Raises Unknown: what they showed will not do."""
-        if not self._certificates and self._tokens is None:
-            return ANYONE
-        token = _token(metadata)
-        if token is not None:
-            if self._tokens is None:
-                raise Unknown(
-                    "no tokens are taken here: come with a certificate alone (unset HOLDFAST_TOKEN)"
-                )
-            return self._tokens.who(token)
-        if self._certificates:
-            return from_certificate(self._cluster, context.auth_context())
-        raise Unknown("no token was shown: give --token-file, or set HOLDFAST_TOKEN")
+        return self._asks.who(metadata, context.auth_context(), self._clock())
 
     async def deny(self, context: Any, denied: Denied) -> None:
         """Count it and end the call."""
@@ -119,22 +109,22 @@ class _Door:
     method: str
     metadata: Sequence[tuple[str, Any]]
 
-    async def enter(self, context: Any) -> tuple[Rule, Caller]:
+    async def enter(self, context: Any) -> tuple[Rule, Shown]:
         """Let the caller in, or abort."""
         try:
-            rule, caller = self._judge(context)
+            rule, shown = self._judge(context)
         except Denied as denied:
             await self.guard.deny(context, denied)
             raise
-        _calling.set(caller)
-        return rule, caller
+        _calling.set(shown.caller)
+        return rule, shown
 
-    async def take(self, context: Any, handler: Any, data: bytes) -> tuple[Any, Rule, Caller]:
+    async def take(self, context: Any, handler: Any, data: bytes) -> tuple[Any, Rule, Shown]:
         """The request of a caller who is let in, or abort: nobody else's bytes are looked at."""
-        rule, caller = await self.enter(context)
+        rule, shown = await self.enter(context)
         try:
             request = handler.request_deserializer(data) if handler.request_deserializer else data
-            permit_job(rule, caller, self.method, request)
+            permit_job(rule, shown.caller, self.method, request)
         except DecodeError as error:
             reason = f"{len(data)} bytes that are no request of {_short(self.method)}"
             malformed = Denied(grpc.StatusCode.INVALID_ARGUMENT, "malformed", reason)
@@ -143,20 +133,36 @@ class _Door:
         except Denied as denied:
             await self.guard.deny(context, denied)
             raise
-        return request, rule, caller
+        return request, rule, shown
 
-    def _judge(self, context: Any) -> tuple[Rule, Caller]:
+    async def watch(self, context: Any, shown: Shown, answering: Coroutine[Any, Any, Any]) -> Any:
+        """Answer a stream for as long as its caller may stay, then end it and say why."""
+        if shown is NOBODY_ASKED:
+            return await answering
+        reply = None
+        with self.guard.streams.opened(shown) as stream:
+            try:
+                reply = await answering
+            except asyncio.CancelledError:
+                if not stream.lost:
+                    raise
+        if stream.lost:
+            lost = Denied(grpc.StatusCode.UNAUTHENTICATED, "unauthenticated", stream.lost)
+            await self.guard.deny(context, lost)
+        return reply
+
+    def _judge(self, context: Any) -> tuple[Rule, Shown]:
         rule = RULES.get(self.method)
         if rule is None:
             raise _denied(f"{self.method:.200} is nobody's to call")
         if rule.public:
-            return rule, ANYONE
+            return rule, NOBODY_ASKED
         try:
-            caller = self.guard.who(self.metadata, context)
+            shown = self.guard.who(self.metadata, context)
         except Unknown as unknown:
             raise Denied(grpc.StatusCode.UNAUTHENTICATED, "unauthenticated", str(unknown)) from unknown
-        permit(rule, caller, self.method)
-        return rule, caller
+        permit(rule, shown.caller, self.method)
+        return rule, shown
 
 
 def permit(rule: Rule, caller: Caller, method: str) -> None:
@@ -185,15 +191,6 @@ def _denied(reason: str) -> Denied:
     return Denied(grpc.StatusCode.PERMISSION_DENIED, "denied", reason)
 
 
-def _token(metadata: Sequence[tuple[str, Any]]) -> str | None:
-    """What the caller shows as a token; None when nothing."""
-    for key, value in metadata:
-        if key == "authorization":
-            text = value if isinstance(value, str) else ""
-            return text.removeprefix(_BEARER) if text.startswith(_BEARER) else ""
-    return None
-
-
 def _guarded(handler: Any, door: _Door) -> Any:
     wrap, make = _WRAPS[handler.request_streaming, handler.response_streaming]
     # One request is taken apart behind the door; a stream's messages by whoever reads them.
@@ -203,10 +200,10 @@ def _guarded(handler: Any, door: _Door) -> Any:
 
 def _unary(handler: Any, door: _Door) -> Any:
     async def call(data: bytes, context: Any) -> Any:
-        request, rule, caller = await door.take(context, handler, data)
+        request, rule, shown = await door.take(context, handler, data)
         reply = await handler.unary_unary(request, context)
-        if rule.trim is not None and caller.jobs:
-            rule.trim(reply, caller.jobs)
+        if rule.trim is not None and shown.caller.jobs:
+            rule.trim(reply, shown.caller.jobs)
         return reply
 
     return call
@@ -214,24 +211,24 @@ def _unary(handler: Any, door: _Door) -> Any:
 
 def _streaming(handler: Any, door: _Door) -> Any:
     async def call(data: bytes, context: Any) -> None:
-        request, _, _ = await door.take(context, handler, data)
-        await _answer(handler.unary_stream, request, context)
+        request, _, shown = await door.take(context, handler, data)
+        await door.watch(context, shown, _answer(handler.unary_stream, request, context))
 
     return call
 
 
 def _streamed(handler: Any, door: _Door) -> Any:
     async def call(requests: Any, context: Any) -> Any:
-        await door.enter(context)
-        return await handler.stream_unary(requests, context)
+        _, shown = await door.enter(context)
+        return await door.watch(context, shown, handler.stream_unary(requests, context))
 
     return call
 
 
 def _both(handler: Any, door: _Door) -> Any:
     async def call(requests: Any, context: Any) -> None:
-        await door.enter(context)
-        await _answer(handler.stream_stream, requests, context)
+        _, shown = await door.enter(context)
+        await door.watch(context, shown, _answer(handler.stream_stream, requests, context))
 
     return call
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
+from controlplane.access.rereading import signature
 from controlplane.settings import SettingsError
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class TlsFiles:
         return grpc.aio.secure_channel(address, self.channel_credentials(), options=(*options, *named))
 
     def _signature(self) -> tuple[object, ...]:
-        return tuple(_signature(path) for path in self._paths.values() if path)
+        return tuple(signature(path) for path in self._paths.values() if path)
 
     def _read(self) -> Material:
         parts = [_pem(flag, path) for flag, path in self._paths.items()]
@@ -142,14 +143,6 @@ def listen(server: grpc.aio.Server, address: str, files: TlsFiles) -> int:
     if files.serves:
         return int(server.add_secure_port(address, files.server_credentials()))
     return int(server.add_insecure_port(address))
-
-
-def _signature(path: str) -> tuple[int, int, int] | None:
-    try:
-        found = Path(path).stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _pem(flag: str, path: str) -> bytes:

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import logging
 import os
 import re
 from pathlib import Path
 
 from controlplane.access.callers import Caller, Unknown, caller
+from controlplane.access.rereading import Reread
 from controlplane.settings import SettingsError
-
-log = logging.getLogger(__name__)
 
 VARIABLE = "HOLDFAST_TOKEN"
 """Of the environment: a token that is in no file."""
 TOKEN_BYTES_MIN = 24
 """A shorter one could be guessed."""
 _TOKEN = re.compile(rf"[\x21-\x7e]{{{TOKEN_BYTES_MIN},1024}}")
+_WORDS = 3
+"""Of a line whose caller is restricted to no job."""
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 MAKE = "make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
 
@@ -31,9 +31,7 @@ class Tokens:
 
     def __init__(self, path: str) -> None:
         """Read the file. Raises SettingsError with the line that will not do."""
-        self._path = Path(path)
-        self._seen = self._signature()
-        self._lines = _read(self._path)
+        self._file = Reread(path, _read, "tokens")
 
     def who(self, token: str) -> Caller:
         """The caller with this token. Raises Unknown."""
@@ -46,54 +44,50 @@ class Tokens:
 
     def whose(self, digest: bytes) -> Caller:
         """The caller whose token has this digest. Raises Unknown."""
-        self._refresh()
         found: Caller | None = None
-        for known, whose in self._lines:
+        for known, whose in self._file.refresh().items():
             if hmac.compare_digest(known, digest):
                 found = whose
         if found is None:
             raise Unknown("the token is none of this cluster's: ask an operator for one")
         return found
 
-    def _refresh(self) -> None:
-        seen = self._signature()
-        if seen == self._seen:
-            return
-        self._seen = seen
-        try:
-            self._lines = _read(self._path)
-            log.info("took the changed tokens of %s: %d", self._path, len(self._lines))
-        except SettingsError as error:
-            log.error("the changed tokens are not used, the former go on: %s", error)
+    def refresh(self) -> int:
+        """Look at the file; a number that grows with each change of it."""
+        self._file.refresh()
+        return self._file.version
 
-    def _signature(self) -> tuple[int, int, int] | None:
-        try:
-            found = self._path.stat()
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+    def still(self, digest: bytes) -> Caller | None:
+        """Whom a digest that was let in before stands for, as the file was when it was looked at last."""
+        return self._file.value.get(digest)
 
 
-def _read(path: Path) -> list[tuple[bytes, Caller]]:
+def _read(path: Path) -> dict[bytes, Caller]:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"--tokens {path} cannot be read: {error}; name a text file") from error
-    found = []
+    found: dict[bytes, Caller] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         if words and not words[0].startswith("#"):
-            found.append(_line(f"--tokens {path}, line {number}", words))
+            digest, whose = _line(f"--tokens {path}, line {number}", words)
+            found[digest] = whose
+            if len(words) == _WORDS and line[-1].isspace():
+                raise SettingsError(
+                    f"--tokens {path}, line {number} ends in a blank, where its jobs would stand (is a "
+                    "variable of a template unset?): name them, or take out the blank for every job"
+                )
     return found
 
 
 def _line(where: str, words: list[str]) -> tuple[bytes, Caller]:
-    digest = _DIGEST.fullmatch(words[2]) if len(words) in (3, 4) else None
+    digest = _DIGEST.fullmatch(words[2]) if len(words) in (_WORDS, _WORDS + 1) else None
     if digest is None:
         raise SettingsError(
             f"{where}: give ROLE NAME sha256:HEX [JOB,JOB], HEX as `printf %s TOKEN | sha256sum` prints it"
         )
-    jobs = words[3].split(",") if len(words) == 4 else []
+    jobs = words[3].split(",") if len(words) > _WORDS else []
     try:
         return bytes.fromhex(digest[1]), caller(words[0], words[1], jobs, f"token of {words[1]}")
     except Unknown as error:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from controlplane.cli.kube_tls import agent_flags, agent_volume, mount, secret_of
+from controlplane.cli.kube_tls import agent_flags, agent_mounts, agent_volumes
 
 Values = dict[str, Any]
 Manifest = dict[str, Any]
@@ -114,7 +114,7 @@ def _agent(job: str, values: Values, context: Values, restart: str) -> Manifest:
             {"name": "run", "mountPath": RUN_DIR},
             {"name": "snapshots", "mountPath": SHM_DIR},
             {"name": "agent-tmp", "mountPath": "/tmp"},
-            *mount(secret_of(job, "agent", values, context)),
+            *agent_mounts(job, values, context),
             *_checkpoint_mount(values),
         ],
     }
@@ -135,8 +135,16 @@ def _agent_flags(job: str, values: Values, context: Values, restart: str) -> lis
         *agent_flags(job, values, context),
     ]
     flags += ["--domain=$(HOST_NAME)"] if values["domainIsHost"] else []
-    flags += [f"--jobs={job}"] if restart == "Never" else []
+    if restart == "Never":
+        flags += [f"--jobs={job}", *_storage_flags(values)]
     return flags + words(values["agent"]["settings"])
+
+
+def _storage_flags(values: Values) -> list[str]:
+    """Agents of one job's own open its storages only."""
+    own = [url for url in (values["storage"]["url"], values["storage"]["mirror"]) if url]
+    said = "storage_allowed" in values["agent"]["settings"]
+    return [f"--storage-allowed={','.join(own)}"] if values["storage"]["url"] and not said else []
 
 
 def _trainer(job: str, values: Values, context: Values, restart: str) -> Manifest:
@@ -192,7 +200,7 @@ def _volumes(job: str, values: Values, context: Values) -> list[Manifest]:
         {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": f"{gi}Gi"}}
         for name, gi in memory.items()
     ]
-    found += agent_volume(job, values, context)
+    found += agent_volumes(job, values, context)
     claim = values["storage"]["pvc"]["claimName"]
     found += [{"name": "checkpoints", "persistentVolumeClaim": {"claimName": claim}}] if claim else []
     return found + list(values["volumes"])

@@ -10,9 +10,17 @@ if TYPE_CHECKING:
     from controlplane.cli.kube_pod import Manifest, Values
 
 FOLDER = "/etc/holdfast/tls"
-INSECURE: dict[str, Any] = {"from": "insecure", "csiDriver": False, "agentSecret": "", "submitSecret": ""}
+DENIED = "/etc/holdfast/denied"
+INSECURE: dict[str, Any] = {
+    "from": "insecure",
+    "csiDriver": False,
+    "agentSecret": "",
+    "submitSecret": "",
+    "denyMap": "",
+}
 """A context's `tls` that asks for plaintext. Others name: from (certManager, secrets), peerName, csiDriver,
-hours, issuer {name, kind, group}, and the secrets that jobs share (agentSecret, submitSecret)."""
+hours, issuer {name, kind, group}, the secrets that jobs share (agentSecret, submitSecret), and the config map
+of the deny list with its key (denyMap, denyKey)."""
 
 _FILES = {"cert": "tls.crt", "key": "tls.key", "ca": "ca.crt"}
 _MODE = 0o440
@@ -32,7 +40,9 @@ def agent_flags(job: str, values: Values, context: Values) -> list[str]:
     if not secret_of(job, "agent", values, context):
         return ["--insecure"]
     files = [f"--tls-{name}={FOLDER}/{file}" for name, file in _FILES.items()]
-    return [*files, f"--tls-peer-name={context['tls']['peerName']}"]
+    tls = context["tls"]
+    denied = [f"--deny-list={DENIED}/{tls['denyKey']}"] if tls["denyMap"] else []
+    return [*files, f"--tls-peer-name={tls['peerName']}", *denied]
 
 
 def variables() -> list[Manifest]:
@@ -45,13 +55,26 @@ def mount(secret: str) -> list[Manifest]:
     return [{"name": "tls", "mountPath": FOLDER, "readOnly": True}] if secret else []
 
 
+def agent_mounts(job: str, values: Values, context: Values) -> list[Manifest]:
+    """Where the agent finds its certificate, and the deny list."""
+    denied = [{"name": "denied", "mountPath": DENIED, "readOnly": True}] if context["tls"]["denyMap"] else []
+    return [*mount(secret_of(job, "agent", values, context)), *denied]
+
+
+def agent_volumes(job: str, values: Values, context: Values) -> list[Manifest]:
+    """The volumes of these."""
+    name = context["tls"]["denyMap"]
+    denied = [{"name": "denied", "configMap": {"name": name, "defaultMode": _MODE}}] if name else []
+    return [*_agent_volume(job, values, context), *denied]
+
+
 def secret_volume(secret: str) -> list[Manifest]:
     """The volume of a secret; nothing without one."""
     held = {"secretName": secret, "defaultMode": _MODE}
     return [{"name": "tls", "secret": held}] if secret else []
 
 
-def agent_volume(job: str, values: Values, context: Values) -> list[Manifest]:
+def _agent_volume(job: str, values: Values, context: Values) -> list[Manifest]:
     """The agents' certificate: each its own by the CSI driver, or the secret that they share."""
     tls = context["tls"]
     if not tls["csiDriver"] or values["tls"]["agentSecret"]:

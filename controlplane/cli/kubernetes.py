@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 USAGE = "holdfast kubernetes render [flags] -- python train.py [its arguments]"
 _JOB = re.compile(r"[a-z0-9]([-a-z0-9]{0,36}[a-z0-9])?")
 _CERTIFICATE_HOURS = 24
+_DENY_KEY = "denied"
 _OLDEST_MINOR, _SUCCESS_POLICY_MINOR = 29, 31
 _COORDINATORS = [f"holdfast-coordinator-{index}.holdfast-candidates.holdfast.svc:7070" for index in range(3)]
 
@@ -108,6 +109,11 @@ def _add_tls(parser: Parser, text: dict[str, Any]) -> None:
     parser.add_argument(
         "--tls-csi", action="store_true", help="a certificate per pod, by cert-manager's CSI driver"
     )
+    parser.add_argument(
+        "--tls-deny-list",
+        **text,
+        help=f"config map that names, under {_DENY_KEY!r}, callers who are shut out",
+    )
     parser.add_argument("--insecure", action="store_true", help="plaintext, and nobody is asked who they are")
 
 
@@ -190,8 +196,8 @@ def _context(values: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
 def _tls(values: argparse.Namespace, secrets: dict[str, str]) -> dict[str, Any]:
     """Where the job's certificates come from. Raises UsageError when nobody has said."""
     if values.insecure:
-        if values.tls_issuer or any(secrets.values()):
-            raise UsageError("--insecure and certificates exclude each other: drop one")
+        if values.tls_issuer or any(secrets.values()) or values.tls_deny_list:
+            raise UsageError("--insecure and certificates, or a deny list, exclude each other: drop one")
         return INSECURE
     if not values.tls_issuer and not all(secrets.values()):
         raise UsageError(
@@ -207,15 +213,18 @@ def _tls(values: argparse.Namespace, secrets: dict[str, str]) -> dict[str, Any]:
         "issuer": {"name": name, "kind": kind if slash else "Issuer", "group": "cert-manager.io"},
         "agentSecret": "",
         "submitSecret": "",
+        "denyMap": values.tls_deny_list,
+        "denyKey": _DENY_KEY,
     }
 
 
 def _chart_tls(tls: dict[str, Any]) -> dict[str, Any]:
     """The same as values of the chart."""
+    denied = {"denyList": {"configMap": tls["denyMap"]}} if tls["denyMap"] else {}
     if tls["from"] != "certManager":
-        return {"from": tls["from"]}
+        return {"from": tls["from"], **denied}
     made = {"issuerRef": tls["issuer"], "csiDriver": tls["csiDriver"]}
-    return {"from": tls["from"], "peerName": tls["peerName"], "certManager": made}
+    return {"from": tls["from"], "peerName": tls["peerName"], "certManager": made, **denied}
 
 
 def _name_of(command: list[str]) -> str:

@@ -29,6 +29,9 @@ WHOSE: dict[Cause, str] = {
 }
 """Operators are woken for the cluster's failures; the script's are for its author, and a plan is none."""
 
+NOT_ALLOWED = "StorageNotAllowed"
+"""The exception of a launch that an agent refuses for the storage that a job names: its author's doing."""
+
 HARDWARE_WORDS = (
     "cuda error",
     "ecc error",
@@ -49,6 +52,8 @@ def of_hardware(cause: Cause, words: str) -> bool:
 
 def whose(failure: Failure) -> str:
     """Whose doing this failure is taken to be. A process that ended without a code of its own was ended."""
+    if failure.exception == NOT_ALLOWED:
+        return SCRIPT
     if of_hardware(failure.cause, f"{failure.exception} {failure.message}"):
         return CLUSTER
     if failure.cause is Cause.EXITED and failure.exit_code is None:

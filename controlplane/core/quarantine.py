@@ -59,6 +59,8 @@ def weight(cause: Cause, message: str) -> float:
     """What one failure weighs."""
     if blame.of_hardware(cause, message):
         return HARDWARE_WEIGHT
+    if cause is Cause.LAUNCH_FAILED and message.startswith(blame.NOT_ALLOWED):
+        return 0.0
     return WEIGHTS[cause]
 
 

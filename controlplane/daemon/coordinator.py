@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
+from controlplane.access.asking import Asks
+from controlplane.access.denials import DenyList
 from controlplane.access.tls import TlsFiles
 from controlplane.access.tokens import Tokens
 from controlplane.core.timing import CoreSettings
@@ -88,7 +90,8 @@ async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
         tls = TlsFiles() if settings.private else TlsFiles.of(settings)
         tokens = Tokens(settings.tokens) if settings.tokens and not settings.private else None
         _warn_open(settings, tls, tokens)
-        server = Server(front, host, port, tls, tokens)
+        asks = _asks(settings, tls, tokens)
+        server = Server(front, host, port, tls, asks)
         stack.push_async_callback(server.close)
         stack.callback(journal.release)
         alerts = front.alerts = Alerts(settings.alert_webhook, settings.cluster, metrics.saw_alert)
@@ -97,7 +100,7 @@ async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
         if front.platform is not None:
             stack.push_async_callback(front.platform.close)
         front.address = settings.advertise or f"{_reachable(host)}:{server.port}"
-        front.page = await _start_page(settings, front, tls, tokens, stack)
+        front.page = await _start_page(settings, front, tls, asks, stack)
         await server.start()
         await _start_health(settings, server, stack)
         listen = f"{_reachable(host)}:{server.port}"
@@ -183,11 +186,17 @@ def _start_metrics(settings: CoordinatorSettings, metrics: Metrics, stack: conte
     return f"{_reachable(host)}:{server.port}"
 
 
+def _asks(settings: CoordinatorSettings, tls: TlsFiles, tokens: Tokens | None) -> Asks:
+    """What the coordinator's ports ask."""
+    deny = DenyList(settings.deny_list) if settings.deny_list else None
+    return Asks(settings.cluster, tls.verifies, tokens, settings.tls_own_authority, deny)
+
+
 async def _start_page(
     settings: CoordinatorSettings,
     front: Front,
     tls: TlsFiles,
-    tokens: Tokens | None,
+    asks: Asks,
     stack: contextlib.AsyncExitStack,
 ) -> str:
     """Serve the status page; returns its URL, "" when not wanted."""
@@ -195,7 +204,7 @@ async def _start_page(
         return ""
     host, port = host_port("--page", settings.page)
     try:
-        page = Page(front, (host, port), tls, tokens, public=settings.page_public)
+        page = Page(front, (host, port), tls, asks, public=settings.page_public)
     except OSError as error:
         raise PortTaken(
             f"cannot serve the page on {settings.page}: {error.strerror}; give another --page"

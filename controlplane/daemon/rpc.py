@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from controlplane.access.guard import Guard, Sparing, calling
-from controlplane.access.tls import LIMITS, TlsFiles, listen
+from controlplane.access.tls import LIMITS, listen
 from controlplane.core.events import NodeBroken, NodeJoined
 from controlplane.daemon.admin import Admin
 from controlplane.daemon.health import Health
@@ -25,7 +25,8 @@ from controlplane.wire.shape import WireError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from controlplane.access.tokens import Tokens
+    from controlplane.access.asking import Asks
+    from controlplane.access.tls import TlsFiles
     from controlplane.daemon.alerts import Alerts
     from controlplane.daemon.incident_spans import Spans
     from controlplane.daemon.journal import Journal
@@ -281,12 +282,11 @@ class Server:
         front: Front,
         host: str,
         port: int,
-        tls: TlsFiles | None = None,
-        tokens: Tokens | None = None,
+        tls: TlsFiles,
+        asks: Asks,
     ) -> None:
         """Bind. Raises PortTaken."""
-        tls = tls or TlsFiles()
-        guard = Guard(front.cluster, certificates=tls.verifies, tokens=tokens, denied=front.denied)
+        guard = Guard(asks, front.denied)
         self._server = grpc.aio.server(options=_OPTIONS, interceptors=(guard,))
         handler = grpc.stream_stream_rpc_method_handler(
             front.link,

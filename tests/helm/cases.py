@@ -111,6 +111,14 @@ GOOD: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         },
         (),
     ),
+    "a deny list": (
+        {
+            **ETCD,
+            "tls": {**TLS["tls"], "denyList": {"configMap": "shut-out"}},
+            "jobs": {"plain": JOB, "stay": {**FULL_JOB, "kind": "StatefulSet"}},
+        },
+        (),
+    ),
     "etcd with tls and a user": (
         {
             "etcd": {

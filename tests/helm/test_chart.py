@@ -273,6 +273,20 @@ def test_the_coordinators_show_a_certificate_and_ask_for_one() -> None:
         assert shown["HOLDFAST_COORDINATOR"].count(":7070") == 3
 
 
+def test_the_deny_list_is_where_everybody_finds_it() -> None:
+    denied = {"denyList": {"configMap": "shut-out", "key": "who"}}
+    for tls, tokens in ((TLS["tls"], {}), ({"from": "insecure"}, {"tokens": {"secretName": "t"}})):
+        values = {**ETCD, "tls": {**tls, **denied}, "coordinator": tokens}
+        pod = one(rendered(values), "StatefulSet")["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        assert "--deny-list=/etc/holdfast/denied/who" in container["args"]
+        assert "/etc/holdfast/denied" in [each["mountPath"] for each in container["volumeMounts"]]
+        (volume,) = [each for each in pod["volumes"] if each["name"] == "denied"]
+        assert volume["configMap"]["name"] == "shut-out"
+    with pytest.raises(helm_python.HelmError, match="shuts out nobody"):
+        rendered({**ETCD, "tls": {"from": "insecure", **denied}})
+
+
 _FILES = {"cert": "tls.crt", "key": "tls.key", "ca": "ca.crt"}
 
 

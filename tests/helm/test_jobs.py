@@ -44,6 +44,8 @@ CONTEXT = {
         "csiDriver": False,
         "agentSecret": "agent-tls",
         "submitSecret": "operator-tls",
+        "denyMap": "",
+        "denyKey": "denied",
     },
 }
 
@@ -72,7 +74,7 @@ def test_the_chart_and_the_command_say_the_same(kind: str, values: dict[str, Any
         assert job_objects(own, kube) == objects("j", merged(DEFAULTS, own), context)
 
 
-_MADE = {"hours": 24, "agentSecret": "", "submitSecret": ""}
+_MADE = {"hours": 24, "agentSecret": "", "submitSecret": "", "denyMap": "", "denyKey": "denied"}
 _OWN = {"name": "r-holdfast-authority", "kind": "Issuer", "group": "cert-manager.io"}
 TRUSTED: dict[str, tuple[Values, Values]] = {
     "insecure": ({"from": "insecure"}, INSECURE),
@@ -91,6 +93,15 @@ TRUSTED: dict[str, tuple[Values, Values]] = {
             "hours": 48,
         },
     ),
+    "a deny list": (
+        {"from": "certManager", "denyList": {"configMap": "shut-out", "key": "who"}},
+        {
+            **{"from": "certManager", "peerName": "agents.holdfast", "csiDriver": False, "issuer": _OWN},
+            **_MADE,
+            "denyMap": "shut-out",
+            "denyKey": "who",
+        },
+    ),
 }
 
 
@@ -104,6 +115,33 @@ def test_both_say_the_same_of_certificates(kind: str, own: Values, trust: str) -
     found = [each for each in chart if each["metadata"]["labels"].get("holdfast.dev/job") == "j"]
     context = {**CONTEXT, "successPolicy": True, "tls": told}
     assert found == objects("j", merged(DEFAULTS, values), context)
+
+
+@pytest.mark.parametrize(
+    ("own", "flag"),
+    [
+        ({"storage": {"url": "s3://b/j", "mirror": "gs://m"}}, ["--storage-allowed=s3://b/j,gs://m"]),
+        ({"storage": {"url": "s3://b/j"}, "kind": "JobSet"}, ["--storage-allowed=s3://b/j"]),
+        ({"storage": {"url": "s3://b/j"}, "kind": "StatefulSet"}, []),
+        ({}, []),
+        (
+            {"storage": {"url": "s3://b/j"}, "agent": {"settings": {"storage_allowed": "s3://b"}}},
+            ["--storage-allowed=s3://b"],
+        ),
+    ],
+    ids=str,
+)
+def test_the_agents_of_a_job_open_its_storages_only(own: Values, flag: list[str]) -> None:
+    values = {**JOB, "kind": "Job", **own}
+    made = job_objects(values, NEWEST)
+    assert made == objects("j", merged(DEFAULTS, values), {**CONTEXT, "successPolicy": True})
+    told = [word for word in _agent_words(made) if word.startswith("--storage-allowed")]
+    assert told == flag
+
+
+def _agent_words(found: list[dict[str, Any]]) -> list[str]:
+    text = str(found)
+    return re.findall(r"--[a-z-]+=[^'\"]*", text[text.index("'agent', '--cluster") :])
 
 
 def test_only_the_agent_holds_the_agents_key() -> None:
@@ -235,6 +273,7 @@ def test_render_prints_what_kubectl_takes(capsys: pytest.CaptureFixture[str]) ->
         ["--tls-agent-secret=a", "--tls-submit-secret=s"],
         ["--tls-issuer=ours"],
         ["--tls-issuer=ClusterIssuer/ours", "--tls-csi", "--tls-peer-name=p.q"],
+        ["--tls-issuer=ours", "--tls-deny-list=shut-out"],
     ],
     ids=" ".join,
 )

@@ -9,16 +9,19 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+from controlplane.access.asking import Asks
 from controlplane.access.tls import TlsFiles
 from controlplane.core.events import JobSubmitted, MemberReport, NodeJoined
 from controlplane.core.model import Cause, Failure, JobSpec, MemberPhase, MemberStatus
 from controlplane.daemon.page.server import Page
+from tests.security.authority import CLUSTER
 from tests.security.serving import Served, serving
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator
 
+    from controlplane.access.denials import DenyList
     from controlplane.access.tokens import Tokens
     from controlplane.daemon.reign import Reign
 
@@ -170,10 +173,13 @@ async def paged(
     reigns: bool = True,
     public: bool = False,
     context: ssl.SSLContext | None = None,
+    deny: DenyList | None = None,
 ) -> AsyncIterator[Paged]:
     """Serve a page; with `reigns` of a leader."""
+    tls = tls or TlsFiles()
     async with serving(reigns=reigns) as served:
-        page = Page(served.front, ("127.0.0.1", 0), tls or TlsFiles(), tokens, public=public)
+        asks = Asks(CLUSTER, tls.verifies, tokens, deny=deny)
+        page = Page(served.front, ("127.0.0.1", 0), tls, asks, public=public)
         page.start()
         try:
             yield Paged(served, page, Visitor(page.port, context))

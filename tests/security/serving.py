@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from controlplane.access.asking import Asks
 from controlplane.access.own import Access, plain
+from controlplane.access.tls import TlsFiles
 from controlplane.core.timing import CoreSettings
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.journal import Journal
@@ -23,7 +25,7 @@ from tests.security.authority import CLUSTER
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from controlplane.access.tls import TlsFiles
+    from controlplane.access.denials import DenyList
     from controlplane.access.tokens import Tokens
     from controlplane.core.events import Elected
 
@@ -59,11 +61,17 @@ class Served:
 
 @contextlib.asynccontextmanager
 async def serving(
-    tls: TlsFiles | None = None, tokens: Tokens | None = None, *, reigns: bool = False
+    tls: TlsFiles | None = None,
+    tokens: Tokens | None = None,
+    *,
+    reigns: bool = False,
+    subjects: bool = False,
+    deny: DenyList | None = None,
 ) -> AsyncIterator[Served]:
     """Serve; with `reigns` as a leader whose store is this process's memory."""
-    front = Front(CLUSTER, Journal(), Metrics("test"))
-    server = Server(front, "127.0.0.1", 0, tls, tokens)
+    front, tls = Front(CLUSTER, Journal(), Metrics("test")), tls or TlsFiles()
+    asks = Asks(CLUSTER, tls.verifies, tokens, subjects, deny)
+    server = Server(front, "127.0.0.1", 0, tls, asks)
     front.address = f"127.0.0.1:{server.port}"
     await server.start()
     try:

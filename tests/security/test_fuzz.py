@@ -128,7 +128,7 @@ def test_frames_come_out_as_they_went_in(value: object) -> None:
 def test_names_of_any_bytes_make_no_caller_without_a_name(uri: bytes, subject: bytes) -> None:
     peer = {"peer_uri": [b"holdfast://c1/" + uri], "x509_subject": [subject], "x509_common_name": [subject]}
     with contextlib.suppress(Unknown):
-        caller = from_certificate("c1", peer)
+        caller = from_certificate("c1", peer, subjects=True)
         assert caller.role is not None and NAME.fullmatch(caller.name)
         assert all(NAME.fullmatch(job) for job in caller.jobs)
 

@@ -167,13 +167,15 @@ def test_why_another_job_is_not_well_is_told_to_its_own_only() -> None:
 @pytest.mark.parametrize(
     ("uris", "unit", "told"),
     [
-        ((), "", "says no role"),
-        ((), "king", "'king' is no role"),
+        ((), "", "has no URI"),
+        ((), "king", "has no URI"),
         (("holdfast://another/operator/o",), "", "is of cluster 'another'"),
         (("holdfast://c1/king/o",), "", "'king' is no role"),
         (("holdfast://c1/operator",), "", "says no role and name"),
         (("holdfast://c1/operator/o/more",), "", "says no role and name"),
-        (("holdfast://c1/operator/o?jobs=a",), "", "says no role and name"),
+        (("holdfast://c1/operator/o?jobs=a",), "", "restricts it to no job by name"),
+        (("holdfast://c1/operator/o#",), "", "a '#' or another character"),
+        (("holdfast://c1/operator/o#?job=mine",), "", "a '#' or another character"),
         (("holdfast://c1/operator/..%2f",), "", "will not do"),
         (("holdfast://c1/operator/o", "holdfast://c1/agent/o"), "", "names 2 holdfast:// URIs"),
         (("holdfast://c1/viewer/o",), "operator", "viewer o may not Submit"),
@@ -188,10 +190,35 @@ async def test_a_certificate_that_says_nothing_of_ours_is_nobody(
         assert code in (UNKNOWN, DENIED) and told in said
 
 
-async def test_the_subject_says_it_where_there_is_no_uri(authority: Authority) -> None:
-    access = authority.issue("client", unit="operator", common="alice").access()
+@pytest.mark.parametrize(
+    "query", ["?", "?job=", "?job", "?job=&job=", "?job=mine&job=", "?&", "?job=mine&&", "?\t"]
+)
+async def test_an_empty_list_of_jobs_opens_nothing(authority: Authority, query: str) -> None:
+    """An unset variable in a template: the certificate was meant for some jobs."""
+    access = authority.issue("client", f"holdfast://{CLUSTER}/operator/o{query}").access()
     async with serving(authority.issue("server").tls()) as served:
-        assert (await asked(served.address, "Submit", admin()["Submit"], access))[0] is STANDBY
+        for name, request in admin().items():
+            code, said = await asked(served.address, name, request, access)
+            assert code is UNKNOWN and "operator/o" in said and "?job=NAME" in said, (name, code, said)
+
+
+async def test_a_subject_is_taken_only_where_the_authority_is_this_clusters_alone(
+    authority: Authority,
+) -> None:
+    """OU=operator is what many an organisation writes into certificates that mean something else."""
+    access = authority.issue("client", unit="operator", common="alice").access()
+    server, stop = authority.issue("server").tls(), admin()["Stop"]
+    async with serving(server) as served:
+        code, said = await asked(served.address, "Stop", stop, access)
+        assert code is UNKNOWN and "holdfast://c1/ROLE/NAME" in said and "--tls-own-authority" in said
+        kind, said = await greeted(served.address, hello("alice"), access)
+        assert kind is UNKNOWN
+    async with serving(server, subjects=True) as served:
+        assert (await asked(served.address, "Stop", stop, access))[0] is STANDBY
+        mine = authority.of("viewer", "v").access()
+        assert (await asked(served.address, "Stop", stop, mine))[0] is DENIED, (
+            "a URI says it where there is one"
+        )
 
 
 @pytest.mark.parametrize(
@@ -199,7 +226,7 @@ async def test_the_subject_says_it_where_there_is_no_uri(authority: Authority) -
 )
 def test_a_subject_that_says_two_things_says_none(subject: bytes) -> None:
     with pytest.raises(Unknown):
-        from_certificate(CLUSTER, {"x509_subject": [subject], "x509_common_name": [b"o"]})
+        from_certificate(CLUSTER, {"x509_subject": [subject], "x509_common_name": [b"o"]}, subjects=True)
 
 
 async def test_tokens_open_what_their_line_says(folder: Path) -> None:
@@ -263,6 +290,8 @@ async def test_tls_with_tokens_asks_for_no_certificate(authority: Authority, fol
         ("# x\nking o sha256:" + "0" * 64, "line 2: 'king' is no role"),
         ("agent ../x sha256:" + "0" * 64, "line 1: the name"),
         ("viewer v sha256:" + "0" * 64 + " a,,b", "line 1: the job ''"),
+        ("viewer v sha256:" + "0" * 64 + " ", "line 1 ends in a blank, where its jobs would stand"),
+        ("viewer v sha256:" + "0" * 64 + " ,", "line 1: the job ''"),
     ],
 )
 def test_a_line_of_tokens_that_will_not_do_is_named(folder: Path, text: str, told: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.access.tls import in_memory
 from controlplane.daemon.page.http import Answer, Exchange, Refused, Request
+from controlplane.daemon.page.places import KNOWN_MAX, STRANGERS_MAX, Visit, leaving, network
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -18,10 +19,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CONNECTIONS_MAX = 512
-"""At a time. One more is hung up on."""
-STRANGERS_MAX = 128
-"""Of them, those that have not shown who they are: with one more, the oldest is hung up on."""
+CONNECTIONS_MAX = KNOWN_MAX + 2 * STRANGERS_MAX
+"""At a time, those included that were told to leave. One more is hung up on."""
 HANDSHAKE_TIMEOUT_S = 5.0
 ACCEPT_PAUSE_S = 0.2
 """After an accept that failed (no descriptors left)."""
@@ -31,7 +30,7 @@ SEND_BYTES = 256 << 10
 
 
 class Listener:
-    """One bound port. `handle` answers requests; it says by `Visit.known` that someone is no stranger."""
+    """One bound port. `handle` answers requests; it says by `Visit.who` who is no stranger."""
 
     def __init__(
         self,
@@ -67,32 +66,39 @@ class Listener:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                connection, _ = await loop.sock_accept(self._socket)
+                connection, address = await loop.sock_accept(self._socket)
             except OSError as error:
                 log.warning("the page cannot take a connection: %s", error)
                 await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
-            self._admit(connection)
+            self._admit(connection, network(str(address[0])))
 
-    def _admit(self, connection: socket.socket) -> None:
-        strangers = [visit for visit in self.visits if not visit.known]
-        if len(strangers) >= STRANGERS_MAX:
-            strangers[0].leave()
-        if len(self.visits) >= CONNECTIONS_MAX + STRANGERS_MAX:
+    def _admit(self, connection: socket.socket, address: str) -> None:
+        if len(self.visits) >= CONNECTIONS_MAX:
             connection.close()  # those that were told to leave have not left yet
             return
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
-        visit = Visit(connection)
-        visit.task = self.visits[visit] = asyncio.create_task(self._attend(visit))
+        visit = Visit(address)
+        visit.task = self.visits[visit] = asyncio.create_task(self._attend(visit, connection))
         visit.task.add_done_callback(lambda _: self.visits.pop(visit, None))
+        self._make_room()
 
-    async def _attend(self, visit: Visit) -> None:
+    def _make_room(self) -> None:
+        if (visit := leaving(self.visits)) is not None:
+            visit.leave()
+
+    async def _answered(self, visit: Visit, request: Request) -> Answer:
+        answer = await self._handle(visit, request)
+        self._make_room()  # by now it is known who this is
+        return answer
+
+    async def _attend(self, visit: Visit, connection: socket.socket) -> None:
         """One connection, from its handshake to its end. What goes wrong with it ends nothing else."""
         transport = None
         try:
-            reader, writer = await self._shake(visit)
+            reader, writer = await self._shake(connection)
             transport = writer.transport
-            exchange = Exchange(reader, writer, lambda asked: self._handle(visit, asked), self._refuse)
+            exchange = Exchange(reader, writer, lambda asked: self._answered(visit, asked), self._refuse)
             await exchange.run()
             writer.close()
             async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
@@ -102,31 +108,18 @@ class Listener:
         finally:
             if transport is not None:
                 transport.abort()
-            visit.connection.close()
+            connection.close()
 
-    async def _shake(self, visit: Visit) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _shake(self, connection: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=64 << 10)
         context = self._contexts.now() if self._contexts is not None else None
         timeout = {"ssl_handshake_timeout": HANDSHAKE_TIMEOUT_S} if context is not None else {}
         protocol = asyncio.StreamReaderProtocol(reader)  # uvloop returns its own for TLS, which cannot drain
         transport, _ = await loop.connect_accepted_socket(
-            lambda: protocol, visit.connection, ssl=context, **timeout
+            lambda: protocol, connection, ssl=context, **timeout
         )
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
-
-
-class Visit:
-    """One connection. `known` once it has shown who it is."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self.connection, self.known = connection, False
-        self.task: asyncio.Task[None] | None = None
-
-    def leave(self) -> None:
-        """Hang up on it."""
-        if self.task is not None:
-            self.task.cancel()
 
 
 class _Contexts:

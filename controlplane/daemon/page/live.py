@@ -5,9 +5,12 @@ come back with the last number it had, and gets what it missed."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from typing import TYPE_CHECKING
 
-from controlplane.daemon.page.picture import patched
+from controlplane.access.streams import RECHECK_S
+from controlplane.daemon.page.picture import encoded, patched
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -29,21 +32,23 @@ def framed(kind: str, word: str, text: bytes) -> bytes:
 
 
 class Live:
-    """One viewer. `jobs`: it sees these only; (): all. `allowed` is asked each time whether it may."""
+    """One viewer. `jobs`: it sees these only; (): all. `lost` is asked each time why it may not any more."""
 
-    def __init__(self, watch: Watch, jobs: tuple[str, ...], allowed: Callable[[], bool]) -> None:
-        self._watch, self._jobs, self._allowed = watch, jobs, allowed
+    def __init__(self, watch: Watch, jobs: tuple[str, ...], lost: Callable[[], str]) -> None:
+        self._watch, self._jobs, self._lost = watch, jobs, lost
+        self._told_s = time.monotonic()
 
     async def run(self, send: Send, last: str) -> None:
         """Send what is new behind the moment `last`, until the viewer may not look any more."""
         with self._watch.viewing():
             await send(b"retry: %d\n\n" % RETRY_MS)
             word = last
-            while self._allowed():
+            while not (lost := self._lost()):
                 picture, news = await self._watch.ready(), self._watch.news
                 word = await self._tell(send, picture, word)
                 if picture is self._watch.picture and word == picture.word:
                     await self._rest(send, news)
+            await send(b"event: over\ndata: %s\n\n" % encoded({"error": lost}))
 
     async def _tell(self, send: Send, picture: Picture, word: str) -> str:
         """Send what is behind `word`: the patches, or everything where they are not kept. Returns the moment
@@ -61,8 +66,10 @@ class Live:
         return word
 
     async def _rest(self, send: Send, news: asyncio.Event) -> None:
-        try:
-            async with asyncio.timeout(BEAT_S):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(RECHECK_S, BEAT_S)):
                 await news.wait()
-        except TimeoutError:
+                self._told_s = time.monotonic()
+        if time.monotonic() >= self._told_s + BEAT_S:
+            self._told_s = time.monotonic()
             await send(b"event: beat\ndata: {}\n\n")

@@ -11,8 +11,8 @@ from controlplane.daemon.page.watch import Watch
 from controlplane.settings import is_loopback
 
 if TYPE_CHECKING:
+    from controlplane.access.asking import Asks
     from controlplane.access.tls import TlsFiles
-    from controlplane.access.tokens import Tokens
     from controlplane.daemon.rpc import Front
 
 
@@ -27,16 +27,16 @@ class Page:
         front: Front,
         address: tuple[str, int],
         tls: TlsFiles,
-        tokens: Tokens | None,
+        asks: Asks,
         *,
         public: bool = False,
     ) -> None:
         """Bind. Raises OSError."""
-        asks = tls.verifies or tokens is not None
+        open_to_all = public or not (asks.certificates or asks.tokens is not None)
         host, port = address
         local = is_loopback(host)
         self._watch = Watch(front)
-        self._site = Site(front, self._watch, tokens, open=public or not asks, local=local, secure=tls.serves)
+        self._site = Site(front, self._watch, asks, open=open_to_all, local=local, secure=tls.serves)
         self._listener = Listener(host, port, tls, self._site.handle, self._site.refuse)
         self.port = self._listener.port
         if not tls.serves:  # cookies know no ports: two pages on one machine must not share one

@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from controlplane.access.asking import Shown
 from controlplane.access.callers import Caller, Role, Unknown
-from controlplane.access.guard import Sparing
 from controlplane.daemon.page.http import Refused
+from controlplane.daemon.page.places import Paces, network
 
 if TYPE_CHECKING:
-    from controlplane.access.tokens import Tokens
+    from collections.abc import Callable
+
+    from controlplane.access.asking import Asks
     from controlplane.daemon.page.http import Request
 
 SESSION_S = 12 * 3600.0
@@ -25,8 +28,13 @@ IDLE_S = 2 * 3600.0
 SESSIONS_MAX = 256
 """With one more, the one that was not used for longest ends."""
 CSRF_HEADER = "x-holdfast-csrf"
+SESSIONS_OF_ONE_MAX = 16
+"""Of one caller; with one more, the same of theirs."""
 LOGINS_PER_S = 5.0
-"""Attempts that are looked at: guessing is no way in."""
+"""Of one caller."""
+WRONG_PER_S = 5.0
+"""Wrong tokens from one address that are answered at once: guessing is no way in. A right one is never kept
+out by others' wrong ones, wherever those come from."""
 MAY_LOG_IN = (Role.OPERATOR, Role.VIEWER)
 
 
@@ -44,28 +52,36 @@ class Session:
 class Sessions:
     """All logins of this process; they end with it."""
 
-    def __init__(self, tokens: Tokens | None) -> None:
-        self._tokens = tokens
+    def __init__(self, asks: Asks, clock: Callable[[], float] = time.monotonic) -> None:
+        self._asks, self._clock = asks, clock
         self._of: dict[str, Session] = {}
-        self._attempts = Sparing(LOGINS_PER_S)
+        self._wrong, self._logins = Paces(WRONG_PER_S), Paces(LOGINS_PER_S)
 
-    def log_in(self, token: str) -> tuple[str, Session]:
-        """The cookie's word and the session of whoever has this token. Raises Refused."""
-        if self._tokens is None:
+    def log_in(self, token: str, address: str) -> tuple[str, Session]:
+        """The cookie's word and the session of whoever has this token. Raises Refused; 429 is to be
+        said late."""
+        tokens = self._asks.tokens
+        if tokens is None:
             reason = "nobody can log in here: start the coordinator with --tokens"
             raise Refused(HTTPStatus.FORBIDDEN, reason)
-        if not self._attempts():
-            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "too many logins at once: try again in a second")
-        digest = self._tokens.digest(token)
+        now = self._clock()
+        digest = tokens.digest(token)
         try:
-            caller = self._tokens.whose(digest)
+            caller = tokens.whose(digest)
         except Unknown as unknown:
+            if not self._wrong.allow(network(address), now):
+                reason = "too many wrong tokens came from your address: try again in a second"
+                raise Refused(HTTPStatus.TOO_MANY_REQUESTS, reason) from unknown
             raise Refused(HTTPStatus.UNAUTHORIZED, str(unknown)) from unknown
+        if lost := self._lost(caller, digest):
+            raise Refused(HTTPStatus.FORBIDDEN, lost)
         if caller.role not in MAY_LOG_IN:
             reason = f"{caller} may not see this page: log in with the token of an operator or a viewer"
             raise Refused(HTTPStatus.FORBIDDEN, reason)
-        now = time.monotonic()
-        self._forget(now)
+        if not self._logins.allow(str(caller), now):
+            reason = f"{caller} logs in too often: try again in a second"
+            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, reason)
+        self._forget(now, caller)
         word = secrets.token_urlsafe(32)
         session = self._of[word] = Session(caller, digest, secrets.token_urlsafe(24), now, now)
         return word, session
@@ -79,27 +95,30 @@ class Sessions:
         session = self._of.get(word)
         if session is None:
             return None
-        now = time.monotonic()
-        if now - session.begun_s > SESSION_S or now - session.used_s > IDLE_S or not self._holds(session):
+        now = self._clock()
+        if (
+            now - session.begun_s > SESSION_S
+            or now - session.used_s > IDLE_S
+            or self._lost(session.caller, session.digest)
+        ):
             self.log_out(word)
             return None
         session.used_s = now
         return session
 
-    def _holds(self, session: Session) -> bool:
-        """Whether its token is still good for the same."""
-        if self._tokens is None:
-            return False
-        try:
-            return self._tokens.whose(session.digest) == session.caller
-        except Unknown:
-            return False
+    def _lost(self, caller: Caller, digest: bytes) -> str:
+        """Why this token is not good for that any more; "" while it is."""
+        self._asks.refresh()
+        return self._asks.lost(Shown(caller, digest), 0.0)
 
-    def _forget(self, now: float) -> None:
+    def _forget(self, now: float, caller: Caller) -> None:
+        """Make room for one more session of this caller."""
         for word in [w for w, s in self._of.items() if now - max(s.used_s, s.begun_s) > IDLE_S]:
             self.log_out(word)
-        while len(self._of) >= SESSIONS_MAX:
-            self.log_out(min(self._of, key=lambda each: self._of[each].used_s))
+        theirs = [word for word, session in self._of.items() if str(session.caller) == str(caller)]
+        for words, limit in ((theirs, SESSIONS_OF_ONE_MAX), (list(self._of), SESSIONS_MAX)):
+            if len(words) >= limit:
+                self.log_out(min(words, key=lambda each: self._of[each].used_s))
 
 
 def check_own(request: Request) -> None:

@@ -5,9 +5,11 @@ logged in, or for anybody where the coordinator asks nobody (`open`); acts are f
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import logging
+import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,7 @@ from controlplane.daemon.page.files import file
 from controlplane.daemon.page.http import Answer, Refused
 from controlplane.daemon.page.live import Live
 from controlplane.daemon.page.picture import encoded
+from controlplane.daemon.page.places import Streams
 from controlplane.daemon.page.sessions import CSRF_HEADER, Sessions, check_csrf, check_own
 from controlplane.settings import is_loopback
 from controlplane.telling.story import as_json
@@ -25,9 +28,9 @@ from controlplane.telling.story import as_json
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from controlplane.access.tokens import Tokens
+    from controlplane.access.asking import Asks
     from controlplane.daemon.page.http import Request
-    from controlplane.daemon.page.listener import Visit
+    from controlplane.daemon.page.places import Visit
     from controlplane.daemon.page.sessions import Session
     from controlplane.daemon.page.watch import Watch
     from controlplane.daemon.reign import Reign
@@ -38,6 +41,9 @@ log = logging.getLogger(__name__)
 VIEWS = ("", "jobs", "nodes", "incidents", "time", "checkpoints", "login")
 """First words of the addresses that show the page itself."""
 RANKS_SHOWN = 2000
+SESSION_OVER = "your session is over, or its token is not what it was: log in again"
+WRONG_PAUSE_S = 1.0
+"""Before somebody who tries to log in too often is told so."""
 PACK_BYTES_MIN = 4096
 HEADERS = (
     (
@@ -54,15 +60,23 @@ HEADERS = (
     ("Permissions-Policy", "camera=(), geolocation=(), microphone=()"),
 )
 """Of every answer. No answer allows another site anything."""
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_COUNTED: dict[int, str] = {
+    HTTPStatus.UNAUTHORIZED: "unauthenticated",
+    HTTPStatus.FORBIDDEN: "denied",
+    HTTPStatus.TOO_MANY_REQUESTS: "denied",
+}
+"""Refusals that are counted and told, as those of the gRPC port are."""
 
 
 class Site:
     """Answers requests. `open`: whoever comes may look; `local`: it listens on loopback only."""
 
-    def __init__(self, front: Front, watch: Watch, tokens: Tokens | None, **how: bool) -> None:
+    def __init__(self, front: Front, watch: Watch, asks: Asks, **how: bool) -> None:
         self._front, self._watch = front, watch
         self._open, self._local, self._secure = how["open"], how["local"], how["secure"]
-        self._sessions, self._logs_in = Sessions(tokens), tokens is not None
+        self._sessions, self._logs_in = Sessions(asks), asks.tokens is not None
+        self._streams = Streams()
         self.cookie = "__Host-holdfast" if self._secure else "holdfast"
         self._routes: dict[tuple[str, str], Callable[[Request, list[str]], Awaitable[Answer]]] = {
             ("GET", "session"): self._session,
@@ -80,11 +94,10 @@ class Site:
         """The answer to a request; it never raises."""
         try:
             self._check_host(request)
-            visit.known = self._find(request) is not None
+            visit.who = self._who(request)
             answer = await self._answer(request)
         except Refused as refused:
-            if refused.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-                kind = "denied" if refused.status == HTTPStatus.FORBIDDEN else "unauthenticated"
+            if kind := _COUNTED.get(refused.status):
                 self._front.denied(kind, request.peer, refused.reason)
             return self.refuse(refused)
         except Exception:
@@ -94,7 +107,8 @@ class Site:
 
     def refuse(self, refused: Refused) -> Answer:
         """The answer that says why not."""
-        return _with(_json({"error": refused.reason}, refused.status), HEADERS)
+        ends = (("Connection", "close"),) if refused.status == HTTPStatus.TOO_MANY_REQUESTS else ()
+        return _with(_json({"error": refused.reason}, refused.status), (*HEADERS, *ends))
 
     def _check_host(self, request: Request) -> None:
         """A page on loopback has the names of loopback only: no other site's name can be led to it."""
@@ -131,6 +145,11 @@ class Site:
     def _find(self, request: Request) -> Session | None:
         return self._sessions.find(request.cookie(self.cookie))
 
+    def _who(self, request: Request) -> str:
+        """Who asks, "" when that is not known."""
+        session = self._find(request)
+        return str(session.caller) if session is not None else ""
+
     def _may_look(self, request: Request) -> tuple[str, ...]:
         """The jobs that this viewer may see, (): all. Raises Refused."""
         session = self._find(request)
@@ -161,7 +180,12 @@ class Site:
         token = _document(request).get("token")
         if not isinstance(token, str) or not token:
             raise Refused(HTTPStatus.BAD_REQUEST, 'a login brings {"token": "..."}')
-        word, session = self._sessions.log_in(token)
+        try:
+            word, session = self._sessions.log_in(token, request.peer)
+        except Refused as refused:
+            if refused.status == HTTPStatus.TOO_MANY_REQUESTS:
+                await asyncio.sleep(WRONG_PAUSE_S)
+            raise
         log.info("%s has logged in at the page, from %s", session.caller, request.peer)
         return _with(_json({"name": session.caller.name}), (self._baked(word),))
 
@@ -191,8 +215,9 @@ class Site:
     async def _live(self, request: Request, _words: list[str]) -> Answer:
         """Everything, and then each change, for as long as the viewer may look."""
         jobs = self._may_look(request)
-        named = self._find(request) is not None
-        live = Live(self._watch, jobs, lambda: self._find(request) is not None or not named)
+        who = self._who(request)
+        self._streams.check(who)
+        live = Live(self._watch, jobs, lambda: "" if not who or self._find(request) else SESSION_OVER)
         last = request.headers.get("last-event-id", "")[:64]
         headers = (
             *(("Content-Type", "text/event-stream"), ("Cache-Control", "no-store")),
@@ -200,7 +225,9 @@ class Site:
         )
         if request.method == "HEAD":
             return Answer(HTTPStatus.OK, b"", headers)
-        return Answer(HTTPStatus.OK, b"", headers, lambda send: live.run(send, last))
+        return Answer(
+            HTTPStatus.OK, b"", headers, lambda send: self._streams.run(who, lambda: live.run(send, last))
+        )
 
     async def _job(self, request: Request, words: list[str]) -> Answer:
         """The ranks of a job, and where its time went by the minute."""
@@ -226,7 +253,7 @@ class Site:
         jobs = self._may_look(request)
         with self._watch.viewing():
             await self._watch.ready()
-            number = int(words[1]) if len(words) == 2 and words[1].isascii() and words[1].isdigit() else -1
+            number = int(words[1]) if len(words) == 2 and _NUMBER.fullmatch(words[1]) else -1
             story = self._watch.stories.get((words[0], number)) if words else None
         if story is None or (jobs and story.job not in jobs):
             reason = f"the journal tells of no incident {'/'.join(words)!r:.80}"

@@ -188,6 +188,9 @@ spec:
         {{- if include "holdfast.job.agentSecret" . }}
         {{- include "holdfast.tls.flags" "/etc/holdfast/tls" | nindent 8 }}
         - --tls-peer-name={{ .c.tls.peerName }}
+        {{- if .c.tls.denyMap }}
+        - --deny-list=/etc/holdfast/denied/{{ .c.tls.denyKey }}
+        {{- end }}
         {{- else }}
         - --insecure
         {{- end }}
@@ -196,6 +199,9 @@ spec:
         {{- end }}
         {{- if eq .restart "Never" }}
         - --jobs={{ .job }}
+        {{- if and .v.storage.url (not (hasKey .v.agent.settings "storage_allowed")) }}
+        - {{ printf "--storage-allowed=%s" (list .v.storage.url .v.storage.mirror | compact | join ",") | quote }}
+        {{- end }}
         {{- end }}
         {{- include "holdfast.flags" .v.agent.settings | trim | nindent 8 }}
       env:
@@ -232,6 +238,9 @@ spec:
           mountPath: /tmp
         {{- if include "holdfast.job.agentSecret" . }}
         - {name: tls, mountPath: /etc/holdfast/tls, readOnly: true}
+        {{- end }}
+        {{- if .c.tls.denyMap }}
+        - {name: denied, mountPath: /etc/holdfast/denied, readOnly: true}
         {{- end }}
         {{- include "holdfast.job.checkpointMount" . | nindent 8 }}
   containers:
@@ -291,6 +300,10 @@ spec:
     - name: shm
       emptyDir: {medium: Memory, sizeLimit: {{ .v.shmGi }}Gi}
     {{- include "holdfast.job.tlsVolume" . | nindent 4 }}
+    {{- with .c.tls.denyMap }}
+    - name: denied
+      configMap: {name: {{ . }}, defaultMode: 0440}
+    {{- end }}
     {{- with .v.storage.pvc.claimName }}
     - name: checkpoints
       persistentVolumeClaim: {claimName: {{ . }}}

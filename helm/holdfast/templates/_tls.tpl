@@ -23,6 +23,13 @@
 {{- end -}}
 {{- end -}}
 
+{{- define "holdfast.tls.denyList" -}}
+{{- $tls := .Values.tls -}}
+{{- if and $tls.denyList.configMap (eq $tls.from "insecure") (not .Values.coordinator.tokens.secretName) -}}
+{{- fail "tls.denyList.configMap shuts out nobody where nobody is asked who they are: tls.from is insecure, and coordinator.tokens.secretName is empty" -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* The secret of the coordinators, and that of whoever looks. */ -}}
 {{- define "holdfast.tls.secret" -}}
 {{- if eq .root.Values.tls.from "secrets" -}}
@@ -68,6 +75,8 @@ peerName: {{ $tls.peerName }}
 csiDriver: {{ and (eq $tls.from "certManager") $tls.certManager.csiDriver }}
 hours: {{ $hours }}
 agentSecret: {{ ternary $tls.secrets.agent "" (eq $tls.from "secrets") | quote }}
+denyMap: {{ ternary "" $tls.denyList.configMap (eq $tls.from "insecure") | quote }}
+denyKey: {{ $tls.denyList.key | quote }}
 submitSecret: {{ ternary $tls.secrets.operator "" (eq $tls.from "secrets") | quote }}
 issuer: {{- include "holdfast.tls.issuer" . | nindent 2 }}
 {{- end -}}

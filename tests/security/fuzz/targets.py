@@ -192,7 +192,7 @@ def certificates(rng: Random) -> bool:
     subject = damage(rng.choice((b"OU=operator,CN=o", b"CN=o,OU=agent+OU=viewer")), rng)
     try:
         caller = from_certificate(
-            "c1", {"peer_uri": names, "x509_subject": [subject], "x509_common_name": [b"o"]}
+            "c1", {"peer_uri": names, "x509_subject": [subject], "x509_common_name": [b"o"]}, subjects=True
         )
     except Unknown:
         return False

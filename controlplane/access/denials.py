@@ -1,0 +1,98 @@
+"""Callers who are shut out although what they show is good: a file, read anew when it changes.
+
+A line of it: `serial HEX`, a certificate by its number, as `openssl x509 -noout -serial` prints it; or
+`caller ROLE/NAME`, whoever is that, by certificate or by token. A NAME that ends in an asterisk stands for
+all names that begin so. What is behind a `#` is for people."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controlplane.access.callers import ANY, Role
+from controlplane.access.rereading import Reread
+from controlplane.settings import SettingsError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from controlplane.access.callers import Caller
+
+_SERIAL = re.compile(r"(?:serial=)?(?:0x)?([0-9A-Fa-f]{1,2}(?::[0-9A-Fa-f]{2})+|[0-9A-Fa-f]{1,64})")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\*?|\*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Denied:
+    """What the file says: serial numbers, callers by role and whole name, and by how their names begin."""
+
+    serials: frozenset[int]
+    names: frozenset[tuple[str, str]]
+    begins: tuple[tuple[str, str], ...]
+
+
+class DenyList:
+    """Who is on it."""
+
+    def __init__(self, path: str) -> None:
+        """Read the file. Raises SettingsError with the line that will not do."""
+        self._file = Reread(path, _read, "deny list")
+
+    def refresh(self) -> int:
+        """Look at the file; a number that grows with each change of it."""
+        self._file.refresh()
+        return self._file.version
+
+    def why(self, caller: Caller, serial: int) -> str:
+        """Why this caller is shut out, with a certificate of this number (-1: none); "": they are not."""
+        said, role, name = self._file.value, str(caller.role), caller.name
+        if serial in said.serials:
+            return f"the certificate {serial:x} of {caller} is on the deny list"
+        if (role, name) in said.names or any(
+            role == of and name.startswith(begin) for of, begin in said.begins
+        ):
+            return f"{caller} is on the deny list"
+        return ""
+
+
+def _read(path: Path) -> _Denied:
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"--deny-list {path} cannot be read: {error}; name a text file") from error
+    serials, callers = set(), []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        where = f"--deny-list {path}, line {number}"
+        if len(words) != 2 or words[0] not in ("serial", "caller"):
+            raise SettingsError(f"{where}: give `serial HEX` or `caller ROLE/NAME`")
+        if words[0] == "serial":
+            serials.add(_serial(where, words[1]))
+        else:
+            callers.append(_caller(where, words[1]))
+    whole = frozenset(each for each in callers if not each[1].endswith(ANY))
+    begins = tuple((role, name.removesuffix(ANY)) for role, name in callers if name.endswith(ANY))
+    return _Denied(frozenset(serials), whole, begins)
+
+
+def _serial(where: str, word: str) -> int:
+    found = _SERIAL.fullmatch(word)
+    if found is None:
+        raise SettingsError(
+            f"{where}: {word!r:.80} is no serial number: give it in hex, as `openssl x509 -noout -serial` "
+            "prints it"
+        )
+    return int(found[1].replace(":", ""), 16)
+
+
+def _caller(where: str, word: str) -> tuple[str, str]:
+    role, _, name = word.partition("/")
+    if role not in tuple(Role) or not _NAME.fullmatch(name):
+        raise SettingsError(
+            f"{where}: {word!r:.80} is no caller: give ROLE/NAME, ROLE one of {', '.join(Role)}, NAME as its "
+            f"certificate or token has it; {ANY} at its end stands for all that begin so"
+        )
+    return role, name

@@ -1,0 +1,50 @@
+"""A file that is read anew when it changes. One that will not do changes nothing: what it said before goes
+on."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from controlplane.settings import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+def signature(path: str | Path) -> tuple[int, int, int] | None:
+    """What differs when a file has changed; None when there is none."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+class Reread(Generic[T]):
+    """What `read` makes of the file at `path`. `what` names its content in the log; `version` grows with each
+    change that is taken."""
+
+    def __init__(self, path: str, read: Callable[[Path], T], what: str) -> None:
+        """Read it. Raises what `read` raises: SettingsError when the file will not do."""
+        self._path, self._read, self._what = Path(path), read, what
+        self._seen = signature(path)
+        self.value, self.version = read(self._path), 1
+
+    def refresh(self) -> T:
+        """What the file says now."""
+        seen = signature(self._path)
+        if seen == self._seen:
+            return self.value
+        self._seen = seen
+        try:
+            self.value = self._read(self._path)
+            self.version += 1
+            log.info("took the changed %s of %s", self._what, self._path)
+        except SettingsError as error:
+            log.error("the changed %s are not used, the former go on: %s", self._what, error)
+        return self.value

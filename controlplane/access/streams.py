@@ -1,0 +1,81 @@
+"""The open streams of one port: whoever loses what let them in is put out, and told why."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from controlplane.access.asking import Asks, Shown
+
+RECHECK_S = 1.0
+"""Between two looks at the files and at the clock."""
+AT_ONCE = 500
+"""Streams that are looked at before others have their turn."""
+
+
+class Stream:
+    """One that is open. `lost`: why its caller may not stay; "" while they may."""
+
+    def __init__(self, shown: Shown, task: asyncio.Task[object] | None) -> None:
+        self.shown, self.lost = shown, ""
+        self._task = task
+
+    def end(self, lost: str) -> None:
+        """Have it end. Said again when that had no effect."""
+        self.lost = lost
+        if self._task is not None:
+            self._task.cancel()
+
+
+class Streams:
+    """Looks after them while there are any. `clock` tells Unix time."""
+
+    def __init__(self, asks: Asks, clock: Callable[[], float] = time.time) -> None:
+        self._asks, self._clock = asks, clock
+        self._open: set[Stream] = set()
+        self._next_s = math.inf  # when the next certificate ends
+        self._task: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def opened(self, shown: Shown) -> Iterator[Stream]:
+        """A stream of this caller, which runs in the current task."""
+        stream = Stream(shown, asyncio.current_task())
+        self._open.add(stream)
+        self._next_s = min(self._next_s, shown.ends_s)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._watch(), name="streams")
+        try:
+            yield stream
+        finally:
+            self._open.discard(stream)
+            if not self._open and self._task is not None:
+                self._task.cancel()
+                self._task = None
+
+    async def _watch(self) -> None:
+        seen = -1  # whoever came while a file changed is looked at once more
+        while True:
+            await asyncio.sleep(RECHECK_S)
+            now_s, version = self._clock(), self._asks.refresh()
+            if version != seen or now_s >= self._next_s:
+                seen = version
+                await self._look(now_s)
+
+    async def _look(self, now_s: float) -> None:
+        """End those that may not stay, and know when the next one may not."""
+        next_s, self._next_s = math.inf, math.inf
+        for number, stream in enumerate(list(self._open), 1):
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if stream not in self._open:
+                continue
+            if lost := stream.lost or self._asks.lost(stream.shown, now_s):
+                stream.end(lost)
+            next_s = min(next_s, now_s if stream.lost else stream.shown.ends_s)
+        self._next_s = min(next_s, self._next_s)

@@ -1,0 +1,32 @@
+"""Whom the ports of both daemons let in, beyond what proves who is who (docs/security.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controlplane.setting import SettingsError, setting
+
+
+@dataclass(frozen=True)  # without slots: it is a second base
+class PortSettings:
+    """Of the coordinator's port and of the agents' peer ports."""
+
+    tls_own_authority: bool = setting(
+        False,
+        "the authority of --tls-ca signs for this cluster alone: certificates without a URI of ours are "
+        "taken by their subject, too (OU the role, CN the name)",
+    )
+    deny_list: str = setting(
+        "",
+        "file of callers who are shut out: lines `serial HEX` (a certificate) or `caller ROLE/NAME`, read "
+        "anew when it changes; empty: none",
+    )
+
+
+def check_port(settings: PortSettings, *, asks: bool) -> None:
+    """Raise SettingsError on what would shut out nobody: a port that asks nobody knows nobody."""
+    if settings.deny_list and not asks:
+        raise SettingsError(
+            f"--deny-list {settings.deny_list} shuts out nobody where nobody is asked who they are: give "
+            "--tls-cert, --tls-key and --tls-ca (a coordinator: or --tokens), or leave it out"
+        )

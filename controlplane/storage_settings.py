@@ -1,0 +1,130 @@
+"""Which storages an agent opens for jobs: URLs below prefixes, compared piece by piece. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from controlplane.setting import SettingsError, setting
+from holdfast import masking
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FLAG = "--storage-allowed"
+LOCAL = "file"
+_SAME = {"local": LOCAL, "s3a": "s3", "gcs": "gs"}
+"""Schemes that mean another one's storages."""
+_DECODINGS_MAX = 8
+"""Whoever encodes a name more often than that hides something."""
+
+
+@dataclass(frozen=True)  # without slots: it is a second base
+class StorageSettings:
+    """What the storages of jobs may be."""
+
+    storage_allowed: str = setting(
+        "",
+        "prefixes of URLs, comma separated, below which the storages of jobs must lie, as "
+        "s3://bucket/team,file:///checkpoints: a job with another storage is refused before that is opened; "
+        "empty: any",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a URL points to. `parts`: what stands between the slashes of its path."""
+
+    scheme: str
+    host: str
+    parts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, url: str) -> Place:
+        """Of a URL, or of a path. Raises ValueError: it can be read in more than one way."""
+        if "::" in url or "\\" in url or not url.isprintable():
+            raise ValueError("'::', '\\' and characters that cannot be seen will not do")
+        scheme, found, rest = url.partition("://")
+        if not found:
+            scheme, rest = LOCAL, url
+        scheme = _SAME.get(scheme, scheme)
+        host, _, path = rest.partition("/")
+        if scheme == LOCAL and (host or not rest):
+            raise ValueError("a path must begin with '/'")
+        if scheme != LOCAL and ("?" in rest or "#" in rest):
+            raise ValueError("'?' and '#' will not do")
+        parts = path.removesuffix("/").split("/") if path else []
+        if any(_climbs(part) for part in parts):
+            raise ValueError("'.' and '..' between slashes will not do, however they are written")
+        kept = [part for part in parts if part or scheme != LOCAL]  # a bucket knows names that begin with '/'
+        return cls(scheme, host, tuple(kept))
+
+    def below(self, prefix: Place) -> bool:
+        """Whether this is that place, or within it. A scheme alone is all that goes by it."""
+        whole = not prefix.host and not prefix.parts
+        if self.scheme != prefix.scheme or not (whole or self.host == prefix.host):
+            return False
+        return self.parts[: len(prefix.parts)] == prefix.parts
+
+    def really(self, real: Callable[[str], str]) -> Place:
+        """Where this is when links are followed, if it is on this machine."""
+        return Place.of(real("/" + "/".join(self.parts))) if self.scheme == LOCAL else self
+
+
+class Allowed:
+    """The prefixes of one agent; none: whatever a job names."""
+
+    def __init__(self, text: str) -> None:
+        """Read the setting. Raises SettingsError with the prefix that will not do."""
+        self._text = ", ".join(part for each in text.split(",") if (part := each.strip()))
+        self._prefixes = tuple(_prefix(part) for part in self._text.split(", ") if part)
+        if text and not self._prefixes:
+            raise SettingsError(f"{FLAG} {text!r} names no prefix: give one, or leave the flag out")
+
+    def refusal(self, url: str, real: Callable[[str], str] = str) -> str:
+        """Why a job's storage is not opened; "": it may be, or there is none. `real` follows the links of a
+        path."""
+        if not url or not self._prefixes:
+            return ""
+        try:
+            place = Place.of(url)
+            held = any(
+                place.below(prefix) and place.really(real).below(prefix.really(real))
+                for prefix in self._prefixes
+            )
+            why = "lies outside of what this agent may open"
+        except ValueError as error:
+            held, why = False, f"cannot be held against what this agent may open: {error}"
+        if held:
+            return ""
+        return (
+            f"storage {masking.url(url)} {why} ({FLAG} {masking.url(self._text)}): submit the job with a "
+            "storage below one of these, or have the agents' operator allow it"
+        )
+
+
+def check_storages(settings: StorageSettings) -> None:
+    """Raise SettingsError on prefixes that cannot be."""
+    Allowed(settings.storage_allowed)
+
+
+def _prefix(text: str) -> Place:
+    try:
+        return Place.of(text)
+    except ValueError as error:
+        raise SettingsError(
+            f"{FLAG} {masking.url(text)} is no prefix of storages ({error}): give it as s3://bucket/team or "
+            "file:///checkpoints"
+        ) from error
+
+
+def _climbs(part: str) -> bool:
+    for _ in range(_DECODINGS_MAX):
+        if part in (".", "..") or "/" in part or "\\" in part or "\0" in part:
+            return True
+        decoded = unquote(part)
+        if decoded == part:
+            return False
+        part = decoded
+    return True
