@@ -6,7 +6,7 @@ each shorter."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import xxhash
@@ -45,6 +45,7 @@ class Held:
     data_bytes: int
     header_bytes: int
     digests: bytes = b""
+    vouched: str = field(default="", compare=False)  # what the agent of its rank vouches for; "": nothing
 
     @property
     def room(self) -> int:

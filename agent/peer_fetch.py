@@ -94,7 +94,9 @@ class Fetches:
             return
         async with wire.channel(order.address, self._access) as channel:
             calls = wire.Calls(channel)
-            reply = await calls.have(pb.HaveRequest(member=order.source), timeout=self._timeout_s)
+            reply = await calls.have(
+                pb.HaveRequest(member=order.source, job=order.job), timeout=self._timeout_s
+            )
             held = _chosen(order, [wire.held_from(copy) for copy in reply.copies])
             target = await in_thread(self._pool, self._begin, order, held)
             if target is None:
@@ -107,7 +109,9 @@ class Fetches:
             self._pool.submit(target.close)  # unmapping takes a while; nobody waits for it
 
     async def _receive(self, calls: wire.Calls, order: effects.Fetch, target: _Target) -> None:
-        call = calls.get(pb.GetRequest(member=order.source, step=order.step, generation=order.generation))
+        call = calls.get(
+            pb.GetRequest(member=order.source, step=order.step, generation=order.generation, job=order.job)
+        )
         try:
             first = await wire.read(call, self._timeout_s, order.address)
             if isinstance(first, memoryview) or first.WhichOneof("body") != "snapshot":

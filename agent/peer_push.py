@@ -15,6 +15,7 @@ import grpc
 
 from agent import peer_wire as wire
 from agent.peer_blocks import PeerError, blocks, digest, places
+from agent.peer_rights import job_of
 from agent.peer_threads import in_thread
 from controlplane.wire import peer_pb2 as pb
 from holdfast.checkpoint.shm import ArenaError
@@ -190,7 +191,8 @@ class Pushes:
             del line.drops[member]
             return
         async with wire.channel(line.address, self._access) as channel:
-            await wire.Calls(channel).drop(pb.DropRequest(member=member), timeout=self._timeout_s)
+            request = pb.DropRequest(member=member, job=job_of(member))
+            await wire.Calls(channel).drop(request, timeout=self._timeout_s)
         line.drops.pop(member, None)
 
     async def _push(self, job: str, member: str, address: str) -> None:

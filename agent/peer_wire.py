@@ -99,6 +99,7 @@ def message_of(held: Held, *, digests: bool = True) -> pb.Snapshot:
         data_bytes=held.data_bytes,
         header_bytes=held.header_bytes,
         digests=held.digests if digests else b"",
+        vouched=held.vouched,
     )
 
 
@@ -114,6 +115,7 @@ def held_from(message: Any) -> Held:
         data_bytes=message.data_bytes,
         header_bytes=message.header_bytes,
         digests=message.digests,
+        vouched=message.vouched,
     )
 
 

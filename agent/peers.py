@@ -13,6 +13,7 @@ from agent.peer_fetch import Fetches
 from agent.peer_offer import Offer, newest
 from agent.peer_own import Own
 from agent.peer_push import Pushes
+from agent.peer_rights import Rights
 from agent.peer_server import PeerServer
 from agent.peer_threads import in_thread, nice_pool
 from controlplane.access.own import Access
@@ -59,6 +60,7 @@ class Peers:
             self._count,
             cluster=settings.cluster,
             tls=access.files,
+            rights=Rights(tuple(filter(None, settings.jobs.split(",")))),
         )
         self._pushes = Pushes(
             self._offer, self._pool, timeout_s, settings.peer_bytes_per_s, self._count, access=access

@@ -38,6 +38,7 @@ from controlplane.core import (
     sealing,
     sparing,
     standing,
+    vouching,
 )
 from controlplane.core import effects as fx
 from controlplane.core import events as ev
@@ -97,6 +98,7 @@ HANDLERS: dict[type[Any], Callable[[Machine, Any], None]] = {
     ev.DeviceReport: nodes.device,
     ev.MemberStarted: _from_node(members.started, "start"),
     ev.SnapshotReady: _from_node(releasing.snapshot, "snapshot"),
+    ev.SnapshotVouched: _from_node(vouching.vouched, "vouched snapshot"),
     ev.PartPersisted: _from_node(sealing.part_persisted, "persisted part"),
     ev.Persisted: _from_node(sealing.persisted, "sealed checkpoint"),
     ev.PersistFailed: _from_node(saving.persist_failed, "failed checkpoint"),

@@ -224,6 +224,7 @@ class Replicate:
     node: str
     job: str
     partners: tuple[Partner, ...] = ()
+    obsolete: tuple[str, ...] = ()  # members whose copies at this node nobody goes on from any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +239,7 @@ class Fetch:
     step: int
     generation: int
     address: str
+    digest: str = ""  # what it must hash to; "": nobody has vouched for it
 
 
 @dataclass(frozen=True, slots=True)

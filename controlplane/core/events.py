@@ -17,6 +17,7 @@ from controlplane.core.checkpoint_events import (
     Published,
     Scrubbed,
     SnapshotReady,
+    SnapshotVouched,
 )
 from controlplane.core.model import (
     CheckpointRecord,
@@ -46,6 +47,7 @@ __all__ = [
     "Published",
     "Scrubbed",
     "SnapshotReady",
+    "SnapshotVouched",
 ]
 
 
@@ -337,6 +339,7 @@ Event = (
     | DeviceReport
     | MemberStarted
     | SnapshotReady
+    | SnapshotVouched
     | PartPersisted
     | Persisted
     | PersistFailed

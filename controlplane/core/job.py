@@ -135,6 +135,7 @@ class Answer:
     source: str = ""  # PEER: whose snapshot
     keeper: str = ""  # PEER: the node that kept the copy
     checkpoint: str = ""
+    doubted: bool = False  # PEER: nobody vouches for it
 
 
 @dataclass(slots=True)
@@ -211,6 +212,12 @@ class Job:
     alone: str = ""  # why some shard has too few copies
     spoiled: dict[tuple[str, int], str] = field(default_factory=dict)  # snapshots that would not restore,
     # by (member, or member@node for a copy at a peer, step)
+    vouches: dict[str, dict[tuple[int, int], str]] = field(default_factory=dict)  # by member that this leader
+    # has heard: (generation, step) -> what its agent says that the snapshot hashes to
+    refuted: dict[tuple[str, str, int, int], None] = field(default_factory=dict)  # (node, member, generation,
+    # step): copies that are not believed, as was told
+    altered: dict[str, None] = field(default_factory=dict)  # copies that were not what was vouched for: told
+    # with the state that is chosen instead
     phases: dict[str, float] = field(default_factory=dict)  # of the members' restart, slowest of each
     checkpoints: dict[str, CheckpointRecord] = field(default_factory=dict)  # what etcd holds
     snapshots: dict[int, tuple[int, ...]] = field(default_factory=dict)  # rank -> its slots, this generation

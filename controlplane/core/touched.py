@@ -13,6 +13,8 @@ from controlplane.core import events as ev
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from controlplane.core.model import CheckpointRecord, Generation, JobSpec, JobState
+
     JobsOf = Callable[[Any], Iterable[str]]
 
 
@@ -50,15 +52,22 @@ def _found(event: ev.CheckpointsFound) -> Iterable[str]:
 
 
 def _beaten(event: ev.NodeBeat) -> Iterable[str]:
-    return (each.job for each in (*event.members, *event.copies))
+    return (*(member.job for member in event.members), *(copy.job for copy in event.copies))
 
 
 def _joined(event: ev.NodeJoined) -> Iterable[str]:
-    return (*(each.job for each in (*event.members, *event.copies)), *event.jobs)
+    members, copies = (member.job for member in event.members), (copy.job for copy in event.copies)
+    return (*members, *copies, *event.jobs)
 
 
 def _elected(event: ev.Elected) -> Iterable[str]:
-    return (each.job for each in (*event.specs, *event.states, *event.generations, *event.checkpoints))
+    records: tuple[JobSpec | JobState | Generation | CheckpointRecord, ...] = (
+        *event.specs,
+        *event.states,
+        *event.generations,
+        *event.checkpoints,
+    )
+    return (record.job for record in records)
 
 
 TOUCHED: dict[type[Any], JobsOf] = {
@@ -71,6 +80,7 @@ TOUCHED: dict[type[Any], JobsOf] = {
     ev.DeviceReport: _none,
     ev.MemberStarted: _own,
     ev.SnapshotReady: _own,
+    ev.SnapshotVouched: _own,
     ev.PartPersisted: _of_part,
     ev.Persisted: _of_record,
     ev.PersistFailed: _own,

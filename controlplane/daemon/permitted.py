@@ -1,8 +1,8 @@
 """What of an agent's word is heard: nothing about a job for which it may not speak.
 
-A word about another job is not heard at all. Copies are the exception: a node may keep some of a job that was
-its own before its certificate was made narrower. They are left out, and the rest of its word counts: its ranks
-are as alive as ever."""
+A word about another job is not heard at all. Copies are the exception: a node may keep some of a job that
+was its own before its certificate was made narrower. They are left out, and the rest of its word counts: its
+ranks are as alive as ever."""
 
 from __future__ import annotations
 

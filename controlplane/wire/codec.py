@@ -85,6 +85,7 @@ _EVENTS: dict[str, Mapping] = {
     "report": Mapping(events.MemberReport, pb.Report, 2),
     "started": Mapping(events.MemberStarted, pb.Started, 2, "member job generation"),
     "snapshot_ready": Mapping(events.SnapshotReady, pb.SnapshotReady, 2, "member job"),
+    "snapshot_vouched": Mapping(events.SnapshotVouched, pb.SnapshotVouched, 2, "member job digest"),
     "part_persisted": Mapping(events.PartPersisted, pb.PartPersisted, 2),
     "persisted": Mapping(events.Persisted, pb.Persisted, 2),
     "persist_failed": Mapping(events.PersistFailed, pb.PersistFailed, 2, "job checkpoint"),

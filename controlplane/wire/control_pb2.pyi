@@ -340,20 +340,22 @@ class CheckpointPart(_message.Message):
     def __init__(self, job: _Optional[str] = ..., checkpoint: _Optional[str] = ..., shard: _Optional[str] = ..., share: _Optional[int] = ..., shares: _Optional[int] = ..., rank: _Optional[int] = ..., member: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., bytes_written: _Optional[int] = ...) -> None: ...
 
 class PeerCopy(_message.Message):
-    __slots__ = ("member", "job", "rank", "shard", "step", "generation")
+    __slots__ = ("member", "job", "rank", "shard", "step", "generation", "digest")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     SHARD_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     member: str
     job: str
     rank: int
     shard: str
     step: int
     generation: int
-    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., rank: _Optional[int] = ..., shard: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+    digest: str
+    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., rank: _Optional[int] = ..., shard: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class PeerAddress(_message.Message):
     __slots__ = ("node", "address")
@@ -479,6 +481,20 @@ class SnapshotReady(_message.Message):
     stall_s: float
     def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., stall_s: _Optional[float] = ...) -> None: ...
 
+class SnapshotVouched(_message.Message):
+    __slots__ = ("member", "job", "generation", "step", "digest")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    member: str
+    job: str
+    generation: int
+    step: int
+    digest: str
+    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., digest: _Optional[str] = ...) -> None: ...
+
 class PartPersisted(_message.Message):
     __slots__ = ("part",)
     PART_FIELD_NUMBER: _ClassVar[int]
@@ -536,18 +552,20 @@ class CheckpointAsked(_message.Message):
     def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., request: _Optional[str] = ...) -> None: ...
 
 class Fetched(_message.Message):
-    __slots__ = ("job", "member", "source", "step", "reason")
+    __slots__ = ("job", "member", "source", "step", "reason", "altered")
     JOB_FIELD_NUMBER: _ClassVar[int]
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    ALTERED_FIELD_NUMBER: _ClassVar[int]
     job: str
     member: str
     source: str
     step: int
     reason: str
-    def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., source: _Optional[str] = ..., step: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    altered: bool
+    def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., source: _Optional[str] = ..., step: _Optional[int] = ..., reason: _Optional[str] = ..., altered: bool = ...) -> None: ...
 
 class Persisted(_message.Message):
     __slots__ = ("record",)
@@ -662,7 +680,7 @@ class UserFault(_message.Message):
     def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., kind: _Optional[str] = ..., reason: _Optional[str] = ..., rollback: bool = ...) -> None: ...
 
 class AgentMessage(_message.Message):
-    __slots__ = ("hello", "beat", "report", "started", "snapshot_ready", "persisted", "persist_failed", "published", "loaded", "order_failed", "device", "part_persisted", "mirrored", "collected", "scrubbed", "checkpoint_asked", "fetched", "peers_looked", "leaving", "stacks_collected", "user_fault")
+    __slots__ = ("hello", "beat", "report", "started", "snapshot_ready", "persisted", "persist_failed", "published", "loaded", "order_failed", "device", "part_persisted", "mirrored", "collected", "scrubbed", "checkpoint_asked", "fetched", "peers_looked", "leaving", "stacks_collected", "user_fault", "snapshot_vouched")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
@@ -684,6 +702,7 @@ class AgentMessage(_message.Message):
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     STACKS_COLLECTED_FIELD_NUMBER: _ClassVar[int]
     USER_FAULT_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_VOUCHED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     beat: Beat
     report: Report
@@ -705,7 +724,8 @@ class AgentMessage(_message.Message):
     leaving: Leaving
     stacks_collected: StacksCollected
     user_fault: UserFault
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., snapshot_ready: _Optional[_Union[SnapshotReady, _Mapping]] = ..., persisted: _Optional[_Union[Persisted, _Mapping]] = ..., persist_failed: _Optional[_Union[PersistFailed, _Mapping]] = ..., published: _Optional[_Union[Published, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ..., part_persisted: _Optional[_Union[PartPersisted, _Mapping]] = ..., mirrored: _Optional[_Union[Mirrored, _Mapping]] = ..., collected: _Optional[_Union[Collected, _Mapping]] = ..., scrubbed: _Optional[_Union[Scrubbed, _Mapping]] = ..., checkpoint_asked: _Optional[_Union[CheckpointAsked, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., peers_looked: _Optional[_Union[PeersLooked, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., stacks_collected: _Optional[_Union[StacksCollected, _Mapping]] = ..., user_fault: _Optional[_Union[UserFault, _Mapping]] = ...) -> None: ...
+    snapshot_vouched: SnapshotVouched
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., snapshot_ready: _Optional[_Union[SnapshotReady, _Mapping]] = ..., persisted: _Optional[_Union[Persisted, _Mapping]] = ..., persist_failed: _Optional[_Union[PersistFailed, _Mapping]] = ..., published: _Optional[_Union[Published, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ..., part_persisted: _Optional[_Union[PartPersisted, _Mapping]] = ..., mirrored: _Optional[_Union[Mirrored, _Mapping]] = ..., collected: _Optional[_Union[Collected, _Mapping]] = ..., scrubbed: _Optional[_Union[Scrubbed, _Mapping]] = ..., checkpoint_asked: _Optional[_Union[CheckpointAsked, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., peers_looked: _Optional[_Union[PeersLooked, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., stacks_collected: _Optional[_Union[StacksCollected, _Mapping]] = ..., user_fault: _Optional[_Union[UserFault, _Mapping]] = ..., snapshot_vouched: _Optional[_Union[SnapshotVouched, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("cluster", "beat_interval_s")
@@ -880,28 +900,32 @@ class Scrub(_message.Message):
     def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., record: _Optional[_Union[CheckpointRecord, _Mapping]] = ...) -> None: ...
 
 class Replicate(_message.Message):
-    __slots__ = ("job", "partners")
+    __slots__ = ("job", "partners", "obsolete")
     JOB_FIELD_NUMBER: _ClassVar[int]
     PARTNERS_FIELD_NUMBER: _ClassVar[int]
+    OBSOLETE_FIELD_NUMBER: _ClassVar[int]
     job: str
     partners: _containers.RepeatedCompositeFieldContainer[Partner]
-    def __init__(self, job: _Optional[str] = ..., partners: _Optional[_Iterable[_Union[Partner, _Mapping]]] = ...) -> None: ...
+    obsolete: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job: _Optional[str] = ..., partners: _Optional[_Iterable[_Union[Partner, _Mapping]]] = ..., obsolete: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Fetch(_message.Message):
-    __slots__ = ("member", "job", "source", "step", "generation", "address")
+    __slots__ = ("member", "job", "source", "step", "generation", "address", "digest")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     member: str
     job: str
     source: str
     step: int
     generation: int
     address: str
-    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., source: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., address: _Optional[str] = ...) -> None: ...
+    digest: str
+    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., source: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., address: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class CheckpointTold(_message.Message):
     __slots__ = ("job", "member", "request", "outcome", "reason", "checkpoint")
