@@ -1,8 +1,8 @@
 """Whose copies a caller may read, leave and change at a node: decided for each message, from its own words.
 
-A member is called after its job (`job.number`), and a copy says of which job it is: both have to be the job that
-the caller names, and one that is the caller's. Where nobody is asked who they are (loopback, plaintext) every job
-is the caller's; that a copy of one job cannot be named as another's still holds there."""
+A member is called after its job (`job.number`), and a copy says of which job it is: both have to be the job
+that the caller names, and one that is the caller's. Where nobody is asked who they are (loopback, plaintext)
+every job is the caller's; that a copy of one job cannot be named as another's still holds there."""
 
 from __future__ import annotations
 

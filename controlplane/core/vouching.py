@@ -1,10 +1,10 @@
 """Whose word a copy of a snapshot rests on, and which copies may be gone on from.
 
 Whoever keeps a copy could change it, and could offer one of a step that never was. So the agent of a rank
-says what each of its snapshots hashes to before it gives it away: to the leader (`SnapshotVouched`), and with the
-copy to whoever keeps it. The leader holds every copy against the rank's own agent; one that came after that agent
-was gone has the word of those who keep copies, who must agree. What is chosen is held against that digest, byte
-for byte, before a rank sees it (`Fetch.digest`).
+says what each of its snapshots hashes to before it gives it away: to the leader (`SnapshotVouched`), and
+with the copy to whoever keeps it. The leader holds every copy against the rank's own agent; one that came
+after that agent was gone has the word of those who keep copies, who must agree. What is chosen is held
+against that digest, byte for byte, before a rank sees it (`Fetch.digest`).
 
 A copy for which nobody vouches (an agent of an older version says nothing) is gone on from only when nothing
 else is left of the job, and the reason says so."""

@@ -152,3 +152,14 @@ def test_the_end_of_a_job_reaches_those_who_keep_copies_of_it() -> None:
     play.do("stop enough")
     told = " ".join(play.do("stored"))
     assert "Complete b" in told
+
+
+@pytest.mark.parametrize(("jobs", "kept"), [("other", False), ("other,j", True), ("", True)])
+def test_only_nodes_that_may_hold_a_job_keep_its_copies(jobs: str, kept: bool) -> None:
+    """The certificate of an agent, or its --jobs, says whose state may lie in its memory."""
+    stage = Play()
+    stage.do("elect", "hello a peer=a:7", "submit nodes=1 nproc=1", "stored", "all starting")
+    stage.do("all ready held=-1", "stored", "all forming gen=1", "all running gen=1 step=0", "started")
+    told = stage.do(f"hello b peer=b:7 jobs={jobs}")
+    assert any(line.startswith("Replicate a") and "b:7" in line for line in told) is kept
+    assert (stage.cluster.machine.jobs["j"].alone == "") is kept
