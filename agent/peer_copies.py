@@ -79,7 +79,9 @@ class Copies:
         """What is whole now, for hello and beats."""
         with self._lock:
             pairs = [held for copy in self._all.values() for _, held in _whole(copy)]
-        return tuple(PeerCopy(h.member, h.job, h.rank, h.shard, h.step, h.generation) for h in pairs)
+        return tuple(
+            PeerCopy(h.member, h.job, h.rank, h.shard, h.step, h.generation, h.vouched) for h in pairs
+        )
 
     def owner(self, member: str) -> str:
         """Who left the copy of this member; "": nobody is known to have."""

@@ -13,7 +13,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from agent import peer_wire as wire
-from agent.peer_blocks import PeerError, blocks, check_member, digest, places
+from agent.peer_blocks import PeerError, blocks, check, check_member, digest, places
 from agent.peer_rights import NotYours, Rights, job_of, may_change, may_read, owner_of
 from agent.peer_threads import in_thread, undo
 from controlplane.access.guard import Guard, Sparing, calling
@@ -146,7 +146,7 @@ class PeerServer:
             if isinstance(message, memoryview) or message.WhichOneof("body") != "snapshot":
                 raise PeerError("the first message of a copy must be the snapshot")
             held = wire.held_from(message.snapshot)
-            check_member(held.member)
+            check(held)
             self._rights.leave(calling(), held)
             self._check_owner(held.member)
             await self.end_puts(member=held.member)  # the same owner came again: its former stream is dead

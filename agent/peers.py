@@ -6,6 +6,7 @@ import asyncio
 import collections
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.peer_copies import Copies
@@ -16,6 +17,7 @@ from agent.peer_push import Pushes
 from agent.peer_rights import Rights
 from agent.peer_server import PeerServer
 from agent.peer_threads import in_thread, nice_pool
+from agent.vouching import Vouches
 from controlplane.access.own import Access
 from controlplane.settings import check_exposed
 
@@ -41,6 +43,7 @@ class Peers:
         paths: Paths,
         host: str,
         *,
+        node: str,
         incarnation: int,
         tell: Callable[[events.Event], None],
         status: Callable[[str], MemberStatus | None],
@@ -62,8 +65,15 @@ class Peers:
             tls=access.files,
             rights=Rights(tuple(filter(None, settings.jobs.split(",")))),
         )
+        self._vouches = Vouches(node, incarnation, tell)
         self._pushes = Pushes(
-            self._offer, self._pool, timeout_s, settings.peer_bytes_per_s, self._count, access=access
+            self._offer,
+            self._pool,
+            timeout_s,
+            settings.peer_bytes_per_s,
+            self._count,
+            vouch=self._vouches.say,
+            access=access,
         )
         self._fetches = Fetches(
             copies=self._kept,
@@ -105,6 +115,10 @@ class Peers:
         """What this node keeps of others, whole, for hello and beats."""
         return self._kept.held()
 
+    def vouched(self) -> list[events.SnapshotVouched]:
+        """What this node's agent vouches for, for every new leader."""
+        return self._vouches.all()
+
     @property
     def waiting(self) -> int:
         """Copies that are not at their partner yet."""
@@ -121,6 +135,7 @@ class Peers:
     def complete(self, order: effects.Complete) -> None:
         """The job is over: nothing of it is copied or kept any more."""
         self._pushes.complete(order.job)
+        self._vouches.forget(order.job)
         task = asyncio.get_running_loop().create_task(self._forget(order.job))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -137,7 +152,14 @@ class Peers:
         status = self._status(member)
         if status is None or status.job != job:
             return None
-        return newest(self._paths.arena(member), status, released_step)
+        offer = newest(self._paths.arena(member), status, released_step)
+        if offer is not None:
+            try:
+                offer.held = replace(offer.held, vouched=self._vouches.seal(offer))
+            except BaseException:
+                offer.close()
+                raise
+        return offer
 
     def _count(self, kind: str, number: int) -> None:
         self.counts[kind] += number

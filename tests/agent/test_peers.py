@@ -33,7 +33,8 @@ async def pushing(owner: Side, *, linger_s: float) -> AsyncIterator[Pushes]:
         return newest(owner.paths.arena(member), owner.members[member], step)
 
     with nice_pool(1, "test") as pool:
-        pushes = Pushes(offer, pool, 5.0, 0, lambda _kind, _number: None, linger_s=linger_s)
+        count, vouch = (lambda _kind, _number: None), (lambda _held: None)
+        pushes = Pushes(offer, pool, 5.0, 0, count, vouch=vouch, linger_s=linger_s)
         yield pushes
         await pushes.stop()
 
@@ -43,7 +44,7 @@ async def test_a_released_snapshot_is_copied_whole(base: Path) -> None:
         owner.replicate((MEMBER, partner.peers.address))
         owner.snapshot(MEMBER, values(1), 10, rank=3, shard="s1")
         copy = await partner.keeps(MEMBER, 10)
-        assert copy == PeerCopy(MEMBER, JOB, 3, "s1", 10, 1)
+        assert copy == PeerCopy(MEMBER, JOB, 3, "s1", 10, 1, owner.vouched(MEMBER, 10))
         assert partner.copy(MEMBER, 10) == read(owner.paths.arena(MEMBER), 10)
         assert owner.peers.copies() == ()
 
