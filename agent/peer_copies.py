@@ -178,10 +178,8 @@ class Copies:
                 kept.hold()
                 if copy is not None:
                     unlocked.callback(copy.kept.release)
-            copy = self._all[held.member] = _Copy(kept, [*known, held], owner)
+            self._all[held.member] = _Copy(kept, [*known, held], owner)
             receiving.close(whole=True)
-            for older in self._superseded(held, copy):
-                unlocked.callback(self._forget(older).release)
 
     def drop(self, member: str) -> bool:
         """Remove what is kept of a member; False when that is nothing."""
@@ -234,21 +232,6 @@ class Copies:
         target = self._next(held.member)
         check_memory(target, SLOTS * held.room + PAGE_BYTES)
         return Arena.create(target, held.room)
-
-    def _superseded(self, held: Held, copy: _Copy) -> list[str]:
-        """Members of the job whose copies are of no use any more, by what just came.
-
-        The same state in an older generation is one. And a state older than all that is kept of this member:
-        this member's part of it is gone, here and at its owner, so that nobody can go on from the others."""
-        whole = [have.generation for _, have in copy.whole()]
-        oldest = min(whole) if len(whole) == SLOTS else -1
-
-        def useless(other: Held) -> bool:
-            same = other.shard == held.shard and other.generation < held.generation
-            return other.job == held.job and (same or other.generation < oldest)
-
-        others = [(name, other.known) for name, other in self._all.items() if name != held.member]
-        return [name for name, known in others if all(useless(have) for have in known)]
 
     def _write(self, member: str, known: list[Held], owner: str) -> None:
         path = self._record(member)

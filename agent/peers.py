@@ -7,14 +7,14 @@ import collections
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent.peer_copies import Copies
 from agent.peer_fetch import Fetches
 from agent.peer_offer import Offer, newest
 from agent.peer_own import Own
 from agent.peer_push import Pushes
-from agent.peer_rights import Rights
+from agent.peer_rights import Rights, job_of
 from agent.peer_server import PeerServer
 from agent.peer_threads import in_thread, nice_pool
 from agent.vouching import Vouches
@@ -22,7 +22,7 @@ from controlplane.access.own import Access
 from controlplane.settings import check_exposed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from agent.paths import Paths
     from controlplane.core import effects, events
@@ -136,13 +136,25 @@ class Peers:
         """The job is over: nothing of it is copied or kept any more."""
         self._pushes.complete(order.job)
         self._vouches.forget(order.job)
-        task = asyncio.get_running_loop().create_task(self._forget(order.job))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._in_background(self._forget(order.job))
+
+    def discard(self, order: effects.Discard) -> None:
+        """Newer state is kept elsewhere: what is kept of these members goes."""
+        self._in_background(self._let_go(order))
 
     def fetch(self, order: effects.Fetch) -> None:
         """Bring a copy into the arena of a member; answered by Fetched."""
         self._fetches.order(order)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _let_go(self, order: effects.Discard) -> None:
+        for member in order.members:
+            if job_of(member) == order.job and await in_thread(self._pool, self._kept.drop, member):
+                log.info("the copy of %s is dropped: the leader has newer state kept", member)
 
     async def _forget(self, job: str) -> None:
         await self._server.end_puts(job=job)

@@ -18,6 +18,7 @@ from controlplane.core import (
     health,
     incidents,
     invariants,
+    leftovers,
     loading,
     members,
     network,
@@ -245,6 +246,7 @@ def _drive(m: Machine, job: Job) -> None:
         draining.tidy(m, job)
         sparing.tend(m, job)
         partners.tend(m, job)
+        leftovers.tend(m, job)
     members.bury_again(m, job)
 
 

@@ -208,6 +208,8 @@ class Job:
     load_trouble: str = ""  # why the checkpoint chosen could not be loaded yet
     replan: bool = True  # partners are to be looked at again
     partners: dict[str, tuple[str, ...]] = field(default_factory=dict)  # shard -> nodes that keep copies
+    leftovers: bool = True  # nodes may keep copies of generations that are over
+    leftovers_at: int = NO_STEP  # the release at which that was looked at last
     replicated: dict[str, tuple[Partner, ...]] = field(default_factory=dict)  # owner's node -> as ordered
     alone: str = ""  # why some shard has too few copies
     spoiled: dict[tuple[str, int], str] = field(default_factory=dict)  # snapshots that would not restore,

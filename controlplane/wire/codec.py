@@ -39,6 +39,7 @@ Order = (
     | effects.Collect
     | effects.Scrub
     | effects.Replicate
+    | effects.Discard
     | effects.Fetch
     | effects.CheckpointTold
     | effects.CollectStacks
@@ -117,6 +118,7 @@ _ORDERS: dict[str, Mapping] = {
     "collect": Mapping(effects.Collect, pb.Collect, 1),
     "scrub": Mapping(effects.Scrub, pb.Scrub, 1),
     "replicate": Mapping(effects.Replicate, pb.Replicate, 1, "job"),
+    "discard": Mapping(effects.Discard, pb.Discard, 1, "job"),
     "fetch": Mapping(effects.Fetch, pb.Fetch, 1, "member source address"),
     "checkpoint_told": Mapping(effects.CheckpointTold, pb.CheckpointTold, 1, "job member request"),
     "drained": Mapping(effects.Drained, pb.Drained, 1),

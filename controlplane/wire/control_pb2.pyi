@@ -900,14 +900,20 @@ class Scrub(_message.Message):
     def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., record: _Optional[_Union[CheckpointRecord, _Mapping]] = ...) -> None: ...
 
 class Replicate(_message.Message):
-    __slots__ = ("job", "partners", "obsolete")
+    __slots__ = ("job", "partners")
     JOB_FIELD_NUMBER: _ClassVar[int]
     PARTNERS_FIELD_NUMBER: _ClassVar[int]
-    OBSOLETE_FIELD_NUMBER: _ClassVar[int]
     job: str
     partners: _containers.RepeatedCompositeFieldContainer[Partner]
-    obsolete: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, job: _Optional[str] = ..., partners: _Optional[_Iterable[_Union[Partner, _Mapping]]] = ..., obsolete: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, job: _Optional[str] = ..., partners: _Optional[_Iterable[_Union[Partner, _Mapping]]] = ...) -> None: ...
+
+class Discard(_message.Message):
+    __slots__ = ("job", "members")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    members: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job: _Optional[str] = ..., members: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Fetch(_message.Message):
     __slots__ = ("member", "job", "source", "step", "generation", "address", "digest")
@@ -996,7 +1002,7 @@ class CollectStacks(_message.Message):
     def __init__(self, job: _Optional[str] = ..., generation: _Optional[int] = ..., round: _Optional[int] = ..., bytes_max: _Optional[int] = ...) -> None: ...
 
 class CoordinatorMessage(_message.Message):
-    __slots__ = ("term", "welcome", "refused", "launch", "interrupt", "form", "kill", "complete", "release", "persist", "publish", "load", "seal", "mirror", "collect", "scrub", "replicate", "fetch", "checkpoint_told", "look_at_peers", "drained", "collect_stacks", "returning", "incident")
+    __slots__ = ("term", "welcome", "refused", "launch", "interrupt", "form", "kill", "complete", "release", "persist", "publish", "load", "seal", "mirror", "collect", "scrub", "replicate", "fetch", "checkpoint_told", "look_at_peers", "drained", "collect_stacks", "returning", "discard", "incident")
     TERM_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
@@ -1020,6 +1026,7 @@ class CoordinatorMessage(_message.Message):
     DRAINED_FIELD_NUMBER: _ClassVar[int]
     COLLECT_STACKS_FIELD_NUMBER: _ClassVar[int]
     RETURNING_FIELD_NUMBER: _ClassVar[int]
+    DISCARD_FIELD_NUMBER: _ClassVar[int]
     INCIDENT_FIELD_NUMBER: _ClassVar[int]
     term: int
     welcome: Welcome
@@ -1044,8 +1051,9 @@ class CoordinatorMessage(_message.Message):
     drained: Drained
     collect_stacks: CollectStacks
     returning: Return
+    discard: Discard
     incident: str
-    def __init__(self, term: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., form: _Optional[_Union[Form, _Mapping]] = ..., kill: _Optional[_Union[Kill, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., persist: _Optional[_Union[Persist, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., mirror: _Optional[_Union[Mirror, _Mapping]] = ..., collect: _Optional[_Union[Collect, _Mapping]] = ..., scrub: _Optional[_Union[Scrub, _Mapping]] = ..., replicate: _Optional[_Union[Replicate, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., checkpoint_told: _Optional[_Union[CheckpointTold, _Mapping]] = ..., look_at_peers: _Optional[_Union[LookAtPeers, _Mapping]] = ..., drained: _Optional[_Union[Drained, _Mapping]] = ..., collect_stacks: _Optional[_Union[CollectStacks, _Mapping]] = ..., returning: _Optional[_Union[Return, _Mapping]] = ..., incident: _Optional[str] = ...) -> None: ...
+    def __init__(self, term: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., form: _Optional[_Union[Form, _Mapping]] = ..., kill: _Optional[_Union[Kill, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., persist: _Optional[_Union[Persist, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., mirror: _Optional[_Union[Mirror, _Mapping]] = ..., collect: _Optional[_Union[Collect, _Mapping]] = ..., scrub: _Optional[_Union[Scrub, _Mapping]] = ..., replicate: _Optional[_Union[Replicate, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., checkpoint_told: _Optional[_Union[CheckpointTold, _Mapping]] = ..., look_at_peers: _Optional[_Union[LookAtPeers, _Mapping]] = ..., drained: _Optional[_Union[Drained, _Mapping]] = ..., collect_stacks: _Optional[_Union[CollectStacks, _Mapping]] = ..., returning: _Optional[_Union[Return, _Mapping]] = ..., discard: _Optional[_Union[Discard, _Mapping]] = ..., incident: _Optional[str] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
     __slots__ = ("spec",)
