@@ -10,7 +10,7 @@ from agent import peer_wire as wire
 from agent.peer_blocks import PeerError, blocks, check, check_member, places
 from agent.peer_filling import Filling, header_of
 from agent.peer_threads import in_thread
-from agent.vouching import Altered, Sealing
+from agent.vouching import ALL_THREADS, Altered, Sealing
 from controlplane.core import effects, events
 from controlplane.wire import peer_pb2 as pb
 from holdfast.checkpoint import layout
@@ -187,7 +187,7 @@ class _Target:
                 f"in {self._arena.path}"
             )
         every = range(len(places(held.data_bytes, held.header_bytes)))
-        self._sealing = Sealing(held) if order.digest else None
+        self._sealing = Sealing(held, ALL_THREADS) if order.digest else None
         came = self._sealing.add if self._sealing is not None else None
         return Filling(self._writer.memory, held, every, came)
 

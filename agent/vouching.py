@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from agent.peer_offer import Offer
 
 _FORM = "holdfast snapshot 1"
+ALL_THREADS = blake3.blake3.AUTO
 SAID_MAX = 3
 """Snapshots of one member that are vouched for anew to each new leader: its arena holds two of them."""
 
@@ -30,16 +31,18 @@ class Altered(PeerError):
 
 
 class Sealing:
-    """The digest of one snapshot, from its chunks in order."""
+    """The digest of one snapshot, from its chunks in order. `threads`: how many take each; where ranks wait
+    for it, as many as there are."""
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: Held, threads: int = 1) -> None:
+        self._threads = threads
         sizes = held.step, held.generation, held.data_bytes, held.header_bytes
         words = (_FORM, held.job, held.member, held.shard, *map(str, sizes))
         self._whole = blake3.blake3("\n".join(words).encode())
 
     def add(self, chunk: Any) -> None:
         """Take the next chunk."""
-        self._whole.update(blake3.blake3(chunk).digest())
+        self._whole.update(blake3.blake3(chunk, max_threads=self._threads).digest())
 
     @property
     def digest(self) -> str:

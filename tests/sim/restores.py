@@ -209,7 +209,8 @@ def _arena(group: Group, source: Source) -> str:
     assert owner is not None, f"{name} left no snapshot on {reader.agent.name}"
     known = owner.world_size > 0  # else it has been in no group yet: what was loaded for it is what it holds
     unnamed = step == 0 and source.shard.startswith("?")  # as for the words given: nobody tells them any more
-    assert not known or unnamed or owner.word in (source.shard, ""), f"{name} holds {owner.word}, not {source.shard}"
+    fits = unnamed or owner.word in (source.shard, "")
+    assert not known or fits, f"{name} holds {owner.word}, not {source.shard}"
     if source.shares > 1:
         wanted = (group.generation.resume.checkpoint, source.share, source.shares)
         assert owner.partial == wanted, f"{name} has read {owner.partial}, not {wanted}"
