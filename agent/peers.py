@@ -117,7 +117,7 @@ class Peers:
 
     def vouched(self) -> list[events.SnapshotVouched]:
         """What this node's agent vouches for, for every new leader."""
-        return self._vouches.all()
+        return self._vouches.all(lambda member: self._status(member) is not None)
 
     @property
     def waiting(self) -> int:

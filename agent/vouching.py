@@ -95,12 +95,16 @@ class Vouches:
             del said[min(said)]
         self._tell(event)
 
-    def all(self) -> list[events.SnapshotVouched]:
-        """What every new leader has to hear."""
+    def all(self, known: Callable[[str], bool]) -> list[events.SnapshotVouched]:
+        """What every new leader has to hear: of the members that are known here."""
+        self._drop([member for member in self._said if not known(member)])
         return [event for said in self._said.values() for event in said.values()]
 
     def forget(self, job: str) -> None:
         """The job is over."""
-        for member in [name for name, said in self._said.items() if any(e.job == job for e in said.values())]:
+        self._drop([name for name, said in self._said.items() if any(e.job == job for e in said.values())])
+
+    def _drop(self, members: list[str]) -> None:
+        for member in members:
             del self._said[member]
             self._sealed.pop(member, None)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from controlplane.core import numbers, vouching
 from controlplane.core.model import NO_STEP, WHOLE_STATE, Tier
 from controlplane.core.resume import EVERY, OTHER, Copy
-from controlplane.core.vouching import Trust
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -363,15 +362,13 @@ def _peers(m: Machine, job: Job, need: Shards, hoped: bool) -> Iterator[Copy]:
         for kept in node.copies_of(job.name):
             word = kept.shard or need.only
             rank = _reader(job, node, word, need)
-            trust = vouching.trust(job, kept, holders)
-            if rank is None or kept.generation < job.cut_at or trust is Trust.REFUTED:
+            rests = vouching.rests(job, kept, holders)
+            if rank is None or kept.generation < job.cut_at or rests is None:
                 continue
             born = birth(job, kept.step, kept.generation)
-            digest = vouching.said(job, kept.member, kept.generation, kept.step) or kept.digest
             yield Copy(
                 Tier.PEER, kept.step, rank, word, kept.member, born=born, node=node.name,
-                generation=kept.generation, digest=digest, doubted=trust is Trust.UNVOUCHED,
-                hearsay=trust is Trust.KEPT,
+                generation=kept.generation, **rests,
             )  # fmt: skip
 
 

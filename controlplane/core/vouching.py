@@ -12,7 +12,7 @@ else is left of the job, and the reason says so."""
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from controlplane.core import events as ev
@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 
 SAID_MAX = 6
 """Snapshots of one member whose digests a leader remembers: a rank holds two, whoever keeps copies two."""
+
+
+class Rests(TypedDict):
+    """The fields of a copy (resume.Copy) that say what it rests on."""
+
+    digest: str
+    doubted: bool
+    hearsay: bool
 
 
 class Trust(Enum):
@@ -79,6 +87,15 @@ def trust(job: Job, copy: PeerCopy, every: Holders) -> Trust:
     if digest:
         return Trust.VOUCHED if copy.digest in ("", digest) else Trust.REFUTED
     return Trust.REFUTED if copy.step > job.known_step else Trust.UNVOUCHED
+
+
+def rests(job: Job, copy: PeerCopy, every: Holders) -> Rests | None:
+    """What is known of a copy that may be gone on from; None when it may not be."""
+    found = trust(job, copy, every)
+    if found is Trust.REFUTED:
+        return None
+    digest = said(job, copy.member, copy.generation, copy.step) or copy.digest
+    return {"digest": digest, "doubted": found is Trust.UNVOUCHED, "hearsay": found is Trust.KEPT}
 
 
 def tell_refuted(m: Machine, job: Job) -> None:

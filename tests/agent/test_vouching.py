@@ -111,6 +111,11 @@ async def test_it_is_told_before_anybody_has_a_copy_and_kept_with_it(base: Path)
         assert [copy.digest for copy in partner.peers.copies()] == [digest]
         await copied(owner, partner, step=20)
         assert [event.step for event in owner.peers.vouched()] == [10, 20]
+        status = owner.members.pop(MEMBER)
+        assert owner.peers.vouched() == [], "what this node forgot is nobody's to vouch for"
+        owner.members[MEMBER] = status
+        await copied(owner, partner, step=30)
+        assert [event.step for event in owner.peers.vouched()] == [30]
         owner.peers.complete(effects.Complete("a", JOB, True, "done"))
         assert owner.peers.vouched() == []
 
