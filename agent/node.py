@@ -85,6 +85,7 @@ class Node:
             settings,
             paths,
             address,
+            node=name,
             incarnation=self.incarnation,
             tell=self.tell,
             status=self._status,
@@ -123,7 +124,7 @@ class Node:
             order=self.orders.carry_out,
             drop=self.drop,
             absent=lambda coordinator: self.decide(ev.Absent(coordinator)),
-            open=self.core.still,
+            open=lambda: [*self.core.still(), *self.peers.vouched()],
         )
 
     def joined_event(self) -> events.NodeJoined:

@@ -30,6 +30,7 @@ class Orders:
             effects.Release: self._release,
             effects.Drained: self._drained,
             effects.Replicate: node.peers.replicate,
+            effects.Discard: node.peers.discard,
             effects.Fetch: node.peers.fetch,
             effects.CollectStacks: node.stacks.order,
             effects.LookAtPeers: node.looks.order,

@@ -6,7 +6,7 @@ each shorter."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import xxhash
@@ -26,6 +26,7 @@ DIGEST_BYTES = 16
 HEADER_BYTES_MAX = 1 << 30
 _MEMBER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _JOB = NAME
+_VOUCHED = re.compile(r"[0-9a-f]{64}")
 
 
 class PeerError(RuntimeError):
@@ -45,6 +46,7 @@ class Held:
     data_bytes: int
     header_bytes: int
     digests: bytes = b""
+    vouched: str = field(default="", compare=False)  # what the agent of its rank vouches for; "": nothing
 
     @property
     def room(self) -> int:
@@ -108,6 +110,8 @@ def check(held: Held) -> None:
         raise PeerError(f"{held}: {error}") from error
     if not (0 <= held.data_bytes < 1 << 62 and 0 < held.header_bytes <= HEADER_BYTES_MAX):
         raise PeerError(f"{held}: {held.data_bytes} bytes and a header of {held.header_bytes} cannot be")
+    if held.vouched and not _VOUCHED.fullmatch(held.vouched):
+        raise PeerError(f"{held}: it is vouched for with {held.vouched!r:.80}, which is no blake3 in hex")
     chunks = -(-held.data_bytes // CHUNK_BYTES) + -(-held.header_bytes // CHUNK_BYTES)
     if len(held.digests) != chunks * DIGEST_BYTES:
         raise PeerError(f"{held}: {len(held.digests)} bytes of digests for {chunks} chunks")

@@ -41,6 +41,7 @@ class _Copy:
 
     kept: Kept
     known: list[Held] = field(default_factory=list)
+    owner: str = ""  # who left it (peer_rights.owner_of)
 
     def whole(self) -> list[tuple[SlotView, Held]]:
         """The READY slots with what they hold, oldest first."""
@@ -65,7 +66,7 @@ class Copies:
         for record in sorted(self._folder.glob("*.json")):
             member = record.name.removesuffix(".json")
             try:
-                self._adopt(member, _read(record))
+                self._adopt(member, *_read(record))
             except (ArenaError, PeerError, OSError, ValueError, TypeError, KeyError) as error:
                 log.warning("the copy of %s is lost: %s", member, error)
         kept = {path for member in self._all for path in (self._arena(member), self._record(member))}
@@ -78,7 +79,14 @@ class Copies:
         """What is whole now, for hello and beats."""
         with self._lock:
             pairs = [held for copy in self._all.values() for _, held in _whole(copy)]
-        return tuple(PeerCopy(h.member, h.job, h.rank, h.shard, h.step, h.generation) for h in pairs)
+        return tuple(
+            PeerCopy(h.member, h.job, h.rank, h.shard, h.step, h.generation, h.vouched) for h in pairs
+        )
+
+    def owner(self, member: str) -> str:
+        """Who left the copy of this member; "": nobody is known to have."""
+        with self._lock:
+            return self._all[member].owner if member in self._all else ""
 
     def listing(self, member: str = "") -> list[Held]:
         """What is whole now, of one member or of all, oldest first."""
@@ -113,7 +121,8 @@ class Copies:
         with self._lock:
             copy = self._all.get(held.member)
             sources = copy.whole() if copy is not None else []
-            if any(have == held for _, have in sources):
+            if copy is not None and any(have == held for _, have in sources):
+                self._vouch(copy, held)
                 return None
             if copy is not None:
                 copy.kept.hold()
@@ -142,9 +151,15 @@ class Copies:
             raise
         return receiving
 
-    def commit(self, receiving: Receiving) -> None:
-        """The snapshot is all there and was verified: from now on it is what this node keeps. Raises
-        LayoutError when its header describes no slot."""
+    def _vouch(self, copy: _Copy, held: Held) -> None:
+        """What its owner vouches for may come after the copy itself: with the owner's next version."""
+        if held.vouched and all(have.vouched != held.vouched for have in copy.known if have == held):
+            copy.known = [held if have == held else have for have in copy.known]
+            self._write(held.member, copy.known, copy.owner)
+
+    def commit(self, receiving: Receiving, owner: str = "") -> None:
+        """The snapshot is all there and was verified: from now on it is what this node keeps, for `owner`.
+        Raises LayoutError when its header describes no slot."""
         held, writer, kept = receiving.held, receiving.writer, receiving.kept
         header = header_of(writer.memory, held)
         layout.decode(header, held.data_bytes)
@@ -154,7 +169,7 @@ class Copies:
             if not receiving.fresh and (copy is None or copy.kept is not kept):
                 raise PeerError(f"the copy of {held.member} was dropped meanwhile")
             known = [have for _, have in copy.whole()] if copy is not None else []
-            self._write(held.member, [*known, held])
+            self._write(held.member, [*known, held], owner)
             writer.ready()
             if receiving.fresh:
                 os.replace(kept.arena.path, self._arena(held.member))
@@ -163,10 +178,8 @@ class Copies:
                 kept.hold()
                 if copy is not None:
                     unlocked.callback(copy.kept.release)
-            copy = self._all[held.member] = _Copy(kept, [*known, held])
+            self._all[held.member] = _Copy(kept, [*known, held], owner)
             receiving.close(whole=True)
-            for older in self._superseded(held, copy):
-                unlocked.callback(self._forget(older).release)
 
     def drop(self, member: str) -> bool:
         """Remove what is kept of a member; False when that is nothing."""
@@ -197,13 +210,13 @@ class Copies:
             removal.file(path)
         return self._all.pop(member).kept
 
-    def _adopt(self, member: str, known: list[Held]) -> None:
+    def _adopt(self, member: str, owner: str, known: list[Held]) -> None:
         for held in known:
             check(held)
             if held.member != member:
                 raise PeerError(f"it says to be of {held.member}")
         arena = Arena.open(self._arena(member), owner=True)
-        copy = _Copy(Kept(arena), known)
+        copy = _Copy(Kept(arena), known, owner)
         try:
             usable = bool(copy.whole())
         except ArenaError:
@@ -220,25 +233,11 @@ class Copies:
         check_memory(target, SLOTS * held.room + PAGE_BYTES)
         return Arena.create(target, held.room)
 
-    def _superseded(self, held: Held, copy: _Copy) -> list[str]:
-        """Members of the job whose copies are of no use any more, by what just came.
-
-        The same state in an older generation is one. And a state older than all that is kept of this member:
-        this member's part of it is gone, here and at its owner, so that nobody can go on from the others."""
-        whole = [have.generation for _, have in copy.whole()]
-        oldest = min(whole) if len(whole) == SLOTS else -1
-
-        def useless(other: Held) -> bool:
-            same = other.shard == held.shard and other.generation < held.generation
-            return other.job == held.job and (same or other.generation < oldest)
-
-        others = [(name, other.known) for name, other in self._all.items() if name != held.member]
-        return [name for name, known in others if all(useless(have) for have in known)]
-
-    def _write(self, member: str, known: list[Held]) -> None:
+    def _write(self, member: str, known: list[Held], owner: str) -> None:
         path = self._record(member)
         draft = path.with_suffix(".new")
-        content = {"v": _VERSION, "copies": [{**asdict(h), "digests": h.digests.hex()} for h in known]}
+        copies = [{**asdict(h), "digests": h.digests.hex()} for h in known]
+        content = {"v": _VERSION, "owner": owner, "copies": copies}
         draft.write_text(json.dumps(content))
         os.replace(draft, path)
 
@@ -265,8 +264,10 @@ def _of(slot: SlotView, known: list[Held]) -> Held | None:
     return next((h for h in known if (*h.age, h.data_bytes, h.header_bytes) == what), None)
 
 
-def _read(record: Path) -> list[Held]:
+def _read(record: Path) -> tuple[str, list[Held]]:
+    """Who left a copy, and what it is of: an older version wrote only that."""
     content: Any = json.loads(record.read_text())
     if content["v"] != _VERSION:
         raise PeerError(f"it is of version {content['v']!r}, this Holdfast reads {_VERSION}")
-    return [Held(**{**entry, "digests": bytes.fromhex(entry["digests"])}) for entry in content["copies"]]
+    known = [Held(**{**entry, "digests": bytes.fromhex(entry["digests"])}) for entry in content["copies"]]
+    return str(content.get("owner", "")), known

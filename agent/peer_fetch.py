@@ -10,6 +10,7 @@ from agent import peer_wire as wire
 from agent.peer_blocks import PeerError, blocks, check, check_member, places
 from agent.peer_filling import Filling, header_of
 from agent.peer_threads import in_thread
+from agent.vouching import ALL_THREADS, Altered, Sealing
 from controlplane.core import effects, events
 from controlplane.wire import peer_pb2 as pb
 from holdfast.checkpoint import layout
@@ -69,20 +70,27 @@ class Fetches:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _carry_out(self, order: effects.Fetch) -> None:
-        reason = ""
+        reason, altered = "", False
         try:
             async with self._locks.setdefault(order.member, asyncio.Lock()):
                 await self._fetch(order)
                 self._loaded(order.member)
         except Exception as error:  # told to whoever ordered it; one not foreseen is logged whole
-            reason = await wire.reason(None, error)
+            reason, altered = await wire.reason(None, error), isinstance(error, Altered)
             unforeseen = not isinstance(error, _FAILURES)
             log.warning("%s is not fetched: %s", order.source, reason, exc_info=unforeseen)
         finally:  # before it is told: whoever hears of it may order it again
             del self._running[order]
         self._tell(
             events.Fetched(
-                order.node, self._incarnation, order.job, order.member, order.source, order.step, reason
+                order.node,
+                self._incarnation,
+                order.job,
+                order.member,
+                order.source,
+                order.step,
+                reason,
+                altered,
             )
         )
 
@@ -94,7 +102,9 @@ class Fetches:
             return
         async with wire.channel(order.address, self._access) as channel:
             calls = wire.Calls(channel)
-            reply = await calls.have(pb.HaveRequest(member=order.source), timeout=self._timeout_s)
+            reply = await calls.have(
+                pb.HaveRequest(member=order.source, job=order.job), timeout=self._timeout_s
+            )
             held = _chosen(order, [wire.held_from(copy) for copy in reply.copies])
             target = await in_thread(self._pool, self._begin, order, held)
             if target is None:
@@ -107,7 +117,9 @@ class Fetches:
             self._pool.submit(target.close)  # unmapping takes a while; nobody waits for it
 
     async def _receive(self, calls: wire.Calls, order: effects.Fetch, target: _Target) -> None:
-        call = calls.get(pb.GetRequest(member=order.source, step=order.step, generation=order.generation))
+        call = calls.get(
+            pb.GetRequest(member=order.source, step=order.step, generation=order.generation, job=order.job)
+        )
         try:
             first = await wire.read(call, self._timeout_s, order.address)
             if isinstance(first, memoryview) or first.WhichOneof("body") != "snapshot":
@@ -119,7 +131,7 @@ class Fetches:
                 if not isinstance(block, memoryview):
                     raise PeerError(f"{order.address} sent something else than a block")
                 filling.take(block)
-            await in_thread(self._pool, target.ready, held)
+            await in_thread(self._pool, target.ready, order, held)
         finally:
             call.cancel()
 
@@ -134,7 +146,7 @@ class Fetches:
                 memory = slot.arena.area(slot.index)
                 for block in blocks(memory, places(held.data_bytes, held.header_bytes)):
                     filling.take(block)
-                target.ready(held)
+                target.ready(order, held)
             finally:
                 target.close()
 
@@ -161,6 +173,7 @@ class _Target:
 
     def __init__(self, arena: Arena, writer: SlotWriter) -> None:
         self._arena, self._writer = arena, writer
+        self._sealing: Sealing | None = None
         self._open = True
 
     def fill(self, order: effects.Fetch, held: Held) -> Filling:
@@ -174,10 +187,18 @@ class _Target:
                 f"in {self._arena.path}"
             )
         every = range(len(places(held.data_bytes, held.header_bytes)))
-        return Filling(self._writer.memory, held, every)
+        self._sealing = Sealing(held, ALL_THREADS) if order.digest else None
+        came = self._sealing.add if self._sealing is not None else None
+        return Filling(self._writer.memory, held, every, came)
 
-    def ready(self, held: Held) -> None:
-        """Everything came and was verified."""
+    def ready(self, order: effects.Fetch, held: Held) -> None:
+        """Everything came. Raises Altered, before any rank can see it, when it is not what the agent of its
+        rank vouched for."""
+        if self._sealing is not None and self._sealing.digest != order.digest:
+            raise Altered(
+                f"what {order.address} gave as {held} is not what the agent of that rank vouched for: its "
+                f"digest is {self._sealing.digest:.16}, vouched for is {order.digest:.16}"
+            )
         header = header_of(self._writer.memory, held)
         layout.decode(header, held.data_bytes)
         self._writer.layout(header, held.data_bytes)

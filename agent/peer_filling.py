@@ -10,16 +10,23 @@ from holdfast import removal
 from holdfast.checkpoint.shm import HEADER_ALIGN_BYTES, align
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from holdfast.checkpoint.arena import Arena, SlotView, SlotWriter
 
 
 class Filling:
-    """Fills the `missing` chunks of a slot from blocks, in order, and checks each when it is whole."""
+    """Fills the `missing` chunks of a slot from blocks, in order, and checks each when it is whole. `came`
+    hears each chunk then."""
 
-    def __init__(self, memory: memoryview, held: Held, missing: Sequence[int]) -> None:
-        self._memory, self._held = memory, held
+    def __init__(
+        self,
+        memory: memoryview,
+        held: Held,
+        missing: Sequence[int],
+        came: Callable[[memoryview], None] | None = None,
+    ) -> None:
+        self._memory, self._held, self._came = memory, held, came
         self._places = places(held.data_bytes, held.header_bytes)
         self._missing = list(missing)
         self._next = 0  # index into `missing`
@@ -44,6 +51,8 @@ class Filling:
         self.received += len(block)
         if self._at == nbytes:
             verify(self._memory, self._held, chunk, self._places[chunk])
+            if self._came is not None:
+                self._came(self._memory[start : start + nbytes])
             self._next, self._at = self._next + 1, 0
 
 

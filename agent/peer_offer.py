@@ -24,6 +24,12 @@ class Offer:
         self.held, self._slot = held, slot
 
     @property
+    def content(self) -> tuple[int, ...]:
+        """What tells this content of the slot from any other that it held, or will hold."""
+        slot = self._slot
+        return slot.index, slot.sequence, slot.generation, slot.step, slot.data_bytes, slot.header_bytes
+
+    @property
     def memory(self) -> memoryview:
         """The slot's whole area."""
         return self._slot.arena.area(self._slot.index)

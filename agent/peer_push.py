@@ -15,6 +15,7 @@ import grpc
 
 from agent import peer_wire as wire
 from agent.peer_blocks import PeerError, blocks, digest, places
+from agent.peer_rights import job_of
 from agent.peer_threads import in_thread
 from controlplane.wire import peer_pb2 as pb
 from holdfast.checkpoint.shm import ArenaError
@@ -49,7 +50,7 @@ class _Line:
 
 class Pushes:
     """Keeps partners supplied. `offer(member, job, released)` opens the newest snapshot up to that step,
-    pinned, or None; `count` hears what the metrics show."""
+    pinned, or None; `vouch` hears of each before it leaves; `count` hears what the metrics show."""
 
     def __init__(
         self,
@@ -59,11 +60,13 @@ class Pushes:
         bytes_per_s: float,
         count: Callable[[str, int], None],
         *,
+        vouch: Callable[[Held], None],
         linger_s: float = LINGER_S,
         access: Access | None = None,
     ) -> None:
         self._access = access
         self._offer, self._pool, self._timeout_s, self._count = offer, pool, timeout_s, count
+        self._vouch = vouch
         self._pace, self._linger_s = Pace(bytes_per_s), linger_s
         self._lingering: dict[str, asyncio.TimerHandle] = {}
         self._wanted: dict[str, dict[tuple[str, str], None]] = {}  # job: (member, address)
@@ -190,7 +193,8 @@ class Pushes:
             del line.drops[member]
             return
         async with wire.channel(line.address, self._access) as channel:
-            await wire.Calls(channel).drop(pb.DropRequest(member=member), timeout=self._timeout_s)
+            request = pb.DropRequest(member=member, job=job_of(member))
+            await wire.Calls(channel).drop(request, timeout=self._timeout_s)
         line.drops.pop(member, None)
 
     async def _push(self, job: str, member: str, address: str) -> None:
@@ -202,6 +206,7 @@ class Pushes:
         try:
             if self._stored.get((member, address)) == offer.held.age:
                 return
+            self._vouch(offer.held)
             async with wire.channel(address, self._access) as channel:
                 await self._converse(wire.Calls(channel).put(), offer, address)
             self._stored[member, address] = offer.held.age

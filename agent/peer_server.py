@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
@@ -12,9 +13,9 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from agent import peer_wire as wire
-from agent.peer_blocks import PeerError, blocks, check_member, digest, places
+from agent.peer_blocks import PeerError, blocks, check, check_member, digest, places
+from agent.peer_rights import NotYours, Rights, job_of, may_change, may_read, owner_of
 from agent.peer_threads import in_thread, undo
-from controlplane.access.callers import ANYONE
 from controlplane.access.guard import Guard, Sparing, calling
 from controlplane.access.tls import LIMITS, listen
 from controlplane.settings import SettingsError
@@ -44,10 +45,6 @@ class Busy(PeerError):
     """Too many streams at once."""
 
 
-class NotYours(PeerError):
-    """Another node's copy: only the agent that left it may change it."""
-
-
 _CODES: dict[type[Exception], grpc.StatusCode] = {
     Busy: grpc.StatusCode.UNAVAILABLE,
     NotYours: grpc.StatusCode.PERMISSION_DENIED,
@@ -61,12 +58,22 @@ _CODES: dict[type[Exception], grpc.StatusCode] = {
 """What is answered to what; the first that fits."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Put:
+    """A copy on its way in."""
+
+    job: str
+    owner: str
+    task: asyncio.Task[Any]
+
+
 class PeerServer:
     """Serves `copies`, and what members of its own node left, at an address. `count` hears bytes received
     and given, and calls refused.
 
     Where it asks for certificates, only agents of this cluster are let in, and a copy is changed only by
-    whoever left it."""
+    whoever left it. Each message is held against the jobs of whoever sent it, and against those that this
+    node takes (`rights`)."""
 
     def __init__(
         self,
@@ -78,13 +85,13 @@ class PeerServer:
         *,
         asks: Asks,
         tls: TlsFiles,
+        rights: Rights = Rights(),  # noqa: B008 - it is frozen
     ) -> None:
-        self._asks, self._tls = asks, tls
-        self._owners: dict[str, str] = {}  # member: the node that left its copy
+        self._asks, self._tls, self._rights = asks, tls, rights
         self._telling = Sparing()
         self._copies, self._own = copies, own
         self._pool, self._timeout_s, self._count = pool, timeout_s, count
-        self._putting: dict[str, tuple[str, asyncio.Task[Any]]] = {}
+        self._putting: dict[str, _Put] = {}
         self._giving = 0
         self._server: Any = None
         self.port = 0
@@ -111,9 +118,9 @@ class PeerServer:
     async def end_puts(self, job: str = "", member: str = "") -> None:
         """End the incoming copies of this job, or member, or all; returns when their slots are given back."""
         tasks = [
-            task
-            for name, (of, task) in self._putting.items()
-            if member in ("", name) and job in ("", of) and task is not asyncio.current_task()
+            put.task
+            for name, put in self._putting.items()
+            if member in ("", name) and job in ("", put.job) and put.task is not asyncio.current_task()
         ]
         for task in tasks:
             task.cancel(_ENDED)
@@ -142,22 +149,23 @@ class PeerServer:
             if isinstance(message, memoryview) or message.WhichOneof("body") != "snapshot":
                 raise PeerError("the first message of a copy must be the snapshot")
             held = wire.held_from(message.snapshot)
-            check_member(held.member)
+            check(held)
+            self._rights.leave(calling(), held)
             self._check_owner(held.member)
             await self.end_puts(member=held.member)  # the same owner came again: its former stream is dead
             if len(self._putting) >= STREAMS_MAX:
                 raise Busy(f"{STREAMS_MAX} copies come in already")
             task = asyncio.current_task()
             assert task is not None
-            self._putting[held.member] = held.job, task
+            self._putting[held.member] = _Put(held.job, owner_of(calling()), task)
             try:
                 receiving = await self._working(context, self._copies.begin, held)
                 if receiving is not None:
                     await self._receive(context, receiving)
-                self._owners[held.member] = calling().name
                 await wire.write(context, pb.PutAnswer(stored=pb.Stored()), self._timeout_s, "the owner")
             finally:
-                if self._putting.get(held.member, ("", None))[1] is task:
+                put = self._putting.get(held.member)
+                if put is not None and put.task is task:
                     del self._putting[held.member]
 
     async def _receive(self, context: Any, receiving: Receiving) -> None:
@@ -174,7 +182,7 @@ class PeerServer:
             end = await wire.read(context, self._timeout_s, owner)
             if isinstance(end, memoryview) or end.finish.digest != digest(receiving.held.digests):
                 raise PeerError(f"{receiving.held}: its end is not what its beginning announced")
-            await self._working(context, self._copies.commit, receiving)
+            await self._working(context, self._copies.commit, receiving, owner_of(calling()))
         finally:
             self._count("peer_received_bytes", filling.received)
             receiving.close()  # does nothing when it was committed
@@ -197,6 +205,7 @@ class PeerServer:
         async with self._answering(context):
             check_member(request.member)
             wire.check_numbers(request)
+            may_read(calling(), request.job, request.member, job_of(request.member))
             with self._one_more():
                 await self._give(request, context)
 
@@ -231,27 +240,33 @@ class PeerServer:
 
     async def _have(self, request: Any, context: Any) -> Any:
         async with self._answering(context):
-            listing = self._copies.listing(request.member)
+            named, caller = request.job, calling()
             if request.member:
                 check_member(request.member)
-                listing = [*await in_thread(self._pool, self._own.listing, request.member), *listing]
+                may_read(caller, named, request.member, job_of(request.member))
+                own = await in_thread(self._pool, self._own.listing, request.member)
+                listing = [*own, *self._copies.listing(request.member)]
+            else:
+                listing = [
+                    h for h in self._copies.listing() if named in ("", h.job) and caller.may_touch(h.job)
+                ]
             return pb.HaveReply(copies=[wire.message_of(held, digests=False) for held in listing])
 
     async def _drop(self, request: Any, context: Any) -> Any:
         async with self._answering(context):
             check_member(request.member)
+            may_read(calling(), request.job, request.member, job_of(request.member))
             self._check_owner(request.member)
             await self.end_puts(member=request.member)
             if await in_thread(self._pool, self._copies.drop, request.member):
                 log.info("the copy of %s is dropped: its owner wants it no more", request.member)
-            self._owners.pop(request.member, None)
             return pb.DropReply()
 
     def _check_owner(self, member: str) -> None:
-        """Raise NotYours unless the caller left this copy, or nobody is known to have."""
-        owner, caller = self._owners.get(member), calling()
-        if owner is not None and caller is not ANYONE and owner != caller.name:
-            raise NotYours(f"the copy of {member} is node {owner}'s, not {caller.name}'s")
+        """Raise NotYours unless the caller left this copy, or leaves it now, or nobody is known to have."""
+        may_change(calling(), member, self._copies.owner(member))
+        if member in self._putting:
+            may_change(calling(), member, self._putting[member].owner)
 
     def _denied(self, _counted: str, peer: str, reason: str) -> None:
         self._count("peer_calls_refused", 1)

@@ -100,6 +100,7 @@ def message_of(held: Held, *, digests: bool = True) -> pb.Snapshot:
         data_bytes=held.data_bytes,
         header_bytes=held.header_bytes,
         digests=held.digests if digests else b"",
+        vouched=held.vouched,
     )
 
 
@@ -125,6 +126,7 @@ def held_from(message: Any) -> Held:
         data_bytes=message.data_bytes,
         header_bytes=message.header_bytes,
         digests=message.digests,
+        vouched=message.vouched,
     )
 
 

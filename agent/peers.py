@@ -6,22 +6,25 @@ import asyncio
 import collections
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from agent.peer_copies import Copies
 from agent.peer_fetch import Fetches
 from agent.peer_offer import Offer, newest
 from agent.peer_own import Own
 from agent.peer_push import Pushes
+from agent.peer_rights import Rights, job_of
 from agent.peer_server import PeerServer
 from agent.peer_threads import in_thread, nice_pool
+from agent.vouching import Vouches
 from controlplane.access.asking import Asks
 from controlplane.access.denials import DenyList
 from controlplane.access.own import Access
 from controlplane.settings import check_exposed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from agent.paths import Paths
     from controlplane.core import effects, events
@@ -42,6 +45,7 @@ class Peers:
         paths: Paths,
         host: str,
         *,
+        node: str,
         incarnation: int,
         tell: Callable[[events.Event], None],
         status: Callable[[str], MemberStatus | None],
@@ -61,9 +65,17 @@ class Peers:
             self._count,
             asks=_asks(settings, access),
             tls=access.files,
+            rights=Rights(tuple(filter(None, settings.jobs.split(",")))),
         )
+        self._vouches = Vouches(node, incarnation, tell)
         self._pushes = Pushes(
-            self._offer, self._pool, timeout_s, settings.peer_bytes_per_s, self._count, access=access
+            self._offer,
+            self._pool,
+            timeout_s,
+            settings.peer_bytes_per_s,
+            self._count,
+            vouch=self._vouches.say,
+            access=access,
         )
         self._fetches = Fetches(
             copies=self._kept,
@@ -105,6 +117,10 @@ class Peers:
         """What this node keeps of others, whole, for hello and beats."""
         return self._kept.held()
 
+    def vouched(self) -> list[events.SnapshotVouched]:
+        """What this node's agent vouches for, for every new leader."""
+        return self._vouches.all(lambda member: self._status(member) is not None)
+
     @property
     def waiting(self) -> int:
         """Copies that are not at their partner yet."""
@@ -121,13 +137,26 @@ class Peers:
     def complete(self, order: effects.Complete) -> None:
         """The job is over: nothing of it is copied or kept any more."""
         self._pushes.complete(order.job)
-        task = asyncio.get_running_loop().create_task(self._forget(order.job))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._vouches.forget(order.job)
+        self._in_background(self._forget(order.job))
+
+    def discard(self, order: effects.Discard) -> None:
+        """Newer state is kept elsewhere: what is kept of these members goes."""
+        self._in_background(self._let_go(order))
 
     def fetch(self, order: effects.Fetch) -> None:
         """Bring a copy into the arena of a member; answered by Fetched."""
         self._fetches.order(order)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _let_go(self, order: effects.Discard) -> None:
+        for member in order.members:
+            if job_of(member) == order.job and await in_thread(self._pool, self._kept.drop, member):
+                log.info("the copy of %s is dropped: the leader has newer state kept", member)
 
     async def _forget(self, job: str) -> None:
         await self._server.end_puts(job=job)
@@ -137,7 +166,14 @@ class Peers:
         status = self._status(member)
         if status is None or status.job != job:
             return None
-        return newest(self._paths.arena(member), status, released_step)
+        offer = newest(self._paths.arena(member), status, released_step)
+        if offer is not None:
+            try:
+                offer.held = replace(offer.held, vouched=self._vouches.seal(offer))
+            except BaseException:
+                offer.close()
+                raise
+        return offer
 
     def _count(self, kind: str, number: int) -> None:
         self.counts[kind] += number

@@ -56,6 +56,7 @@ def peers(folder: Path, name: str, tell: Callable[[events.Event], None]) -> Peer
         settings,
         paths,
         "127.0.0.1",
+        node=name,
         incarnation=1,
         tell=tell,
         status=lambda _: status,

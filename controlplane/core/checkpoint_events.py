@@ -21,6 +21,20 @@ class SnapshotReady:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotVouched:
+    """The agent of a rank says what the snapshot of `step` hashes to: said before any other node has a copy
+    of it, and said again to each new leader."""
+
+    node: str
+    incarnation: int
+    member: str
+    job: str
+    generation: int
+    step: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class PartPersisted:
     """One writer's share of the checkpoint in flight is durable."""
 
@@ -130,6 +144,7 @@ class Fetched:
     source: str  # the member whose snapshot it is
     step: int
     reason: str = ""
+    altered: bool = False  # what came is not what the agent of its rank vouched for
 
 
 @dataclass(frozen=True, slots=True)

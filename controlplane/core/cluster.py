@@ -18,6 +18,7 @@ from controlplane.core import (
     health,
     incidents,
     invariants,
+    leftovers,
     loading,
     members,
     network,
@@ -39,6 +40,7 @@ from controlplane.core import (
     sealing,
     sparing,
     standing,
+    vouching,
 )
 from controlplane.core import effects as fx
 from controlplane.core import events as ev
@@ -99,6 +101,7 @@ HANDLERS: dict[type[Any], Callable[[Machine, Any], None]] = {
     ev.DeviceReport: nodes.device,
     ev.MemberStarted: _said(members.started),
     ev.SnapshotReady: _said(releasing.snapshot),
+    ev.SnapshotVouched: _said(vouching.vouched),
     ev.PartPersisted: _said(sealing.part_persisted),
     ev.Persisted: _said(sealing.persisted),
     ev.PersistFailed: _said(saving.persist_failed),
@@ -245,6 +248,7 @@ def _drive(m: Machine, job: Job) -> None:
         draining.tidy(m, job)
         sparing.tend(m, job)
         partners.tend(m, job)
+        leftovers.tend(m, job)
     members.bury_again(m, job)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from controlplane.core.copy_effects import Discard, Fetch, Replicate
 from controlplane.core.model import NO_RANK, NO_STEP, WHOLE_STATE, Role
 from controlplane.core.node_effects import Drained, LookAtPeers, Probe, ReplaceNode
 
@@ -18,13 +19,12 @@ if TYPE_CHECKING:
         JobState,
         LemonRecord,
         NodeMarks,
-        Partner,
         Plan,
         Standing,
         Verdict,
     )
 
-__all__ = ["Drained", "LookAtPeers", "Probe", "ReplaceNode"]
+__all__ = ["Discard", "Drained", "Fetch", "LookAtPeers", "Probe", "ReplaceNode", "Replicate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,30 +217,6 @@ class Scrub:
 
 
 @dataclass(frozen=True, slots=True)
-class Replicate:
-    """Keep copying the released snapshots of these members to their partners; replaces earlier orders of
-    the job. No partners: stop."""
-
-    node: str
-    job: str
-    partners: tuple[Partner, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Fetch:
-    """Bring the copy of `source`'s snapshot that the agent at `address` keeps into the arena of `member`.
-    Answered by Fetched."""
-
-    node: str
-    member: str
-    job: str
-    source: str
-    step: int
-    generation: int
-    address: str
-
-
-@dataclass(frozen=True, slots=True)
 class CheckpointTold:
     """What became of a checkpoint that a script asked for: committed, skipped or failed, and why."""
 
@@ -371,6 +347,7 @@ Effect = (
     | Collect
     | Scrub
     | Replicate
+    | Discard
     | Fetch
     | CheckpointTold
     | Drained

@@ -17,6 +17,7 @@ from controlplane.core.checkpoint_events import (
     Published,
     Scrubbed,
     SnapshotReady,
+    SnapshotVouched,
 )
 from controlplane.core.model import (
     CheckpointRecord,
@@ -47,6 +48,7 @@ __all__ = [
     "Published",
     "Scrubbed",
     "SnapshotReady",
+    "SnapshotVouched",
 ]
 
 
@@ -339,6 +341,7 @@ Event = (
     | DeviceReport
     | MemberStarted
     | SnapshotReady
+    | SnapshotVouched
     | PartPersisted
     | Persisted
     | PersistFailed

@@ -78,7 +78,7 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
     job.over = ""
     job.storing, job.skips = None, generation.resume.skip
     job.lines[generation.number] = (generation.resume.step, generation.resume.born)
-    job.replan = True
+    job.replan = job.leftovers = True
     job.clock.stored = m.now
     job.form_by = m.now + m.settings.form_timeout_s
     releasing.begin(job)

@@ -136,6 +136,7 @@ class Answer:
     source: str = ""  # PEER: whose snapshot
     keeper: str = ""  # PEER: the node that kept the copy
     checkpoint: str = ""
+    doubted: bool = False  # PEER: nobody vouches for it
 
 
 @dataclass(slots=True)
@@ -208,10 +209,18 @@ class Job:
     load_trouble: str = ""  # why the checkpoint chosen could not be loaded yet
     replan: bool = True  # partners are to be looked at again
     partners: dict[str, tuple[str, ...]] = field(default_factory=dict)  # shard -> nodes that keep copies
+    leftovers: bool = True  # nodes may keep copies of generations that are over
+    leftovers_at: int = NO_STEP  # the release at which that was looked at last
     replicated: dict[str, tuple[Partner, ...]] = field(default_factory=dict)  # owner's node -> as ordered
     alone: str = ""  # why some shard has too few copies
     spoiled: dict[tuple[str, int], str] = field(default_factory=dict)  # snapshots that would not restore,
     # by (member, or member@node for a copy at a peer, step)
+    vouches: dict[str, dict[tuple[int, int], str]] = field(default_factory=dict)  # by member that this leader
+    # has heard: (generation, step) -> what its agent says that the snapshot hashes to
+    refuted: dict[tuple[str, str, int, int], None] = field(default_factory=dict)  # (node, member, generation,
+    # step): copies that are not believed, as was told
+    altered: dict[str, None] = field(default_factory=dict)  # copies that were not what was vouched for: told
+    # with the state that is chosen instead
     phases: dict[str, float] = field(default_factory=dict)  # of the members' restart, slowest of each
     checkpoints: dict[str, CheckpointRecord] = field(default_factory=dict)  # what etcd holds
     snapshots: dict[int, tuple[int, ...]] = field(default_factory=dict)  # rank -> its slots, this generation

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core import effects as fx
-from controlplane.core import forming, incidents, members, numbers, reach, resume, sealing
+from controlplane.core import forming, incidents, members, numbers, reach, resume, sealing, vouching
 from controlplane.core.job import Answer, Restoring
 from controlplane.core.model import Cause, Failure, JobPhase, Source, Tier
 
@@ -45,11 +45,19 @@ def loading(m: Machine, job: Job) -> None:
         _order(m, job, restoring)
         return
     job.restoring, job.load_trouble = None, ""
-    forming.store(m, job, numbers.skipping(job, restoring.resume))
+    forming.store(m, job, numbers.skipping(job, _with_altered(job, restoring.resume)))
+    vouching.tidy(m, job)
+
+
+def _with_altered(job: Job, resume: Resume) -> Resume:
+    """The same, and which copies were refused before it was chosen."""
+    altered, job.altered = job.altered, {}
+    return dataclasses.replace(resume, reason="; ".join((resume.reason, *altered))) if altered else resume
 
 
 def _choose(m: Machine, job: Job) -> Restoring | None:
     need = reach.shards(m, job)
+    vouching.tell_refuted(m, job)
     copies = reach.copies(m, job, need)
     choice = resume.choose(copies, job.known_step, tuple(need.readers), need.readers)
     if _hopes(m, job, need, choice):
@@ -207,10 +215,11 @@ def _load_copy(m: Machine, job: Job, copy: Copy) -> tuple[Key, Effect, Answer]:
 def _fetch_copy(m: Machine, job: Job, copy: Copy) -> tuple[Key, Effect, Answer]:
     seat = job.seats[copy.rank]
     effect = fx.Fetch(
-        seat.node, seat.member, job.name, copy.member, copy.step, copy.generation, m.nodes[copy.node].peer
-    )
+        seat.node, seat.member, job.name, copy.member, copy.step, copy.generation, m.nodes[copy.node].peer,
+        copy.digest,
+    )  # fmt: skip
     key = _fetch_key(seat.node, seat.member, copy.member, copy.step)
-    return key, effect, Answer(key, Tier.PEER, copy.step, copy.member, copy.node)
+    return key, effect, Answer(key, Tier.PEER, copy.step, copy.member, copy.node, doubted=copy.doubted)
 
 
 def _fetch_key(node: str, member: str, source: str, step: int) -> Key:
@@ -284,8 +293,11 @@ def fetched(m: Machine, event: ev.Fetched) -> None:
     key = reach.copy_key(answer.source, answer.keeper, answer.step)
     words = f"step {answer.step} of {answer.source} cannot be had from {answer.keeper}: {event.reason}"
     job.spoiled[key], job.fetch_tries[key] = words, job.fetch_tries.get(key, 0) + 1
+    if event.altered:  # it would be the next time, too
+        job.fetch_tries[key], job.altered[words] = reach.FETCH_TRIES, None
     job.fetch_again_at = m.now + m.settings.long_retry_s
     given_up = job.fetch_tries[key] >= reach.FETCH_TRIES
-    m.note("copy_given_up" if given_up else "fetch_failed", job.name, words)
+    kind = "copy_altered" if event.altered else "copy_given_up" if given_up else "fetch_failed"
+    m.note(kind, job.name, words)
     job.restoring = None
     m.touch(job)

@@ -80,7 +80,7 @@ class Node:
     replace_again_at: float = 0.0  # its replacement is not asked for (again) before, s
     unreplaced: str = ""  # why it could not be replaced
     replaced: bool = False  # the platform has taken it away
-    jobs: tuple[str, ...] = ()  # whose ranks it takes; (): every job's
+    jobs: tuple[str, ...] = ()  # whose ranks and copies it takes; (): every job's
 
     @property
     def free_to_go(self) -> bool:
@@ -97,6 +97,10 @@ class Node:
     def up(self) -> bool:
         """Orders reach it."""
         return self.state == "up"
+
+    def takes(self, job: str) -> bool:
+        """Whether ranks of this job may sit here, and copies of their snapshots lie here."""
+        return not self.jobs or job in self.jobs
 
     def copies_of(self, job: str) -> list[PeerCopy]:
         """What it keeps for a job."""

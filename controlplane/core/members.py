@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core import effects as fx
-from controlplane.core import plausible, reach, releasing, stillness
+from controlplane.core import plausible, reach, releasing, stillness, vouching
 from controlplane.core.failures import NODE_CAUSES, Evidence
 from controlplane.core.job import Member
 from controlplane.core.model import (
@@ -56,6 +56,8 @@ def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
         m.drop("stale_report", status.member, f"sequence {seq} from {node} is not the newest word on it")
         return
     old, phase, step = member.status, status.phase, status.step
+    if old is None:
+        vouching.heard(job, status.member)
     member.seen_seq, member.seen_at, member.status = seq, m.now, status
     if status.generation > member.entered and phase in IN_GENERATION:
         member.entered = status.generation

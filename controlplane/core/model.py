@@ -299,6 +299,7 @@ class PeerCopy:
     shard: str
     step: int
     generation: int
+    digest: str = ""  # that came with it from the agent of its rank (`core.vouching`); "": none did
 
 
 @dataclass(frozen=True, slots=True)

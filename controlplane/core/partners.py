@@ -177,9 +177,10 @@ def _domain(m: Machine, node: str) -> str:
 
 
 def _keepers(m: Machine, job: Job) -> list[Keeper]:
-    """Connected nodes that serve peers, with what they keep for other jobs. A suspect one keeps its place."""
+    """Connected nodes that serve peers and may hold this job, with what they keep for other jobs. A suspect
+    one keeps its place."""
     kept = {name for names in job.partners.values() for name in names}
-    able = [n for n in m.nodes.values() if n.drain is None]
+    able = [n for n in m.nodes.values() if n.drain is None and n.takes(job.name)]
     able = [n for n in able if n.peer and (n.up or (n.state == "suspect" and n.name in kept))]
     able.sort(key=lambda node: node.name)
     return [

@@ -143,7 +143,7 @@ def _rooms(m: Machine, job: Job, but: frozenset[str]) -> list[formation.Room]:
 
 
 def _room(m: Machine, job: Job, node: Node, idle: bool, version: str) -> formation.Room:
-    other = node.jobs and job.name not in node.jobs
+    other = not node.takes(job.name)
     return formation.Room(
         node.name,
         node.slots,

@@ -204,6 +204,8 @@ _BOUNDS = By("only within its bounds: it is shown and told, and decides nothing"
 _HERE = By("it lives there; who is unknown is answered, and no more: asking", _or_unknown(_lives_there))
 _SEATED = By("it is of the job, lives there, and has a seat in the generation of now", _took_part)
 _SEATED_THEN = By("the same; who is gone has no say: its handler", _or_unknown(_took_part))
+_VOUCHED = By("it lives there: vouching.vouched")
+_ANY_STEP = By("any: it may be of a generation before, and says nothing of where the ranks are")
 _GIVEN = By("the job has given that number to a generation", _was_given)
 _LASTS = By("not before the step with which the generation of now began", _from_its_start)
 _ERRAND = By("it was asked to seal, mirror or publish this checkpoint", _is_asked(_errand))
@@ -217,6 +219,7 @@ ROWS: dict[type, Row] = {
     ev.DeviceReport: Row("device", _STREAM),
     ev.MemberStarted: Row("start", _STREAM, _SEATED_THEN, _GIVEN, _LASTS),
     ev.SnapshotReady: Row("snapshot", _STREAM, _SEATED_THEN, _GIVEN, _LASTS),
+    ev.SnapshotVouched: Row("vouched snapshot", _STREAM, _VOUCHED, _GIVEN, _ANY_STEP),
     ev.PartPersisted: Row(
         "persisted part", _STREAM, By("it holds the shard there", _holds_the_shard), _FITS_PART, _FITS_PART
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from controlplane.core import numbers
+from controlplane.core import numbers, vouching
 from controlplane.core.model import NO_STEP, WHOLE_STATE, Tier
 from controlplane.core.resume import EVERY, OTHER, Copy
 
@@ -324,7 +324,11 @@ def _stranded(job: Job, node: Node, member: Member, word: str, need: Shards) -> 
     if rank is None or not node.peer:
         return
     for generation, step, born in _kept(job, member):
-        yield Copy(Tier.PEER, step, rank, word, member.name, born=born, node=node.name, generation=generation)
+        digest = vouching.said(job, member.name, generation, step)
+        yield Copy(
+            Tier.PEER, step, rank, word, member.name, born=born, node=node.name, generation=generation,
+            digest=digest,
+        )  # fmt: skip
 
 
 def _slot(job: Job, member: Member, copy: Copy) -> Copy:
@@ -334,7 +338,7 @@ def _slot(job: Job, member: Member, copy: Copy) -> Copy:
         return copy
     return replace(
         copy, tier=answer.tier, member=answer.source, checkpoint=answer.checkpoint, node=answer.keeper,
-        arena=member.name,
+        arena=member.name, doubted=answer.doubted,
     )  # fmt: skip
 
 
@@ -351,18 +355,20 @@ def _barred(job: Job, copy: Copy, hoped: bool) -> bool:
 
 
 def _peers(m: Machine, job: Job, need: Shards, hoped: bool) -> Iterator[Copy]:
+    holders = vouching.holders(m, job)
     for node in m.nodes.values():
         if not (_gives(node, hoped) and node.peer):
             continue
         for kept in node.copies_of(job.name):
             word = kept.shard or need.only
             rank = _reader(job, node, word, need)
-            if rank is None or kept.generation < job.cut_at:
+            rests = vouching.rests(job, kept, holders)
+            if rank is None or kept.generation < job.cut_at or rests is None:
                 continue
             born = birth(job, kept.step, kept.generation)
             yield Copy(
                 Tier.PEER, kept.step, rank, word, kept.member, born=born, node=node.name,
-                generation=kept.generation,
+                generation=kept.generation, **rests,
             )  # fmt: skip
 
 

@@ -44,7 +44,9 @@ class Copy:
     node: str = ""  # PEER: who keeps it
     generation: int = 0  # PEER: what it is labelled with there
     arena: str = ""  # PEER, CHECKPOINT: the member in whose arena it is already
-    digest: str = ""  # CHECKPOINT: of its manifest
+    digest: str = ""  # CHECKPOINT: of its manifest; PEER: of its bytes, as far as somebody vouches for them
+    doubted: bool = False  # PEER: nobody vouches for it
+    hearsay: bool = False  # PEER: only those who keep it say what its rank's agent vouched for
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,22 @@ def choose(
 ) -> Choice | None:
     """The newest step of which every shard is reachable, from its nearest copy; None when there is none.
 
+    A copy for which nobody vouches is chosen only when all that was reached would be lost without it.
     `known_step` is the newest step ever completed: a fall behind it is named in the reason. `readers`: by
     shard, the rank that reads it from a checkpoint; 0 when not named."""
+    believed = [copy for copy in copies if not copy.doubted]
+    choice = _newest(believed, known_step, shards, readers)
+    all_lost = choice is None or choice.resume.step <= 0 < known_step
+    if not all_lost or len(believed) == len(copies):
+        return choice
+    doubted = _newest(copies, known_step, shards, readers)
+    better = doubted is not None and (choice is None or doubted.resume.step > choice.resume.step)
+    return doubted if better else choice
+
+
+def _newest(
+    copies: Sequence[Copy], known_step: int, shards: Sequence[str], readers: Mapping[str, int]
+) -> Choice | None:
     states = _states(copies, by_birth=len(shards) > 1)
     for state in sorted(states, reverse=True):
         found = _whole(states[state], shards, readers)
@@ -87,8 +103,16 @@ def _states(copies: Sequence[Copy], by_birth: bool) -> dict[State, dict[str, Cop
     return states
 
 
-def _distance(copy: Copy) -> tuple[int, bool, int, str, str, str]:
-    return NEAREST[copy.tier], not copy.arena, copy.rank, copy.member, copy.node, copy.checkpoint
+def _distance(copy: Copy) -> tuple[bool, int, bool, int, str, str, str]:
+    return (
+        copy.doubted,
+        NEAREST[copy.tier],
+        not copy.arena,
+        copy.rank,
+        copy.member,
+        copy.node,
+        copy.checkpoint,
+    )
 
 
 def _whole(held: dict[str, Copy], shards: Sequence[str], readers: Mapping[str, int]) -> list[Copy]:
@@ -148,10 +172,22 @@ def _reason(found: list[Copy], shards: Sequence[str], known_step: int) -> str:
     if worst.tier is Tier.FRESH:
         return "nothing to restore: the job begins"
     if len(shards) == 1:
-        return _ONE[worst.tier].format(copy=worst)
+        return _ONE[worst.tier].format(copy=worst) + _doubts(found)
     words = "; ".join(_words(tier, found) for tier in NEAREST if any(c.tier is tier for c in found))
     storage = "" if worst.tier in (Tier.CHECKPOINT, Tier.FRESH) else "; no storage touched"
-    return f"step {worst.step} is the newest of which every shard is left: {words}{storage}"
+    return f"step {worst.step} is the newest of which every shard is left: {words}{storage}{_doubts(found)}"
+
+
+def _doubts(found: Sequence[Copy]) -> str:
+    """What is to be said of copies that do not rest on the word of their rank's own agent."""
+    doubted = [f"{copy.node}'s of {copy.member}" for copy in found if copy.doubted][:NAMED_MAX]
+    hearsay = [f"{copy.node}'s of {copy.member}" for copy in found if copy.hearsay][:NAMED_MAX]
+    words = ""
+    if doubted:
+        words = f"; nobody vouches for the copy {', '.join(doubted)}, and nothing else is left"
+    if hearsay:
+        words += f"; what {', '.join(hearsay)} hashes to is known from those who keep it"
+    return words
 
 
 def _words(tier: Tier, found: list[Copy]) -> str:

@@ -11,7 +11,14 @@ if TYPE_CHECKING:
     from controlplane.core.effects import Effect
     from controlplane.core.events import Event
 
-_QUIET = (events.NodeBeat, events.NodesHeard, events.Tick, events.Stored, events.SnapshotReady)
+_QUIET = (
+    events.NodeBeat,
+    events.NodesHeard,
+    events.Tick,
+    events.Stored,
+    events.SnapshotReady,
+    events.SnapshotVouched,
+)
 """Events that come all the time: what they change is found by looking at every node in turn."""
 _INNER = ("status", "verdict", "incident", "state", "generation", "record", "spec")
 _ORDERS = (effects.Release, effects.Store)

@@ -191,7 +191,7 @@ class Loop:
     def _is_steady(self, event: Event) -> bool:
         """Whether it tells nothing new: a tick, one rank's snapshot of many, or a beat that differs from the
         last in steps only."""
-        if isinstance(event, events.Tick | events.SnapshotReady):
+        if isinstance(event, events.Tick | events.SnapshotReady | events.SnapshotVouched):
             return True
         if not isinstance(event, events.NodeBeat):
             return False

@@ -30,6 +30,7 @@ ORDERS = (
     effects.Collect,
     effects.Scrub,
     effects.Replicate,
+    effects.Discard,
     effects.Fetch,
     effects.CheckpointTold,
     effects.CollectStacks,

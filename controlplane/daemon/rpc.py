@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 
 from controlplane.access.guard import Guard, Sparing, calling
 from controlplane.access.tls import LIMITS, listen
 from controlplane.core.events import NodeBroken, NodeJoined
+from controlplane.daemon import permitted
 from controlplane.daemon.admin import Admin
 from controlplane.daemon.health import Health
 from controlplane.daemon.links import Link
@@ -27,12 +28,15 @@ if TYPE_CHECKING:
 
     from controlplane.access.asking import Asks
     from controlplane.access.tls import TlsFiles
+    from controlplane.core.events import Event
     from controlplane.daemon.alerts import Alerts
     from controlplane.daemon.incident_spans import Spans
     from controlplane.daemon.journal import Journal
     from controlplane.daemon.kube.platform import Platform
     from controlplane.daemon.metrics import Metrics
     from controlplane.daemon.reign import Reign
+
+    E = TypeVar("E", bound=Event)
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +92,7 @@ class Front:
             self._drop(unwelcome.counted, str(unwelcome), context)
             await context.write(unwelcome.answer)
             return
-        joined = _limited(greeting.joined)
+        joined = self._own_copies(_limited(greeting.joined), context)
         link = Link(joined.node, joined.incarnation)
         reign.links.expect(link)
         reign.post(joined)
@@ -164,13 +168,11 @@ class Front:
             )
         if not greeting.protocol_version or not greeting.cluster:
             raise _Unwelcome("malformed", "the hello names no protocol version or no cluster", retry=False)
-        theirs = [
-            job for job in (*_jobs_of(greeting.joined), *greeting.joined.jobs) if not calling().may_touch(job)
-        ]
+        theirs = permitted.foreign(calling(), dataclasses.replace(greeting.joined, copies=()))
         if theirs:
             raise _Unwelcome(
                 "denied",
-                f"{calling()} has ranks of job {theirs[0]!r}, or is to take them, and may not speak for it: "
+                f"{calling()} has ranks of job {theirs!r}, or is to take them, and may not speak for it: "
                 "add the job to its certificate or token, or take it out of --jobs and end those ranks",
                 retry=False,
             )
@@ -219,13 +221,21 @@ class Front:
                 return
             try:
                 event = codec.event_from(link.node, link.incarnation, message)
-                if all(map(calling().may_touch, _jobs_of(event))):
-                    reign.post(event)
+                event = self._own_copies(event, context)
+                if theirs := permitted.foreign(calling(), event):
+                    self._drop("denied", f"{calling()} tells of job {theirs!r:.80}, not theirs", context)
                 else:
-                    self._drop("denied", f"{calling()} tells of a job that is not theirs", context)
+                    reign.post(event)
             except WireError as error:
                 self._drop("malformed", f"node {link.node}: {error}", context)
             await reign.loop.room()
+
+    def _own_copies(self, event: E, context: Any) -> E:
+        """The event without copies of jobs for which the caller may not speak."""
+        event, told = permitted.own_copies(calling(), event)
+        if told:
+            self._drop("denied", told, context)
+        return event
 
     def denied(self, counted: str, peer: str, reason: str) -> None:
         """Someone was turned away: counted each time, told now and then."""
@@ -250,13 +260,6 @@ def _limited(joined: NodeJoined) -> NodeJoined:
     """A node whose agent may speak for some jobs only takes ranks of no others."""
     jobs = calling().jobs
     return dataclasses.replace(joined, jobs=jobs) if jobs and not joined.jobs else joined
-
-
-def _jobs_of(event: Any) -> list[str]:
-    """The jobs that an agent's word is about."""
-    inner = [getattr(event, name, None) for name in ("status", "part", "record")]
-    found = [event, *inner, *getattr(event, "members", ())]
-    return [each.job for each in found if isinstance(getattr(each, "job", None), str)]
 
 
 async def _speak(link: Link, context: Any) -> None:

@@ -150,7 +150,7 @@ def of(record: str, field: str) -> Bound | tuple[Bound | None, Bound]:
     """The bounds of a record's number, or of a pair's two. KeyError when the table has none."""
     found = BOUNDS.get(f"{record}.{field}") or BOUNDS.get(field)
     if found is None:
-        raise KeyError(f"{record}.{field} has no bounds: give it a row in controlplane/core/bounds.py")
+        raise KeyError(f"{record}.{field} has no bounds: give it a row in controlplane/wire/bounds.py")
     return found
 
 

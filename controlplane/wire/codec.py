@@ -43,6 +43,7 @@ Order = (
     | effects.Collect
     | effects.Scrub
     | effects.Replicate
+    | effects.Discard
     | effects.Fetch
     | effects.CheckpointTold
     | effects.CollectStacks
@@ -89,6 +90,7 @@ _EVENTS: dict[str, Mapping] = {
     "report": Mapping(events.MemberReport, pb.Report, 2),
     "started": Mapping(events.MemberStarted, pb.Started, 2, "member job generation"),
     "snapshot_ready": Mapping(events.SnapshotReady, pb.SnapshotReady, 2, "member job"),
+    "snapshot_vouched": Mapping(events.SnapshotVouched, pb.SnapshotVouched, 2, "member job digest"),
     "part_persisted": Mapping(events.PartPersisted, pb.PartPersisted, 2),
     "persisted": Mapping(events.Persisted, pb.Persisted, 2),
     "persist_failed": Mapping(events.PersistFailed, pb.PersistFailed, 2, "job checkpoint"),
@@ -120,6 +122,7 @@ _ORDERS: dict[str, Mapping] = {
     "collect": Mapping(effects.Collect, pb.Collect, 1),
     "scrub": Mapping(effects.Scrub, pb.Scrub, 1),
     "replicate": Mapping(effects.Replicate, pb.Replicate, 1, "job"),
+    "discard": Mapping(effects.Discard, pb.Discard, 1, "job"),
     "fetch": Mapping(effects.Fetch, pb.Fetch, 1, "member source address"),
     "checkpoint_told": Mapping(effects.CheckpointTold, pb.CheckpointTold, 1, "job member request"),
     "drained": Mapping(effects.Drained, pb.Drained, 1),

@@ -340,20 +340,22 @@ class CheckpointPart(_message.Message):
     def __init__(self, job: _Optional[str] = ..., checkpoint: _Optional[str] = ..., shard: _Optional[str] = ..., share: _Optional[int] = ..., shares: _Optional[int] = ..., rank: _Optional[int] = ..., member: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., digest: _Optional[str] = ..., bytes_total: _Optional[int] = ..., bytes_written: _Optional[int] = ...) -> None: ...
 
 class PeerCopy(_message.Message):
-    __slots__ = ("member", "job", "rank", "shard", "step", "generation")
+    __slots__ = ("member", "job", "rank", "shard", "step", "generation", "digest")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     SHARD_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     member: str
     job: str
     rank: int
     shard: str
     step: int
     generation: int
-    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., rank: _Optional[int] = ..., shard: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+    digest: str
+    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., rank: _Optional[int] = ..., shard: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class PeerAddress(_message.Message):
     __slots__ = ("node", "address")
@@ -479,6 +481,20 @@ class SnapshotReady(_message.Message):
     stall_s: float
     def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., stall_s: _Optional[float] = ...) -> None: ...
 
+class SnapshotVouched(_message.Message):
+    __slots__ = ("member", "job", "generation", "step", "digest")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    member: str
+    job: str
+    generation: int
+    step: int
+    digest: str
+    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., digest: _Optional[str] = ...) -> None: ...
+
 class PartPersisted(_message.Message):
     __slots__ = ("part",)
     PART_FIELD_NUMBER: _ClassVar[int]
@@ -536,18 +552,20 @@ class CheckpointAsked(_message.Message):
     def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., request: _Optional[str] = ...) -> None: ...
 
 class Fetched(_message.Message):
-    __slots__ = ("job", "member", "source", "step", "reason")
+    __slots__ = ("job", "member", "source", "step", "reason", "altered")
     JOB_FIELD_NUMBER: _ClassVar[int]
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    ALTERED_FIELD_NUMBER: _ClassVar[int]
     job: str
     member: str
     source: str
     step: int
     reason: str
-    def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., source: _Optional[str] = ..., step: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    altered: bool
+    def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., source: _Optional[str] = ..., step: _Optional[int] = ..., reason: _Optional[str] = ..., altered: bool = ...) -> None: ...
 
 class Persisted(_message.Message):
     __slots__ = ("record",)
@@ -662,7 +680,7 @@ class UserFault(_message.Message):
     def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., kind: _Optional[str] = ..., reason: _Optional[str] = ..., rollback: bool = ...) -> None: ...
 
 class AgentMessage(_message.Message):
-    __slots__ = ("hello", "beat", "report", "started", "snapshot_ready", "persisted", "persist_failed", "published", "loaded", "order_failed", "device", "part_persisted", "mirrored", "collected", "scrubbed", "checkpoint_asked", "fetched", "peers_looked", "leaving", "stacks_collected", "user_fault")
+    __slots__ = ("hello", "beat", "report", "started", "snapshot_ready", "persisted", "persist_failed", "published", "loaded", "order_failed", "device", "part_persisted", "mirrored", "collected", "scrubbed", "checkpoint_asked", "fetched", "peers_looked", "leaving", "stacks_collected", "user_fault", "snapshot_vouched")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
@@ -684,6 +702,7 @@ class AgentMessage(_message.Message):
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     STACKS_COLLECTED_FIELD_NUMBER: _ClassVar[int]
     USER_FAULT_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_VOUCHED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     beat: Beat
     report: Report
@@ -705,7 +724,8 @@ class AgentMessage(_message.Message):
     leaving: Leaving
     stacks_collected: StacksCollected
     user_fault: UserFault
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., snapshot_ready: _Optional[_Union[SnapshotReady, _Mapping]] = ..., persisted: _Optional[_Union[Persisted, _Mapping]] = ..., persist_failed: _Optional[_Union[PersistFailed, _Mapping]] = ..., published: _Optional[_Union[Published, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ..., part_persisted: _Optional[_Union[PartPersisted, _Mapping]] = ..., mirrored: _Optional[_Union[Mirrored, _Mapping]] = ..., collected: _Optional[_Union[Collected, _Mapping]] = ..., scrubbed: _Optional[_Union[Scrubbed, _Mapping]] = ..., checkpoint_asked: _Optional[_Union[CheckpointAsked, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., peers_looked: _Optional[_Union[PeersLooked, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., stacks_collected: _Optional[_Union[StacksCollected, _Mapping]] = ..., user_fault: _Optional[_Union[UserFault, _Mapping]] = ...) -> None: ...
+    snapshot_vouched: SnapshotVouched
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., snapshot_ready: _Optional[_Union[SnapshotReady, _Mapping]] = ..., persisted: _Optional[_Union[Persisted, _Mapping]] = ..., persist_failed: _Optional[_Union[PersistFailed, _Mapping]] = ..., published: _Optional[_Union[Published, _Mapping]] = ..., loaded: _Optional[_Union[Loaded, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., device: _Optional[_Union[Device, _Mapping]] = ..., part_persisted: _Optional[_Union[PartPersisted, _Mapping]] = ..., mirrored: _Optional[_Union[Mirrored, _Mapping]] = ..., collected: _Optional[_Union[Collected, _Mapping]] = ..., scrubbed: _Optional[_Union[Scrubbed, _Mapping]] = ..., checkpoint_asked: _Optional[_Union[CheckpointAsked, _Mapping]] = ..., fetched: _Optional[_Union[Fetched, _Mapping]] = ..., peers_looked: _Optional[_Union[PeersLooked, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., stacks_collected: _Optional[_Union[StacksCollected, _Mapping]] = ..., user_fault: _Optional[_Union[UserFault, _Mapping]] = ..., snapshot_vouched: _Optional[_Union[SnapshotVouched, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("cluster", "beat_interval_s")
@@ -887,21 +907,31 @@ class Replicate(_message.Message):
     partners: _containers.RepeatedCompositeFieldContainer[Partner]
     def __init__(self, job: _Optional[str] = ..., partners: _Optional[_Iterable[_Union[Partner, _Mapping]]] = ...) -> None: ...
 
+class Discard(_message.Message):
+    __slots__ = ("job", "members")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    members: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job: _Optional[str] = ..., members: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class Fetch(_message.Message):
-    __slots__ = ("member", "job", "source", "step", "generation", "address")
+    __slots__ = ("member", "job", "source", "step", "generation", "address", "digest")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     member: str
     job: str
     source: str
     step: int
     generation: int
     address: str
-    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., source: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., address: _Optional[str] = ...) -> None: ...
+    digest: str
+    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ..., source: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., address: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class CheckpointTold(_message.Message):
     __slots__ = ("job", "member", "request", "outcome", "reason", "checkpoint")
@@ -972,7 +1002,7 @@ class CollectStacks(_message.Message):
     def __init__(self, job: _Optional[str] = ..., generation: _Optional[int] = ..., round: _Optional[int] = ..., bytes_max: _Optional[int] = ...) -> None: ...
 
 class CoordinatorMessage(_message.Message):
-    __slots__ = ("term", "welcome", "refused", "launch", "interrupt", "form", "kill", "complete", "release", "persist", "publish", "load", "seal", "mirror", "collect", "scrub", "replicate", "fetch", "checkpoint_told", "look_at_peers", "drained", "collect_stacks", "returning", "incident")
+    __slots__ = ("term", "welcome", "refused", "launch", "interrupt", "form", "kill", "complete", "release", "persist", "publish", "load", "seal", "mirror", "collect", "scrub", "replicate", "fetch", "checkpoint_told", "look_at_peers", "drained", "collect_stacks", "returning", "discard", "incident")
     TERM_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
@@ -996,6 +1026,7 @@ class CoordinatorMessage(_message.Message):
     DRAINED_FIELD_NUMBER: _ClassVar[int]
     COLLECT_STACKS_FIELD_NUMBER: _ClassVar[int]
     RETURNING_FIELD_NUMBER: _ClassVar[int]
+    DISCARD_FIELD_NUMBER: _ClassVar[int]
     INCIDENT_FIELD_NUMBER: _ClassVar[int]
     term: int
     welcome: Welcome
@@ -1020,8 +1051,9 @@ class CoordinatorMessage(_message.Message):
     drained: Drained
     collect_stacks: CollectStacks
     returning: Return
+    discard: Discard
     incident: str
-    def __init__(self, term: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., form: _Optional[_Union[Form, _Mapping]] = ..., kill: _Optional[_Union[Kill, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., persist: _Optional[_Union[Persist, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., mirror: _Optional[_Union[Mirror, _Mapping]] = ..., collect: _Optional[_Union[Collect, _Mapping]] = ..., scrub: _Optional[_Union[Scrub, _Mapping]] = ..., replicate: _Optional[_Union[Replicate, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., checkpoint_told: _Optional[_Union[CheckpointTold, _Mapping]] = ..., look_at_peers: _Optional[_Union[LookAtPeers, _Mapping]] = ..., drained: _Optional[_Union[Drained, _Mapping]] = ..., collect_stacks: _Optional[_Union[CollectStacks, _Mapping]] = ..., returning: _Optional[_Union[Return, _Mapping]] = ..., incident: _Optional[str] = ...) -> None: ...
+    def __init__(self, term: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., form: _Optional[_Union[Form, _Mapping]] = ..., kill: _Optional[_Union[Kill, _Mapping]] = ..., complete: _Optional[_Union[Complete, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., persist: _Optional[_Union[Persist, _Mapping]] = ..., publish: _Optional[_Union[Publish, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., seal: _Optional[_Union[Seal, _Mapping]] = ..., mirror: _Optional[_Union[Mirror, _Mapping]] = ..., collect: _Optional[_Union[Collect, _Mapping]] = ..., scrub: _Optional[_Union[Scrub, _Mapping]] = ..., replicate: _Optional[_Union[Replicate, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., checkpoint_told: _Optional[_Union[CheckpointTold, _Mapping]] = ..., look_at_peers: _Optional[_Union[LookAtPeers, _Mapping]] = ..., drained: _Optional[_Union[Drained, _Mapping]] = ..., collect_stacks: _Optional[_Union[CollectStacks, _Mapping]] = ..., returning: _Optional[_Union[Return, _Mapping]] = ..., discard: _Optional[_Union[Discard, _Mapping]] = ..., incident: _Optional[str] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
     __slots__ = ("spec",)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63ontrolplane/wire/peer.proto\x12\x10holdfast.peer.v1\"\xa1\x01\n\x08Snapshot\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06member\x18\x02 \x01(\t\x12\x0c\n\x04rank\x18\x03 \x01(\x05\x12\r\n\x05shard\x18\x04 \x01(\t\x12\x0c\n\x04step\x18\x05 \x01(\x03\x12\x12\n\ngeneration\x18\x06 \x01(\x03\x12\x12\n\ndata_bytes\x18\x07 \x01(\x03\x12\x14\n\x0cheader_bytes\x18\x08 \x01(\x03\x12\x0f\n\x07\x64igests\x18\t \x01(\x0c\"\x81\x01\n\nPutMessage\x12.\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1a.holdfast.peer.v1.SnapshotH\x00\x12\x0f\n\x05\x62lock\x18\x02 \x01(\x0cH\x00\x12*\n\x06\x66inish\x18\x03 \x01(\x0b\x32\x18.holdfast.peer.v1.FinishH\x00\x42\x06\n\x04\x62ody\"\x18\n\x06\x46inish\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\"\x9b\x01\n\tPutAnswer\x12,\n\x07working\x18\x01 \x01(\x0b\x32\x19.holdfast.peer.v1.WorkingH\x00\x12,\n\x07lacking\x18\x02 \x01(\x0b\x32\x19.holdfast.peer.v1.LackingH\x00\x12*\n\x06stored\x18\x03 \x01(\x0b\x32\x18.holdfast.peer.v1.StoredH\x00\x42\x06\n\x04\x62ody\"\t\n\x07Working\"\x19\n\x07Lacking\x12\x0e\n\x06\x63hunks\x18\x01 \x03(\x05\"\x08\n\x06Stored\">\n\nGetRequest\x12\x0e\n\x06member\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x12\n\ngeneration\x18\x03 \x01(\x03\"U\n\nGetMessage\x12.\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1a.holdfast.peer.v1.SnapshotH\x00\x12\x0f\n\x05\x62lock\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04\x62ody\"\x1d\n\x0bHaveRequest\x12\x0e\n\x06member\x18\x01 \x01(\t\"7\n\tHaveReply\x12*\n\x06\x63opies\x18\x01 \x03(\x0b\x32\x1a.holdfast.peer.v1.Snapshot\"\x1d\n\x0b\x44ropRequest\x12\x0e\n\x06member\x18\x01 \x01(\t\"\x0b\n\tDropReply2\x99\x02\n\x04Peer\x12\x44\n\x03Put\x12\x1c.holdfast.peer.v1.PutMessage\x1a\x1b.holdfast.peer.v1.PutAnswer(\x01\x30\x01\x12\x43\n\x03Get\x12\x1c.holdfast.peer.v1.GetRequest\x1a\x1c.holdfast.peer.v1.GetMessage0\x01\x12\x42\n\x04Have\x12\x1d.holdfast.peer.v1.HaveRequest\x1a\x1b.holdfast.peer.v1.HaveReply\x12\x42\n\x04\x44rop\x12\x1d.holdfast.peer.v1.DropRequest\x1a\x1b.holdfast.peer.v1.DropReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63ontrolplane/wire/peer.proto\x12\x10holdfast.peer.v1\"\xb2\x01\n\x08Snapshot\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06member\x18\x02 \x01(\t\x12\x0c\n\x04rank\x18\x03 \x01(\x05\x12\r\n\x05shard\x18\x04 \x01(\t\x12\x0c\n\x04step\x18\x05 \x01(\x03\x12\x12\n\ngeneration\x18\x06 \x01(\x03\x12\x12\n\ndata_bytes\x18\x07 \x01(\x03\x12\x14\n\x0cheader_bytes\x18\x08 \x01(\x03\x12\x0f\n\x07\x64igests\x18\t \x01(\x0c\x12\x0f\n\x07vouched\x18\n \x01(\t\"\x81\x01\n\nPutMessage\x12.\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1a.holdfast.peer.v1.SnapshotH\x00\x12\x0f\n\x05\x62lock\x18\x02 \x01(\x0cH\x00\x12*\n\x06\x66inish\x18\x03 \x01(\x0b\x32\x18.holdfast.peer.v1.FinishH\x00\x42\x06\n\x04\x62ody\"\x18\n\x06\x46inish\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\"\x9b\x01\n\tPutAnswer\x12,\n\x07working\x18\x01 \x01(\x0b\x32\x19.holdfast.peer.v1.WorkingH\x00\x12,\n\x07lacking\x18\x02 \x01(\x0b\x32\x19.holdfast.peer.v1.LackingH\x00\x12*\n\x06stored\x18\x03 \x01(\x0b\x32\x18.holdfast.peer.v1.StoredH\x00\x42\x06\n\x04\x62ody\"\t\n\x07Working\"\x19\n\x07Lacking\x12\x0e\n\x06\x63hunks\x18\x01 \x03(\x05\"\x08\n\x06Stored\"K\n\nGetRequest\x12\x0e\n\x06member\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x03\x12\x12\n\ngeneration\x18\x03 \x01(\x03\x12\x0b\n\x03job\x18\x04 \x01(\t\"U\n\nGetMessage\x12.\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1a.holdfast.peer.v1.SnapshotH\x00\x12\x0f\n\x05\x62lock\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04\x62ody\"*\n\x0bHaveRequest\x12\x0e\n\x06member\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\"7\n\tHaveReply\x12*\n\x06\x63opies\x18\x01 \x03(\x0b\x32\x1a.holdfast.peer.v1.Snapshot\"*\n\x0b\x44ropRequest\x12\x0e\n\x06member\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\"\x0b\n\tDropReply2\x99\x02\n\x04Peer\x12\x44\n\x03Put\x12\x1c.holdfast.peer.v1.PutMessage\x1a\x1b.holdfast.peer.v1.PutAnswer(\x01\x30\x01\x12\x43\n\x03Get\x12\x1c.holdfast.peer.v1.GetRequest\x1a\x1c.holdfast.peer.v1.GetMessage0\x01\x12\x42\n\x04Have\x12\x1d.holdfast.peer.v1.HaveRequest\x1a\x1b.holdfast.peer.v1.HaveReply\x12\x42\n\x04\x44rop\x12\x1d.holdfast.peer.v1.DropRequest\x1a\x1b.holdfast.peer.v1.DropReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,31 +32,31 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'controlplane.wire.peer_pb2'
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SNAPSHOT']._serialized_start=51
-  _globals['_SNAPSHOT']._serialized_end=212
-  _globals['_PUTMESSAGE']._serialized_start=215
-  _globals['_PUTMESSAGE']._serialized_end=344
-  _globals['_FINISH']._serialized_start=346
-  _globals['_FINISH']._serialized_end=370
-  _globals['_PUTANSWER']._serialized_start=373
-  _globals['_PUTANSWER']._serialized_end=528
-  _globals['_WORKING']._serialized_start=530
-  _globals['_WORKING']._serialized_end=539
-  _globals['_LACKING']._serialized_start=541
-  _globals['_LACKING']._serialized_end=566
-  _globals['_STORED']._serialized_start=568
-  _globals['_STORED']._serialized_end=576
-  _globals['_GETREQUEST']._serialized_start=578
-  _globals['_GETREQUEST']._serialized_end=640
-  _globals['_GETMESSAGE']._serialized_start=642
-  _globals['_GETMESSAGE']._serialized_end=727
-  _globals['_HAVEREQUEST']._serialized_start=729
-  _globals['_HAVEREQUEST']._serialized_end=758
-  _globals['_HAVEREPLY']._serialized_start=760
-  _globals['_HAVEREPLY']._serialized_end=815
-  _globals['_DROPREQUEST']._serialized_start=817
-  _globals['_DROPREQUEST']._serialized_end=846
-  _globals['_DROPREPLY']._serialized_start=848
-  _globals['_DROPREPLY']._serialized_end=859
-  _globals['_PEER']._serialized_start=862
-  _globals['_PEER']._serialized_end=1143
+  _globals['_SNAPSHOT']._serialized_end=229
+  _globals['_PUTMESSAGE']._serialized_start=232
+  _globals['_PUTMESSAGE']._serialized_end=361
+  _globals['_FINISH']._serialized_start=363
+  _globals['_FINISH']._serialized_end=387
+  _globals['_PUTANSWER']._serialized_start=390
+  _globals['_PUTANSWER']._serialized_end=545
+  _globals['_WORKING']._serialized_start=547
+  _globals['_WORKING']._serialized_end=556
+  _globals['_LACKING']._serialized_start=558
+  _globals['_LACKING']._serialized_end=583
+  _globals['_STORED']._serialized_start=585
+  _globals['_STORED']._serialized_end=593
+  _globals['_GETREQUEST']._serialized_start=595
+  _globals['_GETREQUEST']._serialized_end=670
+  _globals['_GETMESSAGE']._serialized_start=672
+  _globals['_GETMESSAGE']._serialized_end=757
+  _globals['_HAVEREQUEST']._serialized_start=759
+  _globals['_HAVEREQUEST']._serialized_end=801
+  _globals['_HAVEREPLY']._serialized_start=803
+  _globals['_HAVEREPLY']._serialized_end=858
+  _globals['_DROPREQUEST']._serialized_start=860
+  _globals['_DROPREQUEST']._serialized_end=902
+  _globals['_DROPREPLY']._serialized_start=904
+  _globals['_DROPREPLY']._serialized_end=915
+  _globals['_PEER']._serialized_start=918
+  _globals['_PEER']._serialized_end=1199
 # @@protoc_insertion_point(module_scope)

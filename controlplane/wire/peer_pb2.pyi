@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Snapshot(_message.Message):
-    __slots__ = ("job", "member", "rank", "shard", "step", "generation", "data_bytes", "header_bytes", "digests")
+    __slots__ = ("job", "member", "rank", "shard", "step", "generation", "data_bytes", "header_bytes", "digests", "vouched")
     JOB_FIELD_NUMBER: _ClassVar[int]
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -16,6 +16,7 @@ class Snapshot(_message.Message):
     DATA_BYTES_FIELD_NUMBER: _ClassVar[int]
     HEADER_BYTES_FIELD_NUMBER: _ClassVar[int]
     DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    VOUCHED_FIELD_NUMBER: _ClassVar[int]
     job: str
     member: str
     rank: int
@@ -25,7 +26,8 @@ class Snapshot(_message.Message):
     data_bytes: int
     header_bytes: int
     digests: bytes
-    def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., rank: _Optional[int] = ..., shard: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., data_bytes: _Optional[int] = ..., header_bytes: _Optional[int] = ..., digests: _Optional[bytes] = ...) -> None: ...
+    vouched: str
+    def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., rank: _Optional[int] = ..., shard: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., data_bytes: _Optional[int] = ..., header_bytes: _Optional[int] = ..., digests: _Optional[bytes] = ..., vouched: _Optional[str] = ...) -> None: ...
 
 class PutMessage(_message.Message):
     __slots__ = ("snapshot", "block", "finish")
@@ -68,14 +70,16 @@ class Stored(_message.Message):
     def __init__(self) -> None: ...
 
 class GetRequest(_message.Message):
-    __slots__ = ("member", "step", "generation")
+    __slots__ = ("member", "step", "generation", "job")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
     member: str
     step: int
     generation: int
-    def __init__(self, member: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+    job: str
+    def __init__(self, member: _Optional[str] = ..., step: _Optional[int] = ..., generation: _Optional[int] = ..., job: _Optional[str] = ...) -> None: ...
 
 class GetMessage(_message.Message):
     __slots__ = ("snapshot", "block")
@@ -86,10 +90,12 @@ class GetMessage(_message.Message):
     def __init__(self, snapshot: _Optional[_Union[Snapshot, _Mapping]] = ..., block: _Optional[bytes] = ...) -> None: ...
 
 class HaveRequest(_message.Message):
-    __slots__ = ("member",)
+    __slots__ = ("member", "job")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
     member: str
-    def __init__(self, member: _Optional[str] = ...) -> None: ...
+    job: str
+    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ...) -> None: ...
 
 class HaveReply(_message.Message):
     __slots__ = ("copies",)
@@ -98,10 +104,12 @@ class HaveReply(_message.Message):
     def __init__(self, copies: _Optional[_Iterable[_Union[Snapshot, _Mapping]]] = ...) -> None: ...
 
 class DropRequest(_message.Message):
-    __slots__ = ("member",)
+    __slots__ = ("member", "job")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
     member: str
-    def __init__(self, member: _Optional[str] = ...) -> None: ...
+    job: str
+    def __init__(self, member: _Optional[str] = ..., job: _Optional[str] = ...) -> None: ...
 
 class DropReply(_message.Message):
     __slots__ = ()

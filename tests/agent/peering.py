@@ -90,6 +90,7 @@ class Side:
             self.settings,
             self.paths,
             "127.0.0.1",
+            node=self.name,
             incarnation=1,
             tell=self.told.append,
             status=self.members.get,
@@ -145,13 +146,26 @@ class Side:
 
     async def fetch(self, member: str, source: str, step: int, address: str, generation: int = 1) -> str:
         """Order a fetch; why it failed, "" when it did not."""
+        return (await self.fetched(member, source, step, address, generation)).reason
+
+    async def fetched(
+        self, member: str, source: str, step: int, address: str, generation: int = 1, digest: str = ""
+    ) -> events.Fetched:
+        """Order a fetch, of what must have this digest where one is named; its answer."""
         before = len(self.told)
-        self.peers.fetch(effects.Fetch(self.name, member, JOB, source, step, generation, address))
+        order = effects.Fetch(self.name, member, JOB, source, step, generation, address, digest)
+        self.peers.fetch(order)
         await until(lambda: len(self.told) > before, "the answer to a fetch")
         answer = self.told[-1]
         assert isinstance(answer, events.Fetched)
         assert (answer.member, answer.source, answer.step) == (member, source, step)
-        return answer.reason
+        return answer
+
+    def vouched(self, member: str, step: int) -> str:
+        """What this side has told the leader that a snapshot of its member hashes to."""
+        said = [event for event in self.told if isinstance(event, events.SnapshotVouched)]
+        (digest,) = {each.digest for each in said if (each.member, each.step) == (member, step)}
+        return digest
 
 
 class Process:

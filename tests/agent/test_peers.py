@@ -33,7 +33,8 @@ async def pushing(owner: Side, *, linger_s: float) -> AsyncIterator[Pushes]:
         return newest(owner.paths.arena(member), owner.members[member], step)
 
     with nice_pool(1, "test") as pool:
-        pushes = Pushes(offer, pool, 5.0, 0, lambda _kind, _number: None, linger_s=linger_s)
+        count, vouch = (lambda _kind, _number: None), (lambda _held: None)
+        pushes = Pushes(offer, pool, 5.0, 0, count, vouch=vouch, linger_s=linger_s)
         yield pushes
         await pushes.stop()
 
@@ -43,7 +44,7 @@ async def test_a_released_snapshot_is_copied_whole(base: Path) -> None:
         owner.replicate((MEMBER, partner.peers.address))
         owner.snapshot(MEMBER, values(1), 10, rank=3, shard="s1")
         copy = await partner.keeps(MEMBER, 10)
-        assert copy == PeerCopy(MEMBER, JOB, 3, "s1", 10, 1)
+        assert copy == PeerCopy(MEMBER, JOB, 3, "s1", 10, 1, owner.vouched(MEMBER, 10))
         assert partner.copy(MEMBER, 10) == read(owner.paths.arena(MEMBER), 10)
         assert owner.peers.copies() == ()
 
@@ -169,20 +170,32 @@ async def test_an_owner_without_partners_leaves_its_copies_a_while(base: Path) -
         await until(lambda: not partner.peers.copies(), "the drop, later")
 
 
-async def test_what_a_whole_generation_left_behind_goes(base: Path) -> None:
-    """A dead node's copy of another shard: nobody tells its keeper to drop it."""
+async def test_what_the_leader_wants_no_more_goes(base: Path) -> None:
+    """A dead node's copies: nobody else would tell its keeper to drop them."""
     async with Side(base, "a") as owner, Side(base, "d") as dead, Side(base, "b") as partner:
         dead.replicate(("job.9", partner.peers.address))
         dead.snapshot("job.9", values(9), 10, rank=1, shard="s2")
         await partner.keeps("job.9", 10)
         owner.replicate((MEMBER, partner.peers.address))
-        for step, generation in ((10, 1), (20, 2)):
-            owner.snapshot(MEMBER, values(1), step, generation=generation, shard="s1")
-            await partner.keeps(MEMBER, step, generation)
-            assert partner.steps("job.9") == [10]  # `s1` of step 10 is still here: they go together
-        owner.snapshot(MEMBER, values(1), 30, generation=2, shard="s1")
-        await partner.keeps(MEMBER, 30, 2)
+        owner.snapshot(MEMBER, values(1), 20, generation=2)
+        await partner.keeps(MEMBER, 20, 2)
+        partner.peers.discard(effects.Discard("b", JOB, ("job.9", "job.10", "other.1")))
         await until(lambda: not partner.steps("job.9"), "the end of what is of no use")
+        assert partner.steps(MEMBER) == [20]
+
+
+async def test_a_copy_under_an_unused_name_removes_no_other(base: Path) -> None:
+    """Whoever leaves a copy says of which generation it is: nobody else's copies go by that word."""
+    async with Side(base, "a") as owner, Side(base, "x") as other, Side(base, "b") as partner:
+        owner.replicate((MEMBER, partner.peers.address), ("job.2", partner.peers.address))
+        for shard, member in (("all", MEMBER), ("s2", "job.2")):
+            owner.snapshot(member, values(1), 10, shard=shard)
+            await partner.keeps(member, 10)
+        other.replicate(("job.99", partner.peers.address))
+        for step in (398, 399):
+            other.snapshot("job.99", values(step), step, generation=9)
+            await partner.keeps("job.99", step, 9)
+        assert partner.steps(MEMBER) == [10] and partner.steps("job.2") == [10]
 
 
 async def test_the_end_of_a_job_ends_its_copies(base: Path) -> None:

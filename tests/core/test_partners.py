@@ -7,6 +7,7 @@ import pytest
 from controlplane.core import effects as fx
 from controlplane.core.model import Partner
 from controlplane.core.partners import Keeper, Shard, plan
+from tests.core.test_loading import broken, lost
 from tests.transcripts.language import Play
 
 
@@ -152,3 +153,49 @@ def test_the_end_of_a_job_reaches_those_who_keep_copies_of_it() -> None:
     play.do("stop enough")
     told = " ".join(play.do("stored"))
     assert "Complete b" in told
+
+
+@pytest.mark.parametrize(("jobs", "kept"), [("other", False), ("other,j", True), ("", True)])
+def test_only_nodes_that_may_hold_a_job_keep_its_copies(jobs: str, kept: bool) -> None:
+    """The certificate of an agent, or its --jobs, says whose state may lie in its memory."""
+    stage = Play()
+    stage.do("elect", "hello a peer=a:7", "submit nodes=1 nproc=1", "stored", "all starting")
+    stage.do("all ready held=-1", "stored", "all forming gen=1", "all running gen=1 step=0", "started")
+    told = stage.do(f"hello b peer=b:7 jobs={jobs}")
+    assert any(line.startswith("Replicate a") and "b:7" in line for line in told) is kept
+    assert (stage.cluster.machine.jobs["j"].alone == "") is kept
+
+
+def moved(play: Play) -> None:
+    """Rank 1 was lost with its node b; c has taken its seat, and d and a keep copies of the former one."""
+    broken(play)
+    for keeper in "da":
+        play.do(f"keep {keeper} j.1000001 step=20 gen=1 shard=right rank=1")
+    lost(play)
+    play.do("brought", "stored", "all forming gen=2")
+    play.do("report j.1000000 forming gen=2 shard=left", "report j.1000002 forming gen=2 shard=right")
+    play.do("all running gen=2 step=20", "started")
+
+
+def released(play: Play, step: int) -> list[str]:
+    told = []
+    for member in ("j.1000000", "j.1000002"):
+        told += play.do(f"report {member} running gen=2 step={step + 2} snap={step} snapgen=2 before=20")
+    return [line for line in told if line.startswith("Discard")]
+
+
+def test_copies_of_ranks_that_are_gone_are_dropped_once_newer_ones_are_kept_everywhere() -> None:
+    play = Play()
+    moved(play)
+    assert released(play, 30) == [], "no copy of this generation is kept yet"
+    partners = play.cluster.machine.jobs["j"].partners
+    play.do(f"keep {partners['left'][0]} j.1000000 step=30 gen=2 shard=left rank=0")
+    assert released(play, 40) == [], "only one shard's is"
+    play.do(f"keep {partners['right'][0]} j.1000002 step=40 gen=2 shard=right rank=1")
+    assert released(play, 50) == ["Discard a j.1000001", "Discard d j.1000001"]
+    assert released(play, 60) == ["Discard a j.1000001", "Discard d j.1000001"], "until they are gone"
+    for keeper in "ad":
+        del play.hosts[keeper].copies["j.1000001"]
+        play.do(f"beat {keeper}")
+    assert released(play, 70) == []
+    assert not play.cluster.machine.jobs["j"].leftovers

@@ -25,6 +25,7 @@ FROM_AGENTS = [
     events.DeviceReport,
     events.MemberStarted,
     events.SnapshotReady,
+    events.SnapshotVouched,
     events.PartPersisted,
     events.Persisted,
     events.PersistFailed,

@@ -93,3 +93,23 @@ def test_a_node_lost_with_its_memory_comes_back_from_its_partners() -> None:
         assert {source["tier"] for source in resume["sources"] or [resume]} <= {"peer", "memory", "donor"}
         assert not run.journal("Load"), "the storage was not read"
         assert result(run, 0)["digest"] == result(run, 1)["digest"]
+
+
+def test_a_node_lost_while_the_coordinator_is_away_comes_back_from_its_partners() -> None:
+    """The leader that comes later has not heard what the lost node's agent vouched for: its partner has."""
+    flags = ("--nnodes", "2", "--snapshot-every", "5", "--checkpoint-every", "1000")
+    with running(*flags, script=script(120, 0.1), storage=True) as run:
+        until(lambda: min(step_of(run, 0), step_of(run, 1)) >= 17, lambda: f"step 17; {run.output}")
+        coordinator, seen = run.pid_of("coordinator"), step_of(run, 0)
+        assert coordinator
+        os.kill(coordinator, signal.SIGSTOP)
+        until(lambda: min(step_of(run, 0), step_of(run, 1)) >= seen + 50, lambda: f"50 steps; {run.output}")
+        lose(run, "n1")
+        kill([coordinator])
+        assert run.end(110) == 0, run.output
+        stored = [one["generation"] for one in run.journal("Store") if one["generation"]]
+        resume = stored[-1]["resume"]
+        assert resume["tier"] == "peer" and 5 <= resume["step"] <= seen, resume
+        assert "hashes to is known from those who keep it" in resume["reason"], resume
+        assert not run.journal("Load"), "the storage was not read"
+        assert result(run, 0)["digest"] == result(run, 1)["digest"]

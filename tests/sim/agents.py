@@ -85,6 +85,7 @@ class Agent:
         )
         now, self.collecting = self.world.clock.now, False
         self.core, self.speech = AgentCore(now, facts, self), Speech()
+        self.vouched: dict[tuple[str, Slot], ev.SnapshotVouched] = {}  # said anew to each leader
         self.core.recall([recalled(status, None) for status in self.kept.values()])
         launching.attach(self)
 
@@ -153,7 +154,8 @@ class Agent:
             copies=tuple(kept.told for kept in self.copies),
         )
         self.world.feed(hello)
-        for event in self.speech.again(self.world.clock.now, self.core.still()):
+        still = [*self.core.still(), *self.vouched.values()]
+        for event in self.speech.again(self.world.clock.now, still):
             self._send(self.speech.say(self.world.clock.now, event))
 
     def tell(self, event: Any) -> None:
@@ -255,7 +257,7 @@ class Agent:
 
     def completed(self, order: fx.Complete) -> None:
         """Of a job that is over no copies are kept."""
-        self.copies, self.partners = [], ()
+        self.copies, self.partners, self.vouched = [], (), {}
 
     def release(self, order: fx.Release) -> None:
         """What is released goes to the partners."""

@@ -8,13 +8,15 @@ fault: an off-by-one in the roll back behind wrong numbers.
 release: one rank's snapshot is taken for everybody's.
 brake: however many nodes fall silent at once, each is given up.
 deaf: a job of whose ranks nothing is heard but in which steps they are is not looked at.
-tail: a rank that was broken in a step is taken for one that has ended it."""
+tail: a rank that was broken in a step is taken for one that has ended it.
+vouch: what is fetched is held against nothing."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import TYPE_CHECKING
 
+from controlplane.core import effects as fx
 from controlplane.core import events as ev
 from controlplane.core.cluster import Cluster
 from controlplane.core.deadlines import Deadlines
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from controlplane.core.effects import Effect
     from controlplane.core.timing import CoreSettings
 
-PLANTS = ("fence", "persist", "quorum", "timer", "fault", "release", "brake", "deaf", "tail")
+PLANTS = ("fence", "persist", "quorum", "timer", "fault", "release", "brake", "deaf", "tail", "vouch")
 LOSES_EVERY = 7
 
 
@@ -115,12 +117,21 @@ class Deaf(Cluster):
         return effects
 
 
+class Gullible(Cluster):
+    """Does not say what a copy that is fetched must hash to."""
+
+    def step(self, now: float, event: ev.Event) -> list[Effect]:
+        effects = super().step(now, event)
+        return [dataclasses.replace(e, digest="") if isinstance(e, fx.Fetch) else e for e in effects]
+
+
 CORES: dict[str, type[Cluster]] = {
     "quorum": OffByOne,
     "fault": Forgiving,
     "release": Hasty,
     "deaf": Deaf,
     "tail": Careless,
+    "vouch": Gullible,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from tests.sim.agents import Agent
     from tests.sim.groups import Group
     from tests.sim.ranks import Rank, Slot
+
+
+ALTERS_ONE_OF = 4
+"""One of so many copies is changed by whoever keeps it."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +67,31 @@ def replicate(agent: Agent, order: fx.Replicate) -> None:
     agent.partners = order.partners
 
 
+def seal(member: str, slot: Slot, line: str) -> str:
+    """What the snapshot of a member hashes to."""
+    generation, step = slot
+    return f"{member}/{generation}/{step}={line}"
+
+
+def alters(agent: Agent, told: PeerCopy) -> bool:
+    """Whether this keeper changes this copy. Not drawn: the rest of a seed stays what it was."""
+    words = f"{agent.world.options.seed} {agent.name} {told.member} {told.step}"
+    return zlib.crc32(words.encode()) % ALTERS_ONE_OF == 0
+
+
 def push(agent: Agent, step: int) -> None:
     """A step is released: its snapshots go to the partners, sooner or later, most of the time. Their slots
-    are read meanwhile."""
+    are read meanwhile. What they hash to is told before."""
     for partner in agent.partners:
         rank = agent.ranks.get(partner.member)
         slot = rank.slot(step, 0) if rank is not None else None
         if rank is not None and slot is not None and agent.world.rng.random() < 0.9:
+            digest = seal(rank.name, slot, rank.slots[slot])
+            vouched = ev.SnapshotVouched(
+                agent.name, agent.incarnation, rank.name, rank.spec.job, *slot, digest
+            )
+            agent.vouched[rank.name, slot] = vouched
+            agent.tell(vouched)
             agent.reads.append((rank.name, slot))
             later(agent, agent.world.push_s, partial(_pushed, rank, partner.node, step, slot))
 
@@ -85,12 +108,20 @@ def _push(rank: Rank, node: str, step: int) -> None:
     slot = rank.slot(step, 0)
     if not keeper.up or slot is None:
         return
-    told = PeerCopy(rank.name, rank.spec.job, rank.rank, rank.word, step, slot[0])
-    kept = [k for k in keeper.copies if (k.told.rank, k.told.shard) == (told.rank, told.shard)]
+    line = rank.slots[slot]
+    digest = seal(rank.name, slot, line)
+    told = PeerCopy(rank.name, rank.spec.job, rank.rank, rank.word, step, slot[0], digest)
+    kept = [k for k in keeper.copies if k.told.member == rank.name]
     if any(k.told == told for k in kept):
         return
-    own = sorted((k for k in kept if k.told.member == rank.name), key=lambda k: k.told.step)[-1:]
-    keeper.copies = [k for k in keeper.copies if k not in kept or k in own] + [Kept(told, rank.slots[slot])]
+    own = sorted(kept, key=lambda k: k.told.step)[-1:]
+    line = f"{line} altered by {node}" if alters(keeper, told) else line
+    keeper.copies = [k for k in keeper.copies if k not in kept or k in own] + [Kept(told, line)]
+
+
+def discard(agent: Agent, order: fx.Discard) -> None:
+    """Let go of the copies of these members."""
+    agent.copies = [kept for kept in agent.copies if kept.told.member not in order.members]
 
 
 def fetch(agent: Agent, order: fx.Fetch) -> None:
@@ -107,12 +138,18 @@ def _fetch(agent: Agent, order: fx.Fetch) -> None:
         found.append(left.slots[order.generation, order.step])
     rank = agent.ranks.get(order.member)
     reason = "" if keeper.up and found and not agent.world.faulty() else "connection refused"
+    slot = order.generation, order.step
+    altered = not reason and order.digest not in ("", seal(order.source, slot, found[0]))
     if not at_barrier(rank):
-        reason = f"{order.member} is not at the barrier"
+        altered, reason = False, f"{order.member} is not at the barrier"
+    elif altered:
+        reason = "it is not what was vouched for"
     elif not reason and rank is not None:
         rank.fill(order.step, found[0], order.generation)
     agent.tell(
-        ev.Fetched(agent.name, agent.incarnation, order.job, order.member, order.source, order.step, reason)
+        ev.Fetched(
+            agent.name, agent.incarnation, order.job, order.member, order.source, order.step, reason, altered
+        )
     )
 
 
@@ -171,7 +208,9 @@ def _arena(group: Group, source: Source) -> str:
     owner = reader.agent.ranks.get(name)
     assert owner is not None, f"{name} left no snapshot on {reader.agent.name}"
     known = owner.world_size > 0  # else it has been in no group yet: what was loaded for it is what it holds
-    assert not known or owner.word in (source.shard, ""), f"{name} holds {owner.word}, not {source.shard}"
+    unnamed = step == 0 and source.shard.startswith("?")  # as for the words given: nobody tells them any more
+    fits = unnamed or owner.word in (source.shard, "")
+    assert not known or fits, f"{name} holds {owner.word}, not {source.shard}"
     if source.shares > 1:
         wanted = (group.generation.resume.checkpoint, source.share, source.shares)
         assert owner.partial == wanted, f"{name} has read {owner.partial}, not {wanted}"
@@ -193,4 +232,5 @@ RESTORE_ORDERS: dict[type[Any], Callable[[Agent, Any], None]] = {
     fx.Load: load,
     fx.Replicate: replicate,
     fx.Fetch: fetch,
+    fx.Discard: discard,
 }

@@ -344,7 +344,7 @@ STATUSES: dict[type[Any], Callable[[Any], tuple[MemberStatus, ...]]] = {
 }
 """What an event tells of members."""
 
-GIVEN_UP = ("node_lost", "node_cut", "drain_forced", "copy_given_up")
+GIVEN_UP = ("node_lost", "node_cut", "drain_forced", "copy_given_up", "copy_altered")
 """Notes of a memory that is given up, knowingly."""
 
 CHECKS: dict[type[Any], Callable[[Safety, Any], None]] = {

@@ -19,7 +19,8 @@ failed REASON on=NODE                               a Persist or Seal is not
 ask STEP [request=r] [on=NODE]                      every seat's script wants a checkpoint of that step
 found ID[,ID ...] [digest= bytes= shards=]                these checkpoints were found whole on a storage
 keep NODE MEMBER step= gen= [shard= rank=]          a node keeps a copy of that member's snapshot from now on
-brought [REASON] [on=NODE] [because=rot]            every Load and Fetch not answered yet is done, or not
+     [vouched=no] [told=no|DIGEST]                  its agent vouches for it; told: what the keeper says
+brought [REASON] [on=NODE] [because=rot|altered]    every Load and Fetch not answered yet is done, or not
 stalled [RANK ...] [s=]                             these ranks (all) are past their deadlines
 stood RANK:SEQUENCE ... [late=RANKS] [doingRANK=]   nodes answer CollectStacks; late: past their time
 fault STEP REASON [on=MEMBER kind= rollback=no gen=]   a script finds its numbers wrong

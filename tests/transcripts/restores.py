@@ -15,8 +15,14 @@ if TYPE_CHECKING:
 def keep(play: Play, plain: list[str], named: dict[str, str]) -> None:
     name, member = plain
     rank, step, generation = (int(named.get(key, 0)) for key in ("rank", "step", "gen"))
-    shard = named.get("shard", "all")
-    play.hosts[name].copies[member] = PeerCopy(member, "j", rank, shard, step, generation)
+    shard, digest = named.get("shard", "all"), f"{member}/{generation}/{step}"
+    if named.get("vouched", "yes") == "yes":
+        owner = play.where[member]
+        play.feed(
+            ev.SnapshotVouched(owner, play.hosts[owner].incarnation, member, "j", generation, step, digest)
+        )
+    told = {"no": "", "yes": digest}.get(told := named.get("told", named.get("vouched", "yes")), told)
+    play.hosts[name].copies[member] = PeerCopy(member, "j", rank, shard, step, generation, told)
     play.beat([name], {})
 
 
@@ -30,8 +36,9 @@ def brought(play: Play, plain: list[str], named: dict[str, str]) -> None:
         incarnation = play.hosts[order.node].incarnation
         if isinstance(order, fx.Fetch):
             answer: Any = ev.Fetched(
-                order.node, incarnation, order.job, order.member, order.source, order.step, reason
-            )
+                order.node, incarnation, order.job, order.member, order.source, order.step, reason,
+                bool(reason) and named.get("because") == "altered",
+            )  # fmt: skip
         else:
             answer = ev.Loaded(
                 order.node, incarnation, order.spec.job, order.record.id, order.member, reason, corrupt,

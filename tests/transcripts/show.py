@@ -146,6 +146,7 @@ SHOW: dict[type[Any], Callable[[Any], str]] = {
     fx.Load: _load,
     fx.Fetch: lambda e: f"{e.node} {e.member} step={e.step} of {e.source} from {e.address}",
     fx.Replicate: _replicate,
+    fx.Discard: lambda e: f"{e.node} {' '.join(e.members)}",
     fx.Judged: _judged,
     fx.IncidentChanged: _incident,
     fx.JobChanged: lambda e: f"{e.state.phase}: {_text(e.state.reason)}",
