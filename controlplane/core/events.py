@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from controlplane.core.checkpoint_events import (
     CheckpointAsked,
@@ -32,6 +32,7 @@ from controlplane.core.model import (
     PeerSight,
     Standing,
 )
+from controlplane.core.words import OFF_WIRE
 
 __all__ = [
     "CheckpointAsked",
@@ -86,6 +87,7 @@ class NodeJoined:
     orphan_timeout_s: float = 0.0
     holdfast_version: str = ""  # of its agent; "": not told
     jobs: tuple[str, ...] = ()  # whose ranks it takes; (): every job's
+    unread: tuple[str, ...] = field(default=(), metadata=OFF_WIRE)  # members told in words unknown here
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class NodeBeat:
     port: int
     members: tuple[MemberStatus, ...] = ()
     copies: tuple[PeerCopy, ...] = ()
+    unread: tuple[str, ...] = field(default=(), metadata=OFF_WIRE)  # members told in words unknown here
 
 
 @dataclass(frozen=True, slots=True)

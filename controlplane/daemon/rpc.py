@@ -17,7 +17,7 @@ from controlplane.daemon.admin import Admin
 from controlplane.daemon.health import Health
 from controlplane.daemon.links import Link
 from controlplane.settings import SettingsError, check_name
-from controlplane.wire import codec
+from controlplane.wire import codec, versions
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.control_pb2_grpc import add_AdminServicer_to_server
 from controlplane.wire.shape import WireError
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from controlplane.access.tokens import Tokens
+    from controlplane.core.events import Event
     from controlplane.daemon.alerts import Alerts
     from controlplane.daemon.incident_spans import Spans
     from controlplane.daemon.journal import Journal
@@ -123,7 +124,10 @@ class Front:
         try:
             message = _parse(data)
             self._check_hello(message.hello)
-            return codec.greeting_from(message)
+            greeting = codec.greeting_from(message)
+            if greeting.unread:
+                self._drop("malformed", f"node {greeting.joined.node}: {greeting.unread}", context)
+            return greeting
         except (WireError, SettingsError) as error:
             self._drop("malformed", str(error), context)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
@@ -131,15 +135,10 @@ class Front:
 
     def _check_hello(self, hello: pb.Hello) -> None:
         """Version first: the rest of another version's hello may mean anything."""
-        ours = codec.PROTOCOL_VERSION
-        if hello.protocol_version and hello.protocol_version != ours:
-            older = "agent" if hello.protocol_version < ours else "coordinator"
-            raise _Unwelcome(
-                "wrong_version",
-                f"the agent (holdfast {hello.holdfast_version or '?'}) speaks protocol "
-                f"{hello.protocol_version}, this coordinator {ours}: upgrade the {older}",
-                retry=False,
-            )
+        if hello.protocol_version:
+            reason = versions.refusal(hello.protocol_version, hello.holdfast_version)
+            if reason:
+                raise _Unwelcome("wrong_version", reason, retry=False)
         if hello.cluster and hello.cluster != self.cluster:
             raise _Unwelcome(
                 "wrong_cluster",
@@ -216,15 +215,22 @@ class Front:
                 )
                 link.end(grpc.StatusCode.INVALID_ARGUMENT, str(error))
                 return
-            try:
-                event = codec.event_from(link.node, link.incarnation, message)
-                if all(map(calling().may_touch, _jobs_of(event))):
-                    reign.post(event)
-                else:
-                    self._drop("denied", f"{calling()} tells of a job that is not theirs", context)
-            except WireError as error:
-                self._drop("malformed", f"node {link.node}: {error}", context)
+            event = self._event(link, message, context)
+            if event is None:
+                pass
+            elif all(map(calling().may_touch, _jobs_of(event))):
+                reign.post(event)
+            else:
+                self._drop("denied", f"{calling()} tells of a job that is not theirs", context)
             await reign.loop.room()
+
+    def _event(self, link: Link, message: pb.AgentMessage, context: Any) -> Event | None:
+        """What a message says, as far as it can be read: what cannot costs only itself, and is named."""
+        try:
+            return codec.event_from(link.node, link.incarnation, message)
+        except WireError as error:
+            self._drop("malformed", f"node {link.node}: {error}", context)
+        return codec.rest_of(link.node, link.incarnation, message)
 
     def denied(self, counted: str, peer: str, reason: str) -> None:
         """Someone was turned away: counted each time, told now and then."""
