@@ -116,7 +116,7 @@ class Rolling:
         self.wait(self.leaders[-1].address_file.exists, f"{name} serves")
         return self.leaders[-1]
 
-    def agent(self, node: str, tree: Path) -> Daemon:
+    def agent(self, node: str, tree: Path, coordinator: str = "") -> Daemon:
         """Start this node's agent in this version; a launcher that runs stays, with its ranks."""
         words = [
             "agent",
@@ -126,7 +126,11 @@ class Rolling:
             "--slots=1",
             "--private",
         ]
-        words += [f"--coordinator={','.join(self.places)}", f"--run-dir={self.folder / 'run'}", "--metrics="]
+        words += [
+            f"--coordinator={coordinator or ','.join(self.places)}",
+            f"--run-dir={self.folder / 'run'}",
+            "--metrics=",
+        ]
         words += [f"--shm-dir={self.folder / 'shm'}", "--beat-interval-s=0.5"]
         self.agents[node] = Daemon(self.folder, node, tree, words)
         return self.agents[node]
@@ -144,7 +148,8 @@ class Rolling:
         ]
         words += ["--nnodes", "2", "--spares", "1", "--storage", str(self.folder / "storage")]
         words += ["--snapshot-every", "5", "--checkpoint-every", "10", "--full-every", "40", *flags]
-        words += [str(SCRIPT), str(self.folder), "sharded", "0.02", "0"]
+        script = str(shutil.copy(SCRIPT, self.folder))
+        words += [script, str(self.folder), "sharded", "0.02", "0"]
         done = self._ask(tree, *words)
         assert done.returncode == 0, done.stderr + self.said()
 
