@@ -135,7 +135,7 @@ class Rolling:
         self.agents[node] = Daemon(self.folder, node, tree, words)
         return self.agents[node]
 
-    def submit(self, tree: Path, *flags: str) -> None:
+    def submit(self, tree: Path, *flags: str, script: str = "") -> None:
         """Give the job to whoever leads, by this version's command line."""
         words = [
             "submit",
@@ -148,8 +148,9 @@ class Rolling:
         ]
         words += ["--nnodes", "2", "--spares", "1", "--storage", str(self.folder / "storage")]
         words += ["--snapshot-every", "5", "--checkpoint-every", "10", "--full-every", "40", *flags]
-        script = str(shutil.copy(SCRIPT, self.folder))
-        words += [script, str(self.folder), "sharded", "0.02", "0"]
+        path = self.folder / "train.py"
+        path.write_text(script or SCRIPT.read_text())
+        words += [str(path), str(self.folder), "sharded", "0.02", "0"]
         done = self._ask(tree, *words)
         assert done.returncode == 0, done.stderr + self.said()
 
@@ -214,11 +215,12 @@ class Rolling:
         """Have the job end soon, and see it end well."""
         (self.folder / "last.part").write_text(str(self.steps.look().highest + 25))
         (self.folder / "last.part").rename(self.folder / "last")
-        ended = self.wait(self._ended, "the job ends")
+        ended = self.wait(self.ended, "the job ends")
         assert ended[-1]["phase"] == "finished", self.said()
         assert self.steps.look().problems == []
 
-    def _ended(self) -> list[dict[str, Any]]:
+    def ended(self) -> list[dict[str, Any]]:
+        """The job's state at its end, once it is there."""
         states = [body["state"] for body in self.bodies("JobChanged")]
         return [state for state in states if state["phase"] in ("finished", "failed")]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from agent import peer_wire
 from controlplane.wire import peer_pb2 as pb
 from tests.skew.rolling import NEW, of_version, rolling
+from tests.training import elastic
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,3 +90,18 @@ async def _newest(address: str) -> int:
     async with peer_wire.channel(address) as channel:
         reply = await peer_wire.Calls(channel).have(pb.HaveRequest(), timeout=10)
     return max((copy.step for copy in reply.copies), default=-1)
+
+
+def test_ranks_of_two_versions_do_not_train_together_and_say_so(
+    old: Path, shared_etcd: str, cluster: str
+) -> None:
+    """A node that was made anew in the midst of a job has its launcher and SDK from the new version, too."""
+    with rolling(shared_etcd, cluster) as world:
+        world.coordinator(NEW)
+        world.agent("n0", old)
+        world.agent("n1", NEW)
+        world.submit(NEW, "--max-restarts", "0", "--spares", "0", script=elastic(5))
+        (state,) = world.wait(world.ended, "the job ends")
+        assert state["phase"] == "failed"
+        assert "ranks of two versions of Holdfast are in one job: 1 of 2" in state["reason"], state["reason"]
+        assert "in generation 1 as rank" not in world.said()
