@@ -10,6 +10,9 @@ OLDEST_TAKEN = 3
 """The oldest protocol whose agents a coordinator takes: that of the version before (tests/skew/before.txt),
 so that a cluster is upgraded coordinators first, node by node after them. Never more than one below ours."""
 
+ORDER = "the coordinators first, then the agents"
+"""In which a cluster is upgraded; it is rolled back in the other one."""
+
 
 def refusal(theirs: int, holdfast_version: str = "") -> str:
     """Why an agent that speaks protocol `theirs` is not taken, and what to upgrade first; "" when it is."""
@@ -17,9 +20,9 @@ def refusal(theirs: int, holdfast_version: str = "") -> str:
         return ""
     taken = f"{OLDEST_TAKEN} to {PROTOCOL_VERSION}" if OLDEST_TAKEN < PROTOCOL_VERSION else PROTOCOL_VERSION
     mend = (
-        "upgrade the coordinators first, then the agents"
+        f"upgrade the coordinators: {ORDER}"
         if theirs > PROTOCOL_VERSION
-        else "upgrade this agent; from further back, upgrade by one version at a time, the coordinators first"
+        else f"upgrade the agent; a cluster goes on by one version at a time, {ORDER}"
     )
     agent = f"the agent (holdfast {holdfast_version or '?'})"
     return f"{agent} speaks protocol {theirs}, this coordinator {taken}: {mend}"

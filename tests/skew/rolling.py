@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.local.processes import descendants
-from tests.e2e.cli_running import until
+from tests.e2e.cli_running import DEADLINE_S, until
 from tests.leashed import leashed
 from tests.skew.before import ROOT
 from tests.soak.books import Journal, Steps
@@ -23,7 +23,7 @@ from tests.soak.books import Journal, Steps
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-WAIT_S = 90.0
+WAIT_S = DEADLINE_S
 SCRIPT = ROOT / "tests" / "soak" / "train.py"
 NEW = ROOT
 
