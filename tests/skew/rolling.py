@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 WAIT_S = DEADLINE_S
-SCRIPT = ROOT / "tests" / "soak" / "train.py"
+SCRIPT = Path(__file__).with_name("train.py")
 NEW = ROOT
 
 
@@ -150,7 +150,7 @@ class Rolling:
         words += ["--snapshot-every", "5", "--checkpoint-every", "10", "--full-every", "40", *flags]
         path = self.folder / "train.py"
         path.write_text(script or SCRIPT.read_text())
-        words += [str(path), str(self.folder), "sharded", "0.02", "0"]
+        words += [str(path), str(self.folder)]
         done = self._ask(tree, *words)
         assert done.returncode == 0, done.stderr + self.said()
 
