@@ -1,4 +1,4 @@
-"""The job of a rolling upgrade: each rank has a state of its own, and writes its digest down after every step.
+"""The job of a rolling upgrade: each rank has a state of its own, and writes down its digest at every step.
 
 It imports no more than it needs: two versions start it many times."""
 
