@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 _KEY = f"alike/{__version__}/{RANKS_SPEAK}"
 
 
-def say(store: Store) -> None:
-    """Count this rank, before it meets the others."""
-    store.add(_KEY, 1)
+def say(store: Store, rank: int) -> None:
+    """Count this rank, once, before it meets the others."""
+    if store.add(f"{_KEY}/{rank}", 1) == 1:
+        store.add(_KEY, 1)
 
 
 def check(store: Store, world_size: int) -> None:

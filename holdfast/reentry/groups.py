@@ -88,7 +88,7 @@ class Groups:
             waiting.begin(lambda: self.broken)
         hook = sys.excepthook
         store = PrefixStore(f"generation-{formation.number}", self._client)
-        alike.say(store)
+        alike.say(store, formation.rank)
         try:
             dist.init_process_group(
                 self.backend,
