@@ -172,10 +172,7 @@ class Link:
     async def _greet(self, call: Any) -> None:
         greeting = codec.hello(self._peer.joined(), self._peer.cluster, self.term, __version__)
         await call.write(greeting)
-        message = await call.read()
-        if message is grpc.aio.EOF:
-            raise OSError("the stream ended before an answer")
-        answer = codec.order_from(message, self._peer.node)
+        message, answer = await self._answer(call)
         if isinstance(answer, codec.Refused):
             _refuse(answer)
         if not isinstance(answer, codec.Welcome):
@@ -185,6 +182,19 @@ class Link:
         if answer.beat_interval_s > 0:
             self._beat_interval_s = answer.beat_interval_s
         self._up()
+
+    async def _answer(
+        self, call: Any
+    ) -> tuple[pb.CoordinatorMessage, codec.Order | codec.Welcome | codec.Refused]:
+        """The first message that can be read; a newer leader may say what is unknown here before it."""
+        while True:
+            message = await call.read()
+            if message is grpc.aio.EOF:
+                raise OSError("the stream ended before an answer")
+            try:
+                return message, codec.order_from(message, self._peer.node)
+            except WireError as error:
+                self._peer.drop("order", str(error))
 
     def _up(self) -> None:
         self.up = True

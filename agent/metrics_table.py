@@ -24,7 +24,6 @@ TALLIES = {
     ),
     "mirror_behind": Family("counter", "Manifests that are not published at the second storage", (JOB,)),
     "stage_seconds": Family("counter", "Time spent in the stages of saving and loading", (JOB, "stage")),
-    "chunks": Family("counter", "Chunks of saved parts by how they are encoded", (JOB, "codec")),
     "scrubbed_bytes": Family("counter", "Read again in the background", (JOB,)),
     "scrub_repaired": Family("counter", "Files that had rotted and were mended", (JOB,)),
     "scrub_failed": Family("counter", "Chunks that have rotted and could not be mended", (JOB,)),

@@ -35,6 +35,8 @@ _FAILURES = (*wire.BROKEN, ArenaError, ValueError)
 LINGER_S = 300.0
 """A node that owns nothing of a job any more leaves its copies where they are for so long: whoever owns that
 state now may not have copied it yet."""
+_ALIVE = ("working", None)
+"""Answers that are waited past; None: one that a newer version knows."""
 log = logging.getLogger("holdfast.agent.peers")
 
 
@@ -246,7 +248,7 @@ class Pushes:
     async def _answer(self, call: Any, address: str) -> Any:
         while True:
             answer = await wire.read(call, self._timeout_s, address)
-            if answer.WhichOneof("body") != "working":
+            if answer.WhichOneof("body") not in _ALIVE:
                 return answer
 
 

@@ -70,7 +70,10 @@ def parser(kind: Any) -> Callable[[bytes], Any]:
 
     def parse(data: bytes) -> Any:
         start = _block_start(data)
-        return memoryview(data)[start:] if start else kind.FromString(data)
+        if start:
+            return memoryview(data)[start:]
+        message = kind.FromString(data)
+        return memoryview(message.block) if message.WhichOneof("body") == "block" else message
 
     return parse
 

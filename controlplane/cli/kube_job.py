@@ -182,6 +182,9 @@ def _stateful(job: str, values: Values, context: Values) -> list[Manifest]:
         "serviceName": name,
         "replicas": values["nodes"] + values["spareNodes"],
         "podManagementPolicy": "Parallel",
+        "updateStrategy": {
+            "type": "OnDelete"
+        },  # its ranks are of one version: people replace all pods at once
         "selector": {"matchLabels": chosen},
         "template": _pods(job, values, context, "Always"),
     }

@@ -76,12 +76,18 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
-    """Defaults are shown where they say something."""
+    """Defaults are shown where they say something, once; lines that are indented stay lines."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        if action.default in (None, "", False, argparse.SUPPRESS) or "%(default)" in (action.help or ""):
+        told = any(word in (action.help or "") for word in ("%(default)", "(default: "))
+        if told or action.default in (None, "", False, [], argparse.SUPPRESS):
             return action.help
         return super()._get_help_string(action)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n  " in text:
+            return "".join(indent + line for line in text.splitlines(keepends=True))
+        return super()._fill_text(text, width, indent)
 
 
 def _hyphened(word: str) -> str:

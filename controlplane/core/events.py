@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from controlplane.core.checkpoint_events import (
     CheckpointAsked,
@@ -34,6 +34,7 @@ from controlplane.core.model import (
     Standing,
     Unread,
 )
+from controlplane.core.words import OFF_WIRE
 
 __all__ = [
     "CheckpointAsked",
@@ -90,6 +91,7 @@ class NodeJoined:
     orphan_timeout_s: float = 0.0
     holdfast_version: str = ""  # of its agent; "": not told
     jobs: tuple[str, ...] = ()  # whose ranks it takes; (): every job's
+    unread: tuple[str, ...] = field(default=(), metadata=OFF_WIRE)  # members told in words unknown here
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ class NodeBeat:
     port: int
     members: tuple[MemberStatus, ...] = ()
     copies: tuple[PeerCopy, ...] = ()
+    unread: tuple[str, ...] = field(default=(), metadata=OFF_WIRE)  # members told in words unknown here
 
 
 @dataclass(frozen=True, slots=True)

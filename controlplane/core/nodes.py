@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from controlplane.core import events as ev
     from controlplane.core.job import Job, Member
     from controlplane.core.machine import Machine
-    from controlplane.core.model import MemberStatus
 
 
 NS = 1e9
@@ -64,7 +63,7 @@ def joined(m: Machine, event: ev.NodeJoined) -> None:
     )
     if new_launcher and was != "lost" and not planned:
         quarantine.charge(m, node, Cause.NODE_RESTARTED, "")
-    _whole_view(m, node, event.members, node.top, missing)
+    _whole_view(m, node, event, node.top, missing)
     m.nodes_changed()
 
 
@@ -120,7 +119,7 @@ def beat(m: Machine, event: ev.NodeBeat) -> None:
         return
     node.seq, node.port, node.copies = event.seq, event.port, event.copies
     node.top = max(node.top, event.seq)
-    _whole_view(m, node, event.members, event.seq)
+    _whole_view(m, node, event, event.seq)
 
 
 def heard(m: Machine, event: ev.NodesHeard) -> None:
@@ -257,12 +256,12 @@ def _forget_orders(m: Machine, node: Node) -> None:
 def _whole_view(
     m: Machine,
     node: Node,
-    statuses: tuple[MemberStatus, ...],
+    event: ev.NodeJoined | ev.NodeBeat,
     seq: int,
     missing: Failure | None = None,
 ) -> None:
-    listed = {status.member for status in statuses}
-    for status in statuses:
+    listed = {status.member for status in event.members}.union(event.unread)
+    for status in event.members:
         members.observe(m, node.name, status, seq)
     for job, member in m.members_of(node.name):
         if member.name not in listed:

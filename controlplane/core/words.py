@@ -118,5 +118,9 @@ ON_NAN = ("rollback", "stop", "ignore")
 """What JobSpec.on_nan may be."""
 
 
+OFF_WIRE = {"wire": False}
+"""Metadata of a field that the shell fills, and no message carries. Such fields come last."""
+
+
 WHOLE_STATE = "all"
 """The shard of replicated state: every rank holds all of it."""

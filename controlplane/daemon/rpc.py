@@ -18,7 +18,7 @@ from controlplane.daemon.admin import Admin
 from controlplane.daemon.health import Health
 from controlplane.daemon.links import Link
 from controlplane.settings import SettingsError, check_name
-from controlplane.wire import codec
+from controlplane.wire import codec, versions
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.control_pb2_grpc import add_AdminServicer_to_server
 from controlplane.wire.shape import WireError
@@ -128,7 +128,10 @@ class Front:
         try:
             message = _parse(data)
             self._check_hello(message.hello)
-            return codec.greeting_from(message)
+            greeting = codec.greeting_from(message)
+            if greeting.unread:
+                self._drop("malformed", f"node {greeting.joined.node}: {greeting.unread}", context)
+            return greeting
         except (WireError, SettingsError) as error:
             self._drop("malformed", str(error), context)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
@@ -136,15 +139,10 @@ class Front:
 
     def _check_hello(self, hello: pb.Hello) -> None:
         """Version first: the rest of another version's hello may mean anything."""
-        ours = codec.PROTOCOL_VERSION
-        if hello.protocol_version and hello.protocol_version != ours:
-            older = "agent" if hello.protocol_version < ours else "coordinator"
-            raise _Unwelcome(
-                "wrong_version",
-                f"the agent (holdfast {hello.holdfast_version or '?'}) speaks protocol "
-                f"{hello.protocol_version}, this coordinator {ours}: upgrade the {older}",
-                retry=False,
-            )
+        if hello.protocol_version:
+            reason = versions.refusal(hello.protocol_version, hello.holdfast_version)
+            if reason:
+                raise _Unwelcome("wrong_version", reason, retry=False)
         if hello.cluster and hello.cluster != self.cluster:
             raise _Unwelcome(
                 "wrong_cluster",
@@ -219,15 +217,13 @@ class Front:
                 )
                 link.end(grpc.StatusCode.INVALID_ARGUMENT, str(error))
                 return
-            try:
-                event = codec.event_from(link.node, link.incarnation, message)
+            event = self._event(link, message, context)
+            if event is not None:
                 event = self._own_copies(event, context)
                 if theirs := permitted.foreign(calling(), event):
                     self._drop("denied", f"{calling()} tells of job {theirs!r:.80}, not theirs", context)
                 else:
                     reign.post(event)
-            except WireError as error:
-                self._drop("malformed", f"node {link.node}: {error}", context)
             await reign.loop.room()
 
     def _own_copies(self, event: E, context: Any) -> E:
@@ -236,6 +232,17 @@ class Front:
         if told:
             self._drop("denied", told, context)
         return event
+
+    def _event(self, link: Link, message: pb.AgentMessage, context: Any) -> Event | None:
+        """What a message says, as far as it can be read: what cannot costs only itself, and is named."""
+        try:
+            return codec.event_from(link.node, link.incarnation, message)
+        except WireError as error:
+            self._drop("malformed", f"node {link.node}: {error}", context)
+        try:
+            return codec.rest_of(link.node, link.incarnation, message)
+        except WireError:  # for more than was told above
+            return None
 
     def denied(self, counted: str, peer: str, reason: str) -> None:
         """Someone was turned away: counted each time, told now and then."""

@@ -175,6 +175,7 @@ def as_json(story: Story) -> dict[str, Any]:
         "job": story.job,
         "incident": story.id,
         "outcome": story.outcome,
+        "planned": story.planned,
         "begun_s": story.begun_s,
         "ended_s": story.ended_s or None,
         "happened": _sentence(story),

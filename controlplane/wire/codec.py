@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-not-found]
 
 from controlplane.core import effects, events, model, view
 from controlplane.wire import bounds
 from controlplane.wire import control_pb2 as pb
+from controlplane.wire.legible import leave_out
 from controlplane.wire.mapping import RECORDS, Mapping
 from controlplane.wire.shape import WireError as WireError  # noqa: PLC0414 - for agents to import from here
+from controlplane.wire.versions import PROTOCOL_VERSION as PROTOCOL_VERSION  # noqa: PLC0414 - the same
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 T = TypeVar("T")
-
-PROTOCOL_VERSION = 3
-"""Raised by a change that older peers cannot follow."""
 
 MESSAGE_BYTES_MAX = 4 << 20
 """The largest message that either side takes."""
@@ -81,6 +81,7 @@ class Greeting:
     term_seen: int
     holdfast_version: str
     joined: events.NodeJoined
+    unread: str = ""  # why some of its members are left out of `joined`
 
 
 _HELLO = Mapping(events.NodeJoined, pb.Hello, 0, "node incarnation")
@@ -165,23 +166,52 @@ def event_from(node: str, incarnation: int, message: pb.AgentMessage) -> events.
     body = message.WhichOneof("body")
     mapping = _EVENTS.get(body or "")
     if mapping is None:
-        raise WireError(f"AgentMessage.body is {body or 'empty or of a newer protocol'}: no event")
+        raise WireError(f"AgentMessage.body is {body or _unknown(message)}: no event")
     event: events.Event = mapping.read(getattr(message, body), node, incarnation)
     bounds.check(event)
     return event
 
 
+def rest_of(node: str, incarnation: int, message: pb.AgentMessage) -> events.NodeBeat | None:
+    """What can be read of a beat that `event_from` could not read whole; None: it is no beat. Raises
+    WireError when that is not for its members or copies."""
+    if message.WhichOneof("body") != "beat":
+        return None
+    unread = leave_out(message.beat)
+    beat: events.NodeBeat = _EVENTS["beat"].read(message.beat, node, incarnation)
+    bounds.check(beat)
+    return dataclasses.replace(beat, unread=unread)
+
+
 def greeting_from(message: pb.AgentMessage) -> Greeting:
-    """The hello of an agent. Raises WireError when the message is another, or incomplete."""
+    """The hello of an agent. Raises WireError when the message is another, or incomplete. Members and copies
+    that cannot be read are left out."""
     if message.WhichOneof("body") != "hello":
         raise WireError("the first message of a stream must be a hello")
     hello = message.hello
-    joined: events.NodeJoined = _HELLO.read(hello)
-    bounds.check(joined)
     for name in ("protocol_version", "term_seen"):
         if reason := bounds.beyond("Hello", name, getattr(hello, name)):
             raise WireError(reason)
-    return Greeting(hello.protocol_version, hello.cluster, hello.term_seen, hello.holdfast_version, joined)
+    why = ""
+    try:
+        joined = _hello(hello)
+    except WireError as error:
+        why, unread = str(error), leave_out(hello)
+        joined = dataclasses.replace(_hello(hello), unread=unread)
+    said = hello.protocol_version, hello.cluster, hello.term_seen, hello.holdfast_version
+    return Greeting(*said, joined, why)
+
+
+def _hello(message: Any) -> events.NodeJoined:
+    joined: events.NodeJoined = _HELLO.read(message)
+    bounds.check(joined)
+    return joined
+
+
+def _unknown(message: Any) -> str:
+    """What is in the place of a body that this version does not know."""
+    numbers = [str(each.field_number) for each in UnknownFieldSet(message)]
+    return f"of a newer version (field {', '.join(numbers)})" if numbers else "empty"
 
 
 def to_coordinator(event: events.Event) -> pb.AgentMessage:
@@ -230,7 +260,7 @@ def order_from(message: pb.CoordinatorMessage, node: str = "") -> Order | Welcom
         return Refused(message.refused.reason, message.refused.retry, message.refused.leader)
     mapping = _ORDERS.get(body or "")
     if mapping is None:
-        raise WireError("CoordinatorMessage.body is empty or of a newer protocol")
+        raise WireError(f"CoordinatorMessage.body is {_unknown(message)}: no order")
     order: Order = mapping.read(getattr(message, body), node)
     return order
 

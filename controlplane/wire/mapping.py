@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 
 class Mapping:
-    """One record class and its message class. `skip` leading fields are not on the wire."""
+    """One record class and its message class. `skip` leading fields are not on the wire, nor are those that
+    say so, which come last."""
 
     def __init__(self, record: type, message: type[Message], skip: int = 0, never_empty: str = "") -> None:
         self.record, self.message = record, message
-        shapes = shapes_of(record)[skip:]
+        shapes = [shape for shape in shapes_of(record)[skip:] if shape.on_wire]
         self.names = tuple(shape.name for shape in shapes)
         self._values = _getter(self.names)
         full = frozenset(never_empty.split())
@@ -56,6 +57,21 @@ class Mapping:
             except (ValueError, TypeError):
                 return f"{name} {value}" if isinstance(value, int | float) else f"what is in {name}"
         return "what is in it"
+
+
+class _Failures(Mapping):
+    """Failures: one of a cause that a newer version knows is still a failure, and must not go unheard."""
+
+    def read(self, message: Any, *skipped: Any) -> Any:
+        if message.cause and message.cause not in _CAUSES:
+            known = pb.Failure.FromString(message.SerializeToString())
+            known.cause = model.Cause.EXITED.value
+            known.message = f"{message.message} (told as {message.cause!r}, a cause that is unknown here)"
+            message = known
+        return super().read(message, *skipped)
+
+
+_CAUSES = frozenset(model.Cause)
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
@@ -169,4 +185,4 @@ for _record, _type, _never_empty in (
     (model.PeerAddress, pb.PeerAddress, "node address"),
     (model.PeerSight, pb.PeerSight, "node"),
 ):
-    RECORDS[_record] = Mapping(_record, _type, 0, _never_empty)
+    RECORDS[_record] = (_Failures if _record is model.Failure else Mapping)(_record, _type, 0, _never_empty)

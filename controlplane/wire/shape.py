@@ -26,6 +26,7 @@ class Shape:
     optional: bool
     many: bool
     required: bool  # has no default
+    on_wire: bool = True  # between processes; recordings have every field
 
     @property
     def is_record(self) -> bool:
@@ -64,7 +65,7 @@ def _shape(field: dataclasses.Field[Any], hint: Any) -> Shape:
     if typing.get_origin(hint) is tuple:
         hint = typing.get_args(hint)
     required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    shape = Shape(field.name, hint, optional, many, required)
+    shape = Shape(field.name, hint, optional, many, required, field.metadata.get("wire", True))
     if not (hint in (str, int, float, bool) or shape.is_record or shape.is_enum or shape.is_pair):
         raise TypeError(f"field {field.name}: no shape for {hint!r}; teach controlplane/wire/shape.py")
     return shape

@@ -238,6 +238,7 @@ class _Loop:
         meeting.check_past(session, gate, self._name, self._number, formation)
         formed = time.monotonic()
         agreed = joining.agree(session, formation.resume, entered=self._entered)
+        session._groups.check_alike()
         return Joined(formation, port, begun, formed, *agreed)
 
     def _begin_state(self, joined: Joined) -> None:

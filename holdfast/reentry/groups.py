@@ -18,7 +18,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.distributed import distributed_c10d
 
 from holdfast.errors import Interrupted
-from holdfast.reentry import sockets, waiting
+from holdfast.reentry import alike, sockets, waiting
 from holdfast.reentry.answering import Answering
 from holdfast.reentry.formation import split_address
 
@@ -87,10 +87,12 @@ class Groups:
         if self.backend == "gloo":
             waiting.begin(lambda: self.broken)
         hook = sys.excepthook
+        store = PrefixStore(f"generation-{formation.number}", self._client)
+        alike.say(store, formation.rank)
         try:
             dist.init_process_group(
                 self.backend,
-                store=PrefixStore(f"generation-{formation.number}", self._client),
+                store=store,
                 rank=formation.rank,
                 world_size=formation.world_size,
             )
@@ -99,6 +101,14 @@ class Groups:
         if self._stale(formation.number):  # some of its connections may be answers of our own
             raise Interrupted
         self._made = dist.group.WORLD
+        if self.backend == "gloo":
+            alike.check(store, formation.world_size)
+
+    def check_alike(self) -> None:
+        """The ranks have met in a collective. Raise SessionError unless all are of one version; NCCL's begin
+        theirs before all are there, so that only now can be told."""
+        if self.backend != "gloo" and self._client is not None:
+            alike.check(PrefixStore(f"generation-{self._active}", self._client), self._ranks)
 
     def formed(self) -> int:
         """Groups stand: fix the set of their sockets. The port they were accepted at, 0 if unknown. NCCL

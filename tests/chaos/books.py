@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.soak.books import Tail
+from tests.soak.books import Rotated, Tail
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,7 +69,7 @@ class Journals:
     """The lines of all coordinators' journals, as they come; each says which `journal` it is from, from 0."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
-        self._tails = [Tail(path) for path in paths]
+        self._tails = [Rotated(path) for path in paths]
         self.lines: list[dict[str, Any]] = []
         self.term = 0
 

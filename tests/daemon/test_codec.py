@@ -68,7 +68,7 @@ _NUMBERS = itertools.count(1)
 
 def sample(kind: type, *, full: bool = True) -> Any:
     """A record with a value of its own in every field; not `full`: what is optional is left out."""
-    return kind(**{shape.name: _value(shape, full) for shape in shapes_of(kind)})
+    return kind(**{shape.name: _value(shape, full) for shape in shapes_of(kind) if shape.on_wire})
 
 
 def _value(shape: Shape, full: bool) -> Any:
@@ -183,7 +183,7 @@ def _report(**changes: Any) -> pb.AgentMessage:
         (pb.AgentMessage(leaving=pb.Leaving(deadline_s=-math.inf)), "Leaving.deadline_s: -inf is no finite"),
         (pb.AgentMessage(report=pb.Report(seq=1)), "Report.status is missing"),
         (pb.AgentMessage(persisted=pb.Persisted()), "Persisted.record is missing"),
-        (pb.AgentMessage(), "empty or of a newer protocol"),
+        (pb.AgentMessage(), "AgentMessage.body is empty"),
         (pb.AgentMessage(hello=pb.Hello()), "hello"),
     ],
 )

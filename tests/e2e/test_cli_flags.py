@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from controlplane.cli.job_flags import job_name, read_job
 from controlplane.cli.main import COMMANDS, main
 from controlplane.cli.parser import Parser
 from controlplane.cli.run import make_parser
+from controlplane.cli.simulate import EPILOG
 from controlplane.settings import AgentSettings, CoordinatorSettings, check_agent, check_coordinator
 from holdfast.version import __version__
 
@@ -291,3 +293,16 @@ def test_a_demo_that_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
     assert "counted from 0" in refused("demo", "--kill", "rank=4@step=5", capsys=capsys)
     assert "give 1 to 9" in refused("demo", "--steps", "10", "--kill", "all@step=10", capsys=capsys)
     assert "say when" in refused("demo", "--kill", "rank=1", capsys=capsys)
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_help_shows_a_default_once(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    flags = re.split(r"\n  (?=-)", capsys.readouterr().out)
+    assert [flag for flag in flags if flag.count("(default:") > 1] == []
+    assert "(default: [])" not in "".join(flags)
+
+
+def test_the_examples_of_simulate_are_lines_to_copy(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--help"]) == 0
+    assert EPILOG in capsys.readouterr().out

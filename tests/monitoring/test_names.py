@@ -11,6 +11,7 @@ import promql_parser
 import yaml
 from prometheus_client import generate_latest
 
+from agent.metrics_table import TALLIES
 from controlplane.daemon.metrics import Metrics
 from tests.monitoring.builders import DASHBOARDS, ROOT, RULES, load, needs_promtool
 
@@ -128,3 +129,9 @@ def test_promtool_finds_no_fault_with_the_page() -> None:
         check=False,
     )
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_every_tally_of_agents_is_counted_somewhere() -> None:
+    sources = "".join(path.read_text() for path in (ROOT / "agent").rglob("*.py"))
+    counted = set(re.findall(r"tally\.add\(\s*\"(\w+)\"", sources))
+    assert counted == set(TALLIES)

@@ -28,8 +28,8 @@ def _joined(name: str) -> NodeJoined:
     return NodeJoined(name, 1, "l", "127.0.0.1", 1, 29500, ())
 
 
-async def _incidents(found: Paged, numbers: range) -> None:
-    """The journal tells of as many more as the first one."""
+async def _incidents(found: Paged, numbers: range, **verdict: str) -> None:
+    """The journal tells of as many more as the first one, but for what is said of the verdict."""
     journal = found.served.front.journal
     await until(lambda: any(json.loads(line.text)["type"] == "Judged" for line in journal.lines()))
     first = next(
@@ -37,6 +37,7 @@ async def _incidents(found: Paged, numbers: range) -> None:
     )
     for number in numbers:
         body = copy.deepcopy(first["body"]) | {"incident": number}
+        body["verdict"] |= verdict
         journal.write_body(found.reign.term, first["kind"], "Judged", body)
 
 
@@ -132,3 +133,20 @@ async def test_the_node_that_was_chosen_stays_chosen_when_others_come(browser: B
         await page.press("Enter")
         await page.until("location.pathname.startsWith('/nodes/')")
         assert await page.run("location.pathname") == "/nodes/n3"
+
+
+async def test_a_planned_change_is_no_incident(browser: Browser) -> None:
+    async with paged() as found, tab(browser) as page:
+        await job(found.reign)
+        await die(found.reign)
+        await _incidents(found, range(2, 3))
+        await _incidents(found, range(3, 4), cause="resized")
+        await page.sized(DESK)
+        await page.open(f"http://localhost:{found.page.port}/incidents")
+        lists = "[...document.querySelectorAll('ol.timeline')].map((each) => "
+        spans = "[...each.querySelectorAll('span.soft')].map((one) => one.innerText.split(' · ')[1])"
+        names = f"{lists}{spans}).join(' | ')"
+        await page.until(f"{DRAWN} && {names} === 'j/2,j/1 | j/3'")
+        await page.open(f"http://localhost:{found.page.port}/jobs")
+        await page.until(f"{DRAWN} && {names} === 'j/2,j/1'")
+        assert page.complaints == []

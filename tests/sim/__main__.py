@@ -42,6 +42,8 @@ def live(options: Options) -> Outcome:
 def replay_command(options: Options) -> str:
     """The command that lives through the same schedule again, in detail."""
     command = f"python -m tests.sim --seed {options.seed} --nodes {options.nodes}"
+    if options.plant:
+        command += f" --plant {options.plant} --schedules 1"
     if options.moods:
         return command
     if options.elastic:

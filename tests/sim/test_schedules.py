@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.sim.__main__ import live, replay_command
+from tests.sim.__main__ import live, parser, replay_command, schedule
 from tests.sim.faults import EVERY, FAULTS, RESIZES
 from tests.sim.plants import PLANTS
 from tests.sim.swarm import SIZES, swarm
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tests.sim.report import Outcome
 
 ROOT = Path(__file__).parent.parent.parent
+PLANTED = next(iter(PLANTS))
 
 
 def complaints(options: list[Options], outcomes: list[Outcome]) -> str:
@@ -141,3 +142,12 @@ def test_a_planted_bug_is_found(plant: str) -> None:
 def test_a_leader_that_hears_nobody_gives_nobody_up() -> None:
     options = [Options(seed=seed, nodes=6, faults=("mute",), gap_s=2.0) for seed in range(8)]
     assert not complaints(options, [live(each) for each in options])
+
+
+@pytest.mark.parametrize("moods", [True, False])
+def test_a_schedule_with_a_planted_bug_is_replayed_with_it(moods: bool) -> None:
+    first = swarm(7, plant=PLANTED) if moods else Options(seed=7, plant=PLANTED)
+    words = replay_command(first).partition(" -m tests.sim ")[2].split()
+    again = parser().parse_args(words)
+    assert again.plant == PLANTED
+    assert schedule(again.seed, again) == first

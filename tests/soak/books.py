@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import weakref
 from typing import TYPE_CHECKING, Any
+
+from controlplane.daemon.rotation import Reader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,11 +35,29 @@ class Tail:
         return whole.decode().splitlines()
 
 
+class Rotated:
+    """The whole lines of a journal, across its files, each once. Its file is closed with it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._reader: Reader | None = None
+
+    def lines(self) -> list[str]:
+        """Those that came since the last look; none when there is no journal yet."""
+        if self._reader is None:
+            try:
+                self._reader = Reader(self._path)
+            except FileNotFoundError:
+                return []
+            weakref.finalize(self, self._reader.close)
+        return list(self._reader.lines())
+
+
 class Journal:
     """The journal, and what of it the soak wants to know."""
 
     def __init__(self, path: Path) -> None:
-        self._tail = Tail(path)
+        self._tail = Rotated(path)
         self.named: set[str] = set()  # ids of all checkpoints that a coordinator spoke of
         self.committed: list[str] = []
         self.forgotten: set[str] = set()  # ids that left etcd, having left the storage

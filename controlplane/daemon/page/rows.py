@@ -34,7 +34,7 @@ CHECKPOINTS_SHOWN = 50
 REASON_MAX = 2000
 _TOLD = (
     *("job", "incident", "outcome", "begun_s", "ended_s", "happened", "done"),
-    *("phases_s", "total_s", "repeated"),
+    *("phases_s", "total_s", "repeated", "planned"),
 )
 
 

@@ -503,6 +503,7 @@ spec:
   serviceName: {{ .job }}-nodes
   replicas: {{ add (int .v.nodes) (int .v.spareNodes) }}
   podManagementPolicy: Parallel
+  updateStrategy: {type: OnDelete}
   selector:
     matchLabels: {{- $labels | nindent 6 }}
   template: {{- include "holdfast.job.pod" (merge (dict "restart" "Always") .) | nindent 4 }}

@@ -1,4 +1,4 @@
-// Incidents: the timeline of all, and the story of one, as `holdfast why` tells it.
+// Incidents, and apart from them the changes that people wanted: the timeline of all, and the story of one, as `holdfast why` tells it.
 
 import { bar, el, keyed, say } from "./dom.js";
 import { ask, state, tables } from "./feed.js";
@@ -73,11 +73,16 @@ function legend() {
 }
 
 function all(job) {
-  const rows = list((row) => !job || row.job === job);
+  const here = (row) => !job || row.job === job;
+  const rows = list((row) => !row.planned && here(row));
+  const changes = list((row) => row.planned && here(row));
   return {
     title: "Incidents",
-    elements: [el("h1", {}, job ? `Incidents of ${job}` : "Incidents"), legend(), rows.element],
-    draw: rows.draw,
+    elements: [
+      el("h1", {}, job ? `Incidents of ${job}` : "Incidents"), legend(), rows.element,
+      el("h2", {}, "Planned changes"), changes.element,
+    ],
+    draw: () => { rows.draw(); changes.draw(); },
   };
 }
 

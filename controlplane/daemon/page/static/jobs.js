@@ -29,7 +29,7 @@ function all() {
     column("Reason", (row) => brief(row.troubles[0] || row.reason) || "–"),
   ], (row) => row.job);
   const none = el("p", { class: "soft" });
-  const recent = incidentList(() => true, 8);
+  const recent = incidentList((row) => !row.planned, 8);
   return {
     title: "Jobs",
     elements: [el("h1", {}, "Jobs"), none, rows, el("h2", {}, "Newest incidents"), recent.element],
@@ -55,7 +55,7 @@ function one(name) {
     column("Process", (row) => String(row.pid || "–"), true),
     column("Doing", (row) => row.failure || plain(row.activity) || "–"),
   ], (row) => row.member);
-  const mine = incidentList((row) => row.job === name, 20);
+  const mine = incidentList((row) => !row.planned && row.job === name, 20);
   const buttons = acts("job", name);
   const timer = setInterval(load, EVERY_MS);
   let closed = false;
