@@ -172,9 +172,9 @@ def check(record: Any) -> None:
     """Raise WireError, naming the field, when some number in a record is not within its bounds."""
     kind: Any = type(record)
     plan = _plan(kind)
-    for name, bound in plan.numbers:
+    for name, least, most in plan.numbers:
         value = getattr(record, name)
-        if not (value is None or bound.least <= value <= bound.most):
+        if not (value is None or least <= value <= most):
             raise WireError(beyond(kind.__name__, name, value))
     for name in plan.pairs:
         for pair in getattr(record, name):
@@ -187,7 +187,7 @@ def check(record: Any) -> None:
 
 
 class _Plan(NamedTuple):
-    numbers: tuple[tuple[str, Bound], ...]
+    numbers: tuple[tuple[str, float, float], ...]
     pairs: tuple[str, ...]
     records: tuple[tuple[str, bool], ...]  # and whether there are many
 
@@ -204,7 +204,9 @@ def _plan(kind: Any) -> _Plan:
             pairs.append(shape.name)
         elif shape.kind in (int, float):
             bound = of(kind.__name__, shape.name)
-            numbers.append((shape.name, bound if isinstance(bound, Bound) else bound[1]))
+            if not isinstance(bound, Bound):
+                raise TypeError(f"{kind.__name__}.{shape.name} is one number, and has the bounds of a pair")
+            numbers.append((shape.name, *bound))
     return _Plan(tuple(numbers), tuple(pairs), tuple(records))
 
 
