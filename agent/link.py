@@ -102,6 +102,7 @@ class Link:
         self._peer = peer
         self._speech = Speech()
         self._outbox: asyncio.Queue[tuple[events.Event, pb.AgentMessage]] = asyncio.Queue()
+        self._hears: frozenset[str] = frozenset()
         self.up = False
         self.beats = 0
         self.welcomes = 0
@@ -150,7 +151,8 @@ class Link:
 
     def _say(self, event: events.Event) -> None:
         message = codec.to_coordinator(self._speech.say(self._clock(), event))
-        self._outbox.put_nowait((event, message))
+        if codec.is_heard(message, self._hears):
+            self._outbox.put_nowait((event, message))
 
     async def _converse(self, target: str) -> None:
         """One stream, from hello to its end. Raises what ended it."""
@@ -179,6 +181,7 @@ class Link:
             raise WireError(f"the first answer is a {type(answer).__name__}, no welcome")
         if not self._speech.follow(message.term):
             raise _Moved(f"its term {message.term} is over: {self.term} was heard of", "")
+        self._hears = answer.hears
         if answer.beat_interval_s > 0:
             self._beat_interval_s = answer.beat_interval_s
         self._up()

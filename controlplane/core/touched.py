@@ -13,7 +13,7 @@ from controlplane.core import events as ev
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from controlplane.core.model import CheckpointRecord, Generation, JobSpec, JobState
+    from controlplane.core.model import CheckpointRecord, Generation, JobSpec, JobState, Unread
 
     JobsOf = Callable[[Any], Iterable[str]]
 
@@ -61,11 +61,12 @@ def _joined(event: ev.NodeJoined) -> Iterable[str]:
 
 
 def _elected(event: ev.Elected) -> Iterable[str]:
-    records: tuple[JobSpec | JobState | Generation | CheckpointRecord, ...] = (
+    records: tuple[JobSpec | JobState | Generation | CheckpointRecord | Unread, ...] = (
         *event.specs,
         *event.states,
         *event.generations,
         *event.checkpoints,
+        *event.unread,
     )
     return (record.job for record in records)
 

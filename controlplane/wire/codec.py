@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-not-found]
 
 from controlplane.core import effects, events, model, view
-from controlplane.wire import bounds
+from controlplane.wire import bounds, versions
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.legible import leave_out
 from controlplane.wire.mapping import RECORDS, Mapping
@@ -61,6 +61,7 @@ class Welcome:
 
     cluster: str
     beat_interval_s: float
+    hears: frozenset[str] = frozenset()  # of the words that are new in this version (versions.NEW_WORDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +223,12 @@ def to_coordinator(event: events.Event) -> pb.AgentMessage:
     return pb.AgentMessage(**{body: _EVENTS[body].write(event)})
 
 
+def is_heard(message: pb.AgentMessage, hears: frozenset[str]) -> bool:
+    """Whether a coordinator that says to hear these new words hears this message."""
+    body = message.WhichOneof("body")
+    return body not in versions.NEW_WORDS or body in hears
+
+
 def hello(joined: events.NodeJoined, cluster: str, term_seen: int, version: str = "") -> pb.AgentMessage:
     """The first message of an agent's stream."""
     more = {"protocol_version": PROTOCOL_VERSION, "cluster": cluster, "term_seen": term_seen}
@@ -242,7 +249,10 @@ def to_agent(effect: Order, term: int, incident: str = "") -> pb.CoordinatorMess
 def welcome(cluster: str, beat_interval_s: float, term: int) -> pb.CoordinatorMessage:
     """The answer to a hello that was taken."""
     return pb.CoordinatorMessage(
-        term=term, welcome=pb.Welcome(cluster=cluster, beat_interval_s=beat_interval_s)
+        term=term,
+        welcome=pb.Welcome(
+            cluster=cluster, beat_interval_s=beat_interval_s, hears=sorted(versions.NEW_WORDS)
+        ),
     )
 
 
@@ -255,7 +265,8 @@ def order_from(message: pb.CoordinatorMessage, node: str = "") -> Order | Welcom
     """What the coordinator says to the agent of `node`; its term is `message.term`. Raises WireError."""
     body = message.WhichOneof("body")
     if body == "welcome":
-        return Welcome(message.welcome.cluster, message.welcome.beat_interval_s)
+        said = message.welcome
+        return Welcome(said.cluster, said.beat_interval_s, frozenset(said.hears))
     if body == "refused":
         return Refused(message.refused.reason, message.refused.retry, message.refused.leader)
     mapping = _ORDERS.get(body or "")

@@ -10,6 +10,10 @@ OLDEST_TAKEN = 3
 """The oldest protocol whose agents a coordinator takes: that of the version before (tests/skew/before.txt),
 so that a cluster is upgraded coordinators first, node by node after them. Never more than one below ours."""
 
+NEW_WORDS = frozenset({"snapshot_vouched"})
+"""Bodies of AgentMessage that the version before does not hear: an agent says them only to a coordinator
+whose welcome names them. Emptied when tests/skew/before.txt moves on."""
+
 ORDER = "the coordinators first, then the agents"
 """In which a cluster is upgraded; it is rolled back in the other one."""
 

@@ -13,7 +13,7 @@ from typing import Any, get_args
 import pytest
 
 from controlplane.core import effects, events, model, view
-from controlplane.wire import codec, records
+from controlplane.wire import codec, records, versions
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.mapping import RECORDS
 from controlplane.wire.shape import Shape, WireError, shapes_of
@@ -129,7 +129,7 @@ def test_hello_welcome_refused(full: bool) -> None:
     joined = dataclasses.replace(sample(events.NodeJoined, full=full), holdfast_version="1.2")
     message = codec.parse_agent(codec.hello(joined, "prod", 5, "1.2").SerializeToString())
     assert codec.greeting_from(message) == codec.Greeting(codec.PROTOCOL_VERSION, "prod", 5, "1.2", joined)
-    assert codec.order_from(codec.welcome("prod", 1.5, 3)) == codec.Welcome("prod", 1.5)
+    assert codec.order_from(codec.welcome("prod", 1.5, 3)) == codec.Welcome("prod", 1.5, versions.NEW_WORDS)
     refused = codec.refused("no", retry=True, leader="h:1", term=2)
     assert codec.order_from(refused) == codec.Refused("no", True, "h:1")
 

@@ -238,6 +238,10 @@ def test_a_block_with_something_new_beside_it_is_a_block(kind: Any) -> None:
     assert bytes(parser(kind)(data)) == bytes(parser(kind)(data + UNKNOWN)) == b"bytes"
 
 
+def fetched(side: Side) -> list[events.Fetched]:
+    return [event for event in side.told if isinstance(event, events.Fetched)]
+
+
 async def test_copies_travel_between_agents_of_which_one_is_newer(folder: Path) -> None:
     seen: dict[str, None] = {}
 
@@ -253,8 +257,8 @@ async def test_copies_travel_between_agents_of_which_one_is_newer(folder: Path) 
             await partner.keeps("job.1", 10)
             assert partner.copy("job.1", 10) == read(owner.paths.arena("job.1"), 10)
             owner.peers.fetch(effects.Fetch("n0", "job.2", JOB, "job.1", 10, 1, wire.address))
-            await until(lambda: owner.told, "the fetch")
-            assert [getattr(event, "reason", "") for event in owner.told] == [""]
+            await until(lambda: fetched(owner), "the fetch")
+            assert [event.reason for event in fetched(owner)] == [""]
             async with channel(wire.address) as called:
                 await Calls(called).drop(peer_pb2.DropRequest(member="job.1"), timeout=10)
             await until(lambda: not partner.peers.copies(), "the drop")
