@@ -65,7 +65,7 @@ async def _spot(stage: Stage, name: str, method: Any, body: str, spot: Spot) -> 
         except AssertionError as error:
             outcome = f"no answer: {error}"
             row["wrong"].append(f"{told}: {outcome}")
-        row["values"][told] = outcome[:160]
+        row["values"][told] = outcome[-160:]
         if beyond and NAMES.get(spot.field, _field(spot)) not in outcome:
             row["wrong"].append(f"{told} is not refused by name: {outcome[:160]}")
     return row
@@ -128,9 +128,11 @@ async def _peer(stage: Stage, method: Any, request: Any, _body: str, _beyond: bo
 
 
 async def _agent(stage: Stage, method: Any, request: Any, body: str, beyond: bool) -> str:
-    if body == GREETING:
-        return await _greeted(stage, method, request)
     before, told = stage.dropped("malformed"), len(stage.coordinator.log())
+    if body == GREETING:
+        answer = await _greeted(stage, method, request)
+        await asyncio.sleep(1.2 / DROPS_TOLD_PER_S)
+        return answer + stage.coordinator.log()[told:]  # a status that will not do costs itself alone
     await stage.n4.send(request.SerializeToString())
     if beyond:
         await until(lambda: stage.dropped("malformed") == before + 1)

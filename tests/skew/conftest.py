@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.skew import before
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+RELEASED = "0.0.9"
 __all__ = ["cluster", "etcd_server", "make", "shared_cluster", "shared_coordinator", "shared_etcd"]
 
 
@@ -25,3 +27,15 @@ def old() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="hf-"))
     yield before.unpack(folder)
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def released(old: Path, folder: Path) -> Path:
+    """The same as a release has it, under a version of its own: commits between releases share one."""
+    tree = folder / "released"
+    shutil.copytree(old, tree)
+    path = tree / "holdfast" / "version.py"
+    text, found = re.subn(r'(?m)^__version__ = ".*"$', f'__version__ = "{RELEASED}"', path.read_text())
+    assert found == 1
+    path.write_text(text)
+    return tree

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from agent import peer_wire
 from controlplane.wire import peer_pb2 as pb
+from holdfast.version import __version__
+from tests.skew.conftest import RELEASED
 from tests.skew.rolling import NEW, of_version, rolling
 from tests.training import elastic
 
@@ -30,20 +32,20 @@ def test_each_version_is_its_own(old: Path) -> None:
 
 
 def test_a_rolling_upgrade_and_its_roll_back_with_the_version_before_built_from_git(
-    old: Path, shared_etcd: str, cluster: str
+    released: Path, shared_etcd: str, cluster: str
 ) -> None:
     with rolling(shared_etcd, cluster) as world:
-        first = world.coordinator(old)
+        first = world.coordinator(released)
         for node in ("n0", "n1"):
-            world.agent(node, old)
-        world.submit(old)
+            world.agent(node, released)
+        world.submit(released)
         world.goes_on("all of the version before")
 
         second = world.coordinator(NEW)
         first.end()
         world.kill_rank(1)
         world.goes_on("a new leader, old agents")
-        rows = [world.status(tree)["jobs"][0] for tree in (old, NEW)]
+        rows = [world.status(tree)["jobs"][0] for tree in (released, NEW)]
         assert [(row["phase"], row["incidents"]) for row in rows] == [("running", 1)] * 2
 
         _replace(world, "n1", NEW)
@@ -54,13 +56,13 @@ def test_a_rolling_upgrade_and_its_roll_back_with_the_version_before_built_from_
         _replace(world, "n0", NEW)
         world.goes_on("all new")
 
-        world.coordinator(old)
+        world.coordinator(released)
         second.end()
         world.kill_rank(0)
         world.goes_on("an old leader, new agents")
-        rows = [world.status(tree)["jobs"][0] for tree in (old, NEW)]
+        rows = [world.status(tree)["jobs"][0] for tree in (released, NEW)]
         assert [row["phase"] for row in rows] == ["running"] * 2
-        _replace(world, "n1", old)
+        _replace(world, "n1", released)
         world.finish()
         assert world.dropped() == []
 
@@ -104,3 +106,17 @@ def test_ranks_of_two_versions_do_not_train_together_and_say_so(
         assert state["phase"] == "failed"
         assert "ranks of two versions of Holdfast are in one job: 1 of 2" in state["reason"], state["reason"]
         assert "in generation 1 as rank" not in world.said()
+
+
+def test_new_ranks_wait_for_nodes_of_one_version_and_say_for_which(
+    released: Path, shared_etcd: str, cluster: str
+) -> None:
+    with rolling(shared_etcd, cluster) as world:
+        world.coordinator(NEW)
+        world.agent("n0", released)
+        world.agent("n1", NEW)
+        world.wait(lambda: len(world.bodies("NodeJoined")) == 2, "both nodes")
+        world.submit(NEW, script=elastic(5))
+        why = f"its agent is holdfast {RELEASED}, the job's are {__version__}: install the same"
+        world.wait(lambda: why in world.status(NEW)["jobs"][0]["reason"], why)
+        assert world.bodies("Launch") == []
