@@ -10,7 +10,7 @@ from agent import peer_wire as wire
 from agent.peer_blocks import PeerError, blocks, check, check_member, places
 from agent.peer_filling import Filling, header_of
 from agent.peer_threads import in_thread
-from agent.vouching import ALL_THREADS, Altered, Sealing
+from agent.vouching import Altered, Sealing
 from controlplane.core import effects, events
 from controlplane.wire import peer_pb2 as pb
 from holdfast.checkpoint import layout
@@ -19,7 +19,7 @@ from holdfast.checkpoint.shm import ArenaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import Executor, ThreadPoolExecutor
 
     from agent.peer_blocks import Held
     from agent.peer_copies import Copies
@@ -125,7 +125,7 @@ class Fetches:
             if isinstance(first, memoryview) or first.WhichOneof("body") != "snapshot":
                 raise PeerError(f"{order.address} began with something else than a snapshot")
             held = wire.held_from(first.snapshot)
-            filling = target.fill(order, held)
+            filling = target.fill(order, held, self._pool)
             while not filling.whole:
                 block = await wire.read(call, self._timeout_s, order.address)
                 if not isinstance(block, memoryview):
@@ -176,9 +176,9 @@ class _Target:
         self._sealing: Sealing | None = None
         self._open = True
 
-    def fill(self, order: effects.Fetch, held: Held) -> Filling:
-        """Where the snapshot's blocks go. Raises PeerError when it is not what was ordered, ArenaError when
-        the slot is too small."""
+    def fill(self, order: effects.Fetch, held: Held, pool: Executor | None = None) -> Filling:
+        """Where the snapshot's blocks go; their digests are taken in `pool`, or here. Raises PeerError when
+        it is not what was ordered, ArenaError when the slot is too small."""
         check(held)
         _chosen(order, [held])
         if held.room > self._arena.slot_bytes:
@@ -187,7 +187,7 @@ class _Target:
                 f"in {self._arena.path}"
             )
         every = range(len(places(held.data_bytes, held.header_bytes)))
-        self._sealing = Sealing(held, ALL_THREADS) if order.digest else None
+        self._sealing = Sealing(held, pool) if order.digest else None
         came = self._sealing.add if self._sealing is not None else None
         return Filling(self._writer.memory, held, every, came)
 

@@ -7,6 +7,7 @@ per snapshot."""
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import blake3
@@ -16,12 +17,12 @@ from controlplane.core import events
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Executor
 
     from agent.peer_blocks import Held
     from agent.peer_offer import Offer
 
 _FORM = "holdfast snapshot 1"
-ALL_THREADS = blake3.blake3.AUTO
 SAID_MAX = 3
 """Snapshots of one member that are vouched for anew to each new leader: its arena holds two of them."""
 
@@ -31,23 +32,34 @@ class Altered(PeerError):
 
 
 class Sealing:
-    """The digest of one snapshot, from its chunks in order. `threads`: how many take each; where ranks wait
-    for it, as many as there are."""
+    """The digest of one snapshot, from its chunks in order. With a `pool`, each is taken in its threads while
+    the next one comes: ask for the digest there, behind them all."""
 
-    def __init__(self, held: Held, threads: int = 1) -> None:
-        self._threads = threads
+    def __init__(self, held: Held, pool: Executor | None = None) -> None:
+        self._pool, self._taken = pool, list[Future[bytes]]()
         sizes = held.step, held.generation, held.data_bytes, held.header_bytes
         words = (_FORM, held.job, held.member, held.shard, *map(str, sizes))
         self._whole = blake3.blake3("\n".join(words).encode())
 
     def add(self, chunk: Any) -> None:
-        """Take the next chunk."""
-        self._whole.update(blake3.blake3(chunk, max_threads=self._threads).digest())
+        """Take the next chunk; it stays as it is until the digest is asked for."""
+        if self._pool is None:
+            self._whole.update(_digest(chunk))
+        else:
+            self._taken.append(self._pool.submit(_digest, chunk))
 
     @property
     def digest(self) -> str:
         """Of what was added, in hex."""
+        taken, self._taken = self._taken, []
+        for chunk in taken:
+            self._whole.update(chunk.result())
         return self._whole.hexdigest()
+
+
+def _digest(chunk: Any) -> bytes:
+    digest: bytes = blake3.blake3(chunk).digest()
+    return digest
 
 
 def seal(held: Held, memory: memoryview) -> str:

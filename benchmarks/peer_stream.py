@@ -140,9 +140,12 @@ class Owner:
         member = f"job.{number + 2}"
         Arena.create(self._paths.arena(member), self._room).close()
         began = time.perf_counter()
-        self.peers.fetch(effects.Fetch("owner", member, "job", MEMBER, 1, 1, self._partner))
+        (vouched,) = self.peers.vouched()
+        order = effects.Fetch("owner", member, "job", MEMBER, 1, 1, self._partner, vouched.digest)
+        self.peers.fetch(order)
         async with asyncio.timeout(_TIMEOUT_S):
-            answer = await self._answers.get()
+            while isinstance(answer := await self._answers.get(), events.SnapshotVouched):
+                pass  # it was told before the copy left
         took = time.perf_counter() - began
         self._paths.arena(member).unlink()
         if not isinstance(answer, events.Fetched) or answer.reason:

@@ -39,8 +39,9 @@ def tend(m: Machine, job: Job) -> None:
 
 
 def _kept_anew(m: Machine, job: Job, number: int) -> bool:
-    """Whether every copy that is wanted is there, of this generation."""
-    if job.alone or job.replan:
+    """Whether every copy that is wanted, and can be, is there, of this generation; of no shard there is
+    none."""
+    if job.replan or not all(job.partners.values()):
         return False
     readers = reach.shards(m, job).readers if job.partners else {}
     for word, names in job.partners.items():

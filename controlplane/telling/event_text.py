@@ -118,8 +118,9 @@ def _outcome(incident: Body, total: str) -> str:
     return f"{incident['outcome']} in {total}{lost}"
 
 
-_LOUD_NOTES = ("launch_waits",)
-"""Kinds of notes that people are told of at once: something waits for what they can mend."""
+_LOUD_NOTES = ("launch_waits", "copy_altered", "copy_refuted")
+"""Kinds of notes that people are told of at once: something waits for what they can mend, or a node offers
+state that its ranks never made."""
 
 
 def _job(body: Body) -> Sentence:

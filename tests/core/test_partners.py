@@ -166,9 +166,9 @@ def test_only_nodes_that_may_hold_a_job_keep_its_copies(jobs: str, kept: bool) -
     assert (stage.cluster.machine.jobs["j"].alone == "") is kept
 
 
-def moved(play: Play) -> None:
+def moved(play: Play, spec: str = "") -> None:
     """Rank 1 was lost with its node b; c has taken its seat, and d and a keep copies of the former one."""
-    broken(play)
+    broken(play, spec)
     for keeper in "da":
         play.do(f"keep {keeper} j.1000001 step=20 gen=1 shard=right rank=1")
     lost(play)
@@ -182,6 +182,17 @@ def released(play: Play, step: int) -> list[str]:
     for member in ("j.1000000", "j.1000002"):
         told += play.do(f"report {member} running gen=2 step={step + 2} snap={step} snapgen=2 before=20")
     return [line for line in told if line.startswith("Discard")]
+
+
+def test_they_are_dropped_where_there_are_fewer_nodes_than_copies_are_wanted() -> None:
+    play = Play()
+    moved(play, "replicas=5")
+    job = play.cluster.machine.jobs["j"]
+    assert job.alone and job.partners["left"] == ("c", "d") and job.partners["right"] == ("a", "d")
+    for word, member in (("left", "j.1000000"), ("right", "j.1000002")):
+        for keeper in job.partners[word]:
+            play.do(f"keep {keeper} {member} step=30 gen=2 shard={word}")
+    assert released(play, 30) == ["Discard a j.1000001", "Discard d j.1000001"]
 
 
 def test_copies_of_ranks_that_are_gone_are_dropped_once_newer_ones_are_kept_everywhere() -> None:

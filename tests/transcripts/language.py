@@ -157,6 +157,7 @@ class Play:
                     spares_per_node=int(named.get("spares", 0)),
                     max_restarts=int(named.get("restarts", 3)),
                     storage=named.get("storage", ""),
+                    replicas=int(named.get("replicas", 1)),
                     mirror=named.get("mirror", ""),
                     commit_when=named.get("commit_when", "both"),
                     checkpoint_every_s=float(named.get("every_s", 0)),
