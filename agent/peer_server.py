@@ -149,8 +149,8 @@ class PeerServer:
             if isinstance(message, memoryview) or message.WhichOneof("body") != "snapshot":
                 raise PeerError("the first message of a copy must be the snapshot")
             held = wire.held_from(message.snapshot)
-            check(held)
             self._rights.leave(calling(), held)
+            check(held)
             self._check_owner(held.member)
             await self.end_puts(member=held.member)  # the same owner came again: its former stream is dead
             if len(self._putting) >= STREAMS_MAX:

@@ -41,7 +41,7 @@ OTHERS: dict[str, str] = {
     "Control.Link": "refused",
     "Peer.Put": "denied",
     "Peer.Get": "denied",
-    "Peer.Have": "trimmed",
+    "Peer.Have": "denied",
     "Peer.Drop": "denied",
 }
 """What becomes of a caller of another job. A method without a row fails the attack."""
@@ -98,6 +98,7 @@ async def _called(stage: Stage, name: str, method: Any, caller: str) -> Answer:
     address = stage.keeper.peers.address if service == "Peer" else stage.coordinator.listen
     job = JOB if caller == "other-job" else "nobody"
     truth = {"job": job, "member": stage.member if job == JOB else "nobody.1", "step": KEPT_STEP}
+    truth["vouched"] = "0" * 64
     truth |= hello("n9", CLUSTER if caller == "other-job" else "elsewhere")
     truth |= {} if job == JOB else {"argv": ""}  # whoever is let in by mistake does no harm
     body = bodies(method.input_type)[0]
