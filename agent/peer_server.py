@@ -149,6 +149,7 @@ class PeerServer:
             if isinstance(message, memoryview) or message.WhichOneof("body") != "snapshot":
                 raise PeerError("the first message of a copy must be the snapshot")
             held = wire.held_from(message.snapshot)
+            check_member(held.member)
             self._rights.leave(calling(), held)
             check(held)
             self._check_owner(held.member)
