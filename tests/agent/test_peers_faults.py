@@ -173,7 +173,7 @@ NO_HEADER = but(header_bytes=2, digests=HELD.digests[:32] + digest(b"{}"))
 IMPOSSIBLE: dict[str, tuple[str, list[Any]]] = {
     "a member's name that is a path": ("will not do", [but(member="../../x")]),
     "no member": ("will not do", [but(member="")]),
-    "a job's name that is a path": ("will not do", [but(job="a/b")]),
+    "a job's name that is a path": ("name its own job", [but(job="a/b")]),
     "a negative step": ("Snapshot.step -1 will not do", [but(step=-1)]),
     "a negative rank": ("Snapshot.rank -1 will not do", [but(rank=-1)]),
     "a shard that is no word": ("names no shard", [but(shard="a shard")]),
