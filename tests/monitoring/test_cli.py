@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import yaml
@@ -26,7 +27,14 @@ PROGRAM = (sys.executable, "-P", "-m", "controlplane")
 
 
 def holdfast(*words: str, code: int = 0) -> str:
-    run = subprocess.run([*PROGRAM, *words], capture_output=True, text=True, timeout=60, check=False)
+    """What a command prints. One that says that no leader is known yet, as on a machine so slow that the
+    lease was lost for a moment, is given again."""
+    deadline = time.monotonic() + 30
+    while True:
+        run = subprocess.run([*PROGRAM, *words], capture_output=True, text=True, timeout=60, check=False)
+        if "no leader is known yet" not in run.stderr or time.monotonic() > deadline:
+            break
+        time.sleep(0.5)
     assert run.returncode == code, run.stdout + run.stderr
     return run.stdout if code == 0 else run.stderr
 
