@@ -52,12 +52,13 @@ say(op="report", step=3, values=dict(huge=10**400, word="no number", loss=2))
 link.settimeout(0.1)
 while True:
     try:
-        data = link.recv(65536)
+        try:
+            data = link.recv(65536)
+        except TimeoutError:
+            say(op="beat", phase="running", generation=generation, step=3)
+            continue
         if not data:
             raise ConnectionError
-    except TimeoutError:
-        say(op="beat", phase="running", generation=generation, step=3)
-        continue
     except OSError:
         connect(generation)
         link.settimeout(0.1)
