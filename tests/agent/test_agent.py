@@ -40,6 +40,7 @@ def connect(generation):
             break
         except OSError:
             time.sleep(0.02)
+    link.settimeout(0.1)
     link.sendall(encode(dict(op="hello", version=1, member=member, pid=os.getpid(), store="127.0.0.1:5",
         phase="running" if generation else "starting", generation=generation, step=3, held_step=-1)))
 def say(**message):
@@ -49,7 +50,6 @@ connect(0)
 say(op="tracked", bytes=100_000)
 say(op="ready", generation=0, held_step=0, step=0)
 say(op="report", step=3, values=dict(huge=10**400, word="no number", loss=2))
-link.settimeout(0.1)
 while True:
     try:
         try:
@@ -61,7 +61,6 @@ while True:
             raise ConnectionError
     except OSError:
         connect(generation)
-        link.settimeout(0.1)
         continue
     for message in decoder.feed(data):
         print(time.monotonic(), json.dumps(message), flush=True)
