@@ -84,7 +84,7 @@ async def test_a_killed_rank_from_report_to_form(make: Callable[..., Coordinator
         status = await tool.running(1)
         assert [(node.node, node.state) for node in status.nodes] == [("n1", "up")]
         victim = _of_rank(status, 1)
-        await until(lambda: MemberPhase.WARM in [each.phase for each in agent.members.values()])
+        await until(lambda: MemberPhase.READY in [each.phase for each in agent.members.values()])
         await agent.die(victim)
         status = await tool.running(2)
         assert _of_rank(status, 1) != victim
