@@ -25,9 +25,10 @@ def job_of(member: str) -> str:
     return member.rpartition(".")[0]
 
 
-def may_read(caller: Caller, named: str, member: str, job: str) -> None:
-    """Raise NotYours unless the caller may touch this member of this job, and means that job. An agent of an
-    older version names none."""
+def may_read(caller: Caller, named: str, member: str) -> None:
+    """Raise NotYours unless the caller may touch this member, and means the job after which it is called. An
+    agent of an older version names none."""
+    job = job_of(member)
     if named not in ("", job):
         raise NotYours(f"{member} is a member of job {job}, not of {named!r:.80}: name its own job")
     if not caller.may_touch(job):
@@ -45,7 +46,7 @@ class Rights:
 
     def leave(self, caller: Caller, held: Held) -> None:
         """Raise NotYours unless the caller may leave this copy here."""
-        may_read(caller, held.job, held.member, job_of(held.member))
+        may_read(caller, held.job, held.member)
         if self.jobs and held.job not in self.jobs:
             raise NotYours(f"this node takes copies of {', '.join(self.jobs)} only, not of job {held.job}")
 

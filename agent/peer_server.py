@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from agent import peer_wire as wire
 from agent.peer_blocks import PeerError, blocks, check, check_member, digest, places
-from agent.peer_rights import NotYours, Rights, job_of, may_change, may_read, owner_of
+from agent.peer_rights import NotYours, Rights, may_change, may_read, owner_of
 from agent.peer_threads import in_thread, undo
 from controlplane.access.guard import Guard, Sparing, calling
 from controlplane.access.tls import LIMITS, listen
@@ -206,7 +206,7 @@ class PeerServer:
         async with self._answering(context):
             check_member(request.member)
             wire.check_numbers(request)
-            may_read(calling(), request.job, request.member, job_of(request.member))
+            may_read(calling(), request.job, request.member)
             with self._one_more():
                 await self._give(request, context)
 
@@ -244,7 +244,7 @@ class PeerServer:
             named, caller = request.job, calling()
             if request.member:
                 check_member(request.member)
-                may_read(caller, named, request.member, job_of(request.member))
+                may_read(caller, named, request.member)
                 own = await in_thread(self._pool, self._own.listing, request.member)
                 listing = [*own, *self._copies.listing(request.member)]
             else:
@@ -256,7 +256,7 @@ class PeerServer:
     async def _drop(self, request: Any, context: Any) -> Any:
         async with self._answering(context):
             check_member(request.member)
-            may_read(calling(), request.job, request.member, job_of(request.member))
+            may_read(calling(), request.job, request.member)
             self._check_owner(request.member)
             await self.end_puts(member=request.member)
             if await in_thread(self._pool, self._copies.drop, request.member):

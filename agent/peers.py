@@ -18,8 +18,7 @@ from agent.peer_rights import Rights, job_of
 from agent.peer_server import PeerServer
 from agent.peer_threads import in_thread, nice_pool
 from agent.vouching import Vouches
-from controlplane.access.asking import Asks
-from controlplane.access.denials import DenyList
+from controlplane.access.asking import asks_of
 from controlplane.access.own import Access
 from controlplane.settings import check_exposed
 
@@ -63,7 +62,7 @@ class Peers:
             self._pool,
             timeout_s,
             self._count,
-            asks=_asks(settings, access),
+            asks=asks_of(settings.cluster, settings, certificates=access.files.verifies),
             tls=access.files,
             rights=Rights(tuple(filter(None, settings.jobs.split(",")))),
         )
@@ -177,9 +176,3 @@ class Peers:
 
     def _count(self, kind: str, number: int) -> None:
         self.counts[kind] += number
-
-
-def _asks(settings: AgentSettings, access: Access) -> Asks:
-    """What the peer port asks: a certificate of an agent of this cluster, where there are certificates."""
-    deny = DenyList(settings.deny_list) if settings.deny_list else None
-    return Asks(settings.cluster, access.files.verifies, None, settings.tls_own_authority, deny)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.access.callers import ANYONE, Caller, Unknown, from_certificate
 from controlplane.access.certificates import Unreadable, facts
+from controlplane.access.denials import DenyList
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from controlplane.access.denials import DenyList
     from controlplane.access.tokens import Tokens
+    from controlplane.port_settings import PortSettings
 
 _BEARER = "Bearer "
 
@@ -91,6 +92,14 @@ class Asks:
         except Unreadable as error:
             raise Unknown(f"the certificate of {shown.caller} cannot be read: {error}") from error
         return replace(shown, serial=found.serial, ends_s=found.ends_s)
+
+
+def asks_of(
+    cluster: str, settings: PortSettings, *, certificates: bool, tokens: Tokens | None = None
+) -> Asks:
+    """What a daemon's ports ask, by its settings. Raises SettingsError on a deny list that will not do."""
+    deny = DenyList(settings.deny_list) if settings.deny_list else None
+    return Asks(cluster, certificates, tokens, settings.tls_own_authority, deny)
 
 
 def _token(metadata: Sequence[tuple[str, Any]]) -> str | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.access.callers import ANY, Role
 from controlplane.access.rereading import Reread
-from controlplane.settings import SettingsError
+from controlplane.settings import NAME, SettingsError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from controlplane.access.callers import Caller
 
 _SERIAL = re.compile(r"(?:serial=)?(?:0x)?([0-9A-Fa-f]{1,2}(?::[0-9A-Fa-f]{2})+|[0-9A-Fa-f]{1,64})")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\*?|\*")
+_NAME = re.compile(rf"{NAME.pattern}\*?|\*")
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,9 +182,8 @@ def _stateful(job: str, values: Values, context: Values) -> list[Manifest]:
         "serviceName": name,
         "replicas": values["nodes"] + values["spareNodes"],
         "podManagementPolicy": "Parallel",
-        "updateStrategy": {
-            "type": "OnDelete"
-        },  # its ranks are of one version: people replace all pods at once
+        # Its ranks are of one version: people replace all pods at once.
+        "updateStrategy": {"type": "OnDelete"},
         "selector": {"matchLabels": chosen},
         "template": _pods(job, values, context, "Always"),
     }

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from controlplane.access.asking import Asks
-from controlplane.access.denials import DenyList
+from controlplane.access.asking import asks_of
 from controlplane.access.tls import TlsFiles
 from controlplane.access.tokens import Tokens
 from controlplane.core.timing import CoreSettings
@@ -47,6 +46,7 @@ from holdfast.logs import set_up
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from controlplane.access.asking import Asks
     from controlplane.settings import CoordinatorSettings
 
 log = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
         tls = TlsFiles() if settings.private else TlsFiles.of(settings)
         tokens = Tokens(settings.tokens) if settings.tokens and not settings.private else None
         _warn_open(settings, tls, tokens)
-        asks = _asks(settings, tls, tokens)
+        asks = asks_of(settings.cluster, settings, certificates=tls.verifies, tokens=tokens)
         server = Server(front, host, port, tls, asks)
         stack.push_async_callback(server.close)
         stack.callback(journal.release)
@@ -184,12 +184,6 @@ def _start_metrics(settings: CoordinatorSettings, metrics: Metrics, stack: conte
         ) from error
     stack.callback(server.close)
     return f"{_reachable(host)}:{server.port}"
-
-
-def _asks(settings: CoordinatorSettings, tls: TlsFiles, tokens: Tokens | None) -> Asks:
-    """What the coordinator's ports ask."""
-    deny = DenyList(settings.deny_list) if settings.deny_list else None
-    return Asks(settings.cluster, tls.verifies, tokens, settings.tls_own_authority, deny)
 
 
 async def _start_page(
