@@ -15,6 +15,7 @@ from controlplane.core.timing import CoreSettings
 from controlplane.simulation.clock import Clock
 from tests.sim import converge, parting, plants
 from tests.sim.agents import ORDERS, Agent
+from tests.sim.canonical import Canonical
 from tests.sim.etcd import Etcd
 from tests.sim.faults import EVERY, FAULTS, WEIGHTS
 from tests.sim.groups import Group
@@ -137,12 +138,13 @@ class World:
         self.events = 0
         self.log: list[str] = []
         self.digest = hashlib.blake2b(digest_size=16)
+        self._canonical = Canonical()
         self._tick_at = -1.0
 
     # -------------------------------------------------------------- one run
 
     def run(self) -> str:
-        """Live through the schedule; returns the digest of all that happened."""
+        """Live through the schedule; returns the digest of all that was sent and stored, and when."""
         self.clock.after(0.05, self.elect)
         self.clock.after(0.2, self._submit)
         self._next_fault()
@@ -230,7 +232,7 @@ class World:
         if effects or self.events % CHECK_EVERY == 0:
             self.cluster.check()
             self.safety.in_time()
-        self._record(event, effects)
+        self._record(effects)
         for effect in effects:
             self.safety.effect(effect)
             self.carry_out(effect, self.term)
@@ -326,13 +328,12 @@ class World:
     def say(self, kind: str, text: str) -> None:
         """One line of what happened."""
         line = f"{self.clock.now:8.3f}  {kind:<14} {text}"
-        self.digest.update(line.encode())
         self.log.append(line)
         if self.options.verbose:
             print(line)
 
-    def _record(self, event: Any, effects: list[Any]) -> None:
-        self.digest.update(f"{self.clock.now:.6f} {type(event).__name__} {effects!r}".encode())
+    def _record(self, effects: list[Any]) -> None:
+        self.digest.update(f"{self.clock.now:.6f} ".encode() + self._canonical.of(effects))
         for effect in effects:
             text = SHOWN.get(type(effect))
             if text is not None:

@@ -1,0 +1,75 @@
+"""Reduce effects to what leaves the coordinator, as the bytes that a schedule's digest is made of.
+
+Orders count as their messages on the wire, stores as their rows in etcd. Names of classes and fields, and
+prose (any string with a space in it), do not count: renaming and rewording leave a digest as it is, another
+decision does not."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from controlplane.core.effects import Store
+from controlplane.daemon.etcd.keyspace import Keyspace
+from controlplane.daemon.performer import ORDERS
+from controlplane.daemon.records import Records
+from controlplane.wire import codec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from google.protobuf.message import Message
+
+PROSE = "some words"
+
+
+class Canonical:
+    """The effects of one schedule, in the order in which the core had them."""
+
+    def __init__(self) -> None:
+        self._records = Records(Keyspace("sim"))
+
+    def of(self, effects: Iterable[Any]) -> bytes:
+        """What these effects send and store; empty where they only tell people something."""
+        return b"".join(self._one(effect) for effect in effects)
+
+    def _one(self, effect: Any) -> bytes:
+        if isinstance(effect, ORDERS):
+            message = codec.to_agent(effect, 0)
+            _reworded(message)
+            return effect.node.encode() + message.SerializeToString(deterministic=True)
+        if isinstance(effect, Store):
+            rows = self._records.puts(effect)
+            return b"".join(key.encode() + _row(rows[key]) for key in sorted(rows))
+        return b""
+
+
+def _reworded(message: Message) -> None:
+    """Replace every prose in a message, at any depth."""
+    for field, value in message.ListFields():
+        repeated = isinstance(value, str | bytes) is False and hasattr(value, "append")
+        if field.message_type is not None:
+            for inner in value if repeated else (value,):
+                _reworded(inner)
+        elif field.cpp_type == field.CPPTYPE_STRING and repeated:
+            value[:] = [_plain(item) for item in value]
+        elif isinstance(value, str) and " " in value:
+            setattr(message, field.name, PROSE)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    return PROSE if isinstance(value, str) and " " in value else value
+
+
+def _row(value: bytes | None) -> bytes:
+    if value is None:
+        return b" deleted"
+    text = zlib.decompress(value) if value.startswith(b"x") else value
+    if not text.startswith(b"{"):
+        return text  # a checkpoint's id
+    return json.dumps(_plain(json.loads(text)), sort_keys=True).encode()
