@@ -215,6 +215,8 @@ def test_a_follower_misses_nothing_while_files_follow_each_other(folder: Path) -
         journal.write_body(1, "daemon", "T", {"text": "x" * 100})
         if number % 7 == 0:
             seen += [json.loads(text)["sequence"] for text in reader.lines()]
+        if number % 50 == 0:
+            _settle(journal)
     asyncio.run(journal.close())
     seen += [json.loads(text)["sequence"] for text in reader.lines()]
     reader.close()

@@ -1,6 +1,7 @@
 """The plain loops: a script's own `--reference` mode, in as many ranks as it is given, as torchrun would.
 
-Ranks are forked from one interpreter that has imported torch: importing it is most of what they cost."""
+Ranks are forked from one interpreter that has imported torch: importing it is most of what they cost.
+The store that they meet at is ours, as torchrun's agent has one: no port is chosen first and opened later."""
 
 from __future__ import annotations
 
@@ -8,9 +9,10 @@ import atexit
 import functools
 import os
 import signal
-import socket
 import time
 from typing import TYPE_CHECKING
+
+from torch.distributed import TCPStore
 
 from tests.sdk.zygote import Zygote
 
@@ -43,7 +45,9 @@ def train(script: Path, arguments: Sequence[str], ranks: int, folder: Path) -> N
     """Run the script's plain loop to its end. Raises PlainError."""
     folder.mkdir(parents=True, exist_ok=True)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-    clean |= {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    clean |= {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
+    clean |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
     pids = []
     for rank in range(ranks):
         env = {**clean, "RANK": str(rank), "LOCAL_RANK": str(rank)}
@@ -62,9 +66,3 @@ def _ended(pid: int) -> int:
             os.kill(pid, signal.SIGKILL)
         time.sleep(0.005)
     return code
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
