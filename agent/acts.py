@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from agent.deciding import effects as fx
 from agent.deciding.events import LaunchFailed, Stood
 from agent.environment import environment
-from controlplane.core.model import Role
+from controlplane.core.records.model import Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from agent.deciding.member import Member
     from agent.node import Node
-    from controlplane.core.model import JobSpec, Standing
+    from controlplane.core.records.model import JobSpec, Standing
 
 _HEALS = frozenset(
     (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOENT)

@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from agent.deciding.events import Room
-from controlplane.core.model import MemberPhase
+from controlplane.core.records.model import MemberPhase
 from holdfast import removal
 from holdfast.checkpoint.arena import SLOTS, Arena
 from holdfast.checkpoint.shm import PAGE_BYTES, ArenaError

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controlplane.core.model import NO_RANK, Role
+from controlplane.core.records.model import NO_RANK, Role
 from holdfast.coordinates import Coordinates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controlplane.core.effects import Launch
-    from controlplane.core.model import Generation, JobSpec
+    from controlplane.core.records.effects import Launch
+    from controlplane.core.records.model import Generation, JobSpec
 
 
 _OURS = frozenset(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.deciding.member import seat_of
-from controlplane.core.model import Source, Tier
+from controlplane.core.records.model import Source, Tier
 
 if TYPE_CHECKING:
     from agent.deciding.member import Member
     from agent.paths import Paths
-    from controlplane.core.model import Generation, Placement, Resume
+    from controlplane.core.records.model import Generation, Placement, Resume
     from holdfast.ipc.frames import Message
 
 _IN_ARENA = (Tier.MEMORY, Tier.PEER, Tier.CHECKPOINT)

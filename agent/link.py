@@ -16,7 +16,7 @@ import grpc.aio
 
 from agent.deciding.speech import KEEPALIVE_ANSWER_S, KEEPALIVE_S, RESEND_S, Speech
 from controlplane.access.own import Access, plain
-from controlplane.core import events
+from controlplane.core.records import events
 from controlplane.settings import SettingsError
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
@@ -28,7 +28,7 @@ from holdfast.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from controlplane.core.model import MemberStatus, PeerCopy
+    from controlplane.core.records.model import MemberStatus, PeerCopy
 
 _ANSWER_TIMEOUT_S = 5.0
 _BACKOFF_S = (0.1, 3.0)

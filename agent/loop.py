@@ -21,7 +21,7 @@ from agent.node import Node
 from agent.paths import FolderLock, Paths
 from agent.ports import route_address
 from agent.sensors import found_sensors, slots_here
-from controlplane.core.events import NodeLeaving
+from controlplane.core.records.events import NodeLeaving
 from controlplane.settings import SettingsError, check_agent, coordinators
 from holdfast import removal
 

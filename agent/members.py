@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from agent.deciding.member import recalled
-from controlplane.core.model import NO_STEP, JobSpec, MemberStatus
+from controlplane.core.records.model import NO_STEP, JobSpec, MemberStatus
 from controlplane.wire import records
 from controlplane.wire.shape import WireError
 from holdfast import removal

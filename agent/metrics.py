@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from agent.metrics_table import FAMILIES, FIGURES, TALLIES
-from controlplane.core.model import MemberPhase
+from controlplane.core.records.model import MemberPhase
 from controlplane.scraping import ScrapeServer
 from controlplane.settings import SettingsError, host_port
 from holdfast.version import __version__

@@ -36,7 +36,7 @@ from agent.snapshots import Snapshots
 from agent.stacks import Stacks
 from agent.stalls import Stalls
 from controlplane.access.own import Access
-from controlplane.core import events
+from controlplane.core.records import events
 from controlplane.setting import coordinators
 from controlplane.storage_settings import Allowed
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from agent.deciding.member import Member
     from agent.paths import Paths
     from agent.sensors import DeviceReading
-    from controlplane.core.model import MemberStatus
+    from controlplane.core.records.model import MemberStatus
     from controlplane.settings import AgentSettings
     from holdfast.ipc.frames import Message
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from agent.deciding.events import Ordered
 from agent.deciding.orders import TABLE as DECIDED
 from agent.snapshots import SNAPSHOT_ORDERS
-from controlplane.core import effects
+from controlplane.core.records import effects
 from holdfast.logs import incident
 
 if TYPE_CHECKING:

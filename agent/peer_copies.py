@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from agent.peer_blocks import Held, PeerError, check, check_member
 from agent.peer_filling import Kept, Receiving, fill_in, header_of
 from agent.peer_room import check_memory
-from controlplane.core.model import PeerCopy
+from controlplane.core.records.model import PeerCopy
 from holdfast import removal
 from holdfast.checkpoint import layout
 from holdfast.checkpoint.arena import SLOTS, Arena, SkipReason, SlotState

@@ -11,7 +11,7 @@ from agent.peer_blocks import PeerError, blocks, check, check_member, places
 from agent.peer_filling import Filling, header_of
 from agent.peer_threads import in_thread
 from agent.vouching import Altered, Sealing
-from controlplane.core import effects, events
+from controlplane.core.records import effects, events
 from controlplane.wire import peer_pb2 as pb
 from holdfast.checkpoint import layout
 from holdfast.checkpoint.arena import SkipReason

@@ -7,14 +7,14 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from controlplane.core import events
-from controlplane.core.model import PeerSight
+from controlplane.core.records import events
+from controlplane.core.records.model import PeerSight
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.core import effects
-    from controlplane.core.model import PeerAddress
+    from controlplane.core.records import effects
+    from controlplane.core.records.model import PeerAddress
 
 TRIES = 3
 TRY_S = 1.0

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from controlplane.core.model import MemberStatus
+    from controlplane.core.records.model import MemberStatus
     from holdfast.checkpoint.arena import SlotView
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from agent.paths import Paths
     from agent.peer_blocks import Held
     from agent.peer_offer import Offer
-    from controlplane.core.model import MemberStatus
+    from controlplane.core.records.model import MemberStatus
 
 
 class Own:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from agent.peer_blocks import Held
     from agent.peer_offer import Offer
     from controlplane.access.own import Access
-    from controlplane.core.model import Partner
+    from controlplane.core.records.model import Partner
 
 _BACKOFF_S = (0.25, 30.0)
 _DROP_TRIES = 5

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from agent.paths import Paths
-    from controlplane.core import effects, events
-    from controlplane.core.model import MemberStatus, PeerCopy
+    from controlplane.core.records import effects, events
+    from controlplane.core.records.model import MemberStatus, PeerCopy
     from controlplane.settings import AgentSettings
     from holdfast.checkpoint.arena import Arena
 

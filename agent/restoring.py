@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent.site import Kind, Site, said
-from controlplane.core import effects, events
+from controlplane.core.records import effects, events
 from holdfast.checkpoint import layout, load
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
 

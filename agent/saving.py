@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent.site import Held, Kind, Site, log, said
-from controlplane.core import effects, events
-from controlplane.core.model import CheckpointRecord
+from controlplane.core.records import effects, events
+from controlplane.core.records.model import CheckpointRecord
 from holdfast.checkpoint import load, mirroring, names, save
 from holdfast.checkpoint.arena import Arena
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, StorageError

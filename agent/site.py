@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from agent.arenas import Rooms
     from agent.paths import Paths
-    from controlplane.core import events
+    from controlplane.core.records import events
     from controlplane.settings import AgentSettings
     from holdfast.checkpoint.stats import Totals
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from agent import restoring, saving, upkeep
 from agent.site import FAILURES, log
-from controlplane.core import effects
+from controlplane.core.records import effects
 from holdfast.checkpoint import priority
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.site import Kind, Site
-    from controlplane.core import events
+    from controlplane.core.records import events
 
 NICE = {"upload": 10, "commit": 5, "load": 0, "mirror": 15, "collect": 19, "scrub": 19}
 """Priority of each thread, as nice values; its helpers inherit it."""

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from agent.deciding.fields import BadMessage
 from agent.deciding.silence import unheard_s
-from controlplane.core import events
-from controlplane.core.model import Collective, MemberPhase, Standing
+from controlplane.core.records import events
+from controlplane.core.records.model import Collective, MemberPhase, Standing
 from holdfast.ipc.board import ACTIVITIES, PHASES
 from holdfast.launch.traces import CHARS_MAX
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from agent.deciding.member import Member
     from agent.node import Node
-    from controlplane.core.effects import CollectStacks
+    from controlplane.core.records.effects import CollectStacks
     from holdfast.ipc.frames import Message
 
 ANSWER_S = 0.8

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.recollect import Recollection
 from agent.site import Kind, Site, log, said
-from controlplane.core import effects, events
+from controlplane.core.records import effects, events
 from holdfast.checkpoint import collect, load, mirroring, names, pacing, scrub
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused, StorageError
 from holdfast.checkpoint.manifest import MANIFEST_BYTES_MAX, unseal

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import blake3
 
 from agent.peer_blocks import PeerError, places
-from controlplane.core import events
+from controlplane.core.records import events
 
 if TYPE_CHECKING:
     from collections.abc import Callable

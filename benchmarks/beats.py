@@ -22,7 +22,7 @@ import uvloop
 from benchmarks.load import LoadMeter
 from benchmarks.page import RANKS, elected, running
 from controlplane.access.own import Access, plain
-from controlplane.core.events import NodeBeat, NodeJoined
+from controlplane.core.records.events import NodeBeat, NodeJoined
 from controlplane.daemon.loop import Loop
 from controlplane.daemon.metrics_observer import Observer
 from controlplane.daemon.tallies import Spread

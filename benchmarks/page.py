@@ -22,8 +22,8 @@ import uvloop
 from benchmarks.load import LoadMeter
 from controlplane.access.asking import Asks
 from controlplane.access.tls import TlsFiles
-from controlplane.core.events import CordonRequested, Elected, NodeBeat, NodeJoined
-from controlplane.core.model import (
+from controlplane.core.records.events import CordonRequested, Elected, NodeBeat, NodeJoined
+from controlplane.core.records.model import (
     Generation,
     JobPhase,
     JobSpec,

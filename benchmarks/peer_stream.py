@@ -30,8 +30,8 @@ from agent.arenas import Rooms
 from agent.paths import Paths
 from agent.peers import Peers
 from benchmarks.load import LoadMeter
-from controlplane.core import effects, events
-from controlplane.core.model import MemberPhase, MemberStatus, Partner
+from controlplane.core.records import effects, events
+from controlplane.core.records.model import MemberPhase, MemberStatus, Partner
 from controlplane.settings import AgentSettings
 from holdfast.checkpoint import layout
 from holdfast.checkpoint.arena import Arena, SkipReason

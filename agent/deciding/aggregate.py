@@ -13,7 +13,7 @@ from agent.deciding.orders import Orders
 from agent.deciding.ranks import Ranks
 from agent.deciding.silence import Silences
 from agent.progress import Progress, Stalled
-from controlplane.core.model import MemberPhase
+from controlplane.core.records.model import MemberPhase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agent.deciding.effects import Effect
     from agent.deciding.member import Member
     from agent.progress import Sight
-    from controlplane.core import events
+    from controlplane.core.records import events
 
 
 class AgentCore:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from agent import core
 from agent.deciding import effects as fx
 from agent.deciding.member import survey
-from controlplane.core import events
-from controlplane.core.model import NO_STEP
+from controlplane.core.records import events
+from controlplane.core.records.model import NO_STEP
 from controlplane.storage_settings import Allowed
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from agent.deciding.member import Member
     from agent.progress import Limits
-    from controlplane.core.model import Failure, MemberStatus
+    from controlplane.core.records.model import Failure, MemberStatus
 
 
 @dataclass(frozen=True, slots=True)

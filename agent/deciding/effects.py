@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agent.deciding.fields import Message
     from agent.deciding.member import Member
-    from controlplane.core.effects import Launch
-    from controlplane.core.model import Generation, MemberStatus
+    from controlplane.core.records.effects import Launch
+    from controlplane.core.records.model import Generation, MemberStatus
 
 
 @dataclass(frozen=True, slots=True)

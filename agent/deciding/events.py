@@ -10,7 +10,7 @@ from agent.core import Reading, Tick
 if TYPE_CHECKING:
     from agent.deciding.fields import Message
     from agent.progress import Sight
-    from controlplane.core.model import Standing
+    from controlplane.core.records.model import Standing
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from agent.deciding import effects as fx
 from agent.deciding.member import Member
-from controlplane.core.model import Cause, Failure, MemberPhase, MemberStatus
+from controlplane.core.records.model import Cause, Failure, MemberPhase, MemberStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from agent.deciding.member import interrupt_message
-from controlplane.core.model import MemberPhase
+from controlplane.core.records.model import MemberPhase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

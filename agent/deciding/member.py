@@ -6,15 +6,15 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core.model import NO_STEP, MemberPhase, MemberStatus
+from controlplane.core.records.model import NO_STEP, MemberPhase, MemberStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agent.deciding.fields import Message
-    from controlplane.core import events
-    from controlplane.core.effects import Launch
-    from controlplane.core.model import Generation, JobSpec, Placement
+    from controlplane.core.records import events
+    from controlplane.core.records.effects import Launch
+    from controlplane.core.records.model import Generation, JobSpec, Placement
 
 FORMED = (MemberPhase.FORMING, MemberPhase.RUNNING, MemberPhase.FINISHED)
 """Phases in which a status names the generation that its member has formed."""

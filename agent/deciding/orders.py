@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from agent.deciding import effects as fx
 from agent.deciding.member import Member, interrupt_message, return_message
-from controlplane.core import blame, effects
-from controlplane.core.model import Cause, Failure, MemberPhase, MemberStatus
+from controlplane.core.failures import blame
+from controlplane.core.records import effects
+from controlplane.core.records.model import Cause, Failure, MemberPhase, MemberStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable

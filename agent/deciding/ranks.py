@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from agent.deciding import effects as fx
 from agent.deciding.fields import BadMessage, integer, number, text
 from agent.deciding.member import interrupt_message, return_message, seat_of
-from controlplane.core import events
-from controlplane.core.model import WHOLE_STATE, Cause, Failure, MemberPhase
+from controlplane.core.records import events
+from controlplane.core.records.model import WHOLE_STATE, Cause, Failure, MemberPhase
 
 if TYPE_CHECKING:
     from collections.abc import Callable

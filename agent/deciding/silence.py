@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from agent import core
 from agent.deciding import effects as fx
-from controlplane.core.model import Cause, Failure, MemberPhase
+from controlplane.core.records.model import Cause, Failure, MemberPhase
 
 if TYPE_CHECKING:
     from agent.deciding.book import Book
     from agent.deciding.events import Stood
     from agent.deciding.member import Member
-    from controlplane.core.model import Standing
+    from controlplane.core.records.model import Standing
 
 VERDICT_S = 5.0
 """For the leader to collect where all ranks stand (1.7 s at most), and for its word to come."""

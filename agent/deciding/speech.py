@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core import events
+from controlplane.core.records import events
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

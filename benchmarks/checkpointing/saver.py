@@ -20,7 +20,7 @@ from holdfast.checkpoint.store import Store
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.core.model import CheckpointPart
+    from controlplane.core.records.model import CheckpointPart
 
 JOB = "bench"
 

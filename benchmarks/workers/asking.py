@@ -12,7 +12,7 @@ import time
 
 from controlplane.cli.client import Admin
 from controlplane.cli.errors import UnreachableError
-from controlplane.core.model import JobSpec
+from controlplane.core.records.model import JobSpec
 
 PAUSE_S = 0.02
 RANKS = 9  # more than any node has room for

@@ -11,10 +11,10 @@ import statistics
 import sys
 from time import process_time
 
-from controlplane.core import events as ev
 from controlplane.core.cluster import Cluster
-from controlplane.core.effects import Launch, Store
-from controlplane.core.model import Cause, Failure, JobPhase, JobSpec, MemberPhase, MemberStatus
+from controlplane.core.records import events as ev
+from controlplane.core.records.effects import Launch, Store
+from controlplane.core.records.model import Cause, Failure, JobPhase, JobSpec, MemberPhase, MemberStatus
 
 RANKS_PER_NODE = 8
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from controlplane.core.cadence import daly, young
+from controlplane.core.state.cadence import daly, young
 
 __all__ = ["daly", "ettr_exact", "optimum", "young"]
 

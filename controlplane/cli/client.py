@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from controlplane.access.own import Access
-    from controlplane.core.model import CheckpointRecord, JobSpec
+    from controlplane.core.records.model import CheckpointRecord, JobSpec
 
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _OPTIONS = (("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", 64 << 20))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from controlplane.cli.client import Admin
-    from controlplane.core.model import JobSpec
+    from controlplane.core.records.model import JobSpec
     from controlplane.wire import control_pb2 as pb
 
 PAUSE_S = 0.3

@@ -16,7 +16,7 @@ from controlplane.cli.checkpoint_flags import add_checkpoint_flags, checkpoint_f
 from controlplane.cli.errors import UsageError, nearest
 from controlplane.cli.layout_flags import add_layout_flags, check_layout, layout_fields
 from controlplane.cli.parser import whole
-from controlplane.core.model import ON_NAN, JobSpec
+from controlplane.core.records.model import ON_NAN, JobSpec
 from controlplane.settings import NAME
 
 if TYPE_CHECKING:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.errors import UsageError, nearest
 from controlplane.cli.parser import whole
-from controlplane.core import replicas
-from controlplane.core.formation import impossible
-from controlplane.core.model import JobSpec
+from controlplane.core.placement import replicas
+from controlplane.core.placement.formation import impossible
+from controlplane.core.records.model import JobSpec
 
 if TYPE_CHECKING:
     import argparse
 
     from controlplane.cli.parser import Parser
-    from controlplane.core.layout.shapes import Layout
+    from controlplane.planner.shapes import Layout
 
 SIZES = {"tp": "tensor_parallel", "pp": "pipeline_parallel", "cp": "context_parallel"}
 PLANNED = (*SIZES, "dp", "micro_batch", "stages")

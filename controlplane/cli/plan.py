@@ -13,8 +13,8 @@ from controlplane.cli.errors import OK, CliError, UsageError, nearest
 from controlplane.cli.layout_flags import layout_text
 from controlplane.cli.parser import Parser
 from controlplane.cli.tables import plain
-from controlplane.core.layout.ranking import Candidate, plan
-from controlplane.core.layout.shapes import ClusterShape, LayoutError, LinkShape, ModelShape
+from controlplane.planner.ranking import Candidate, plan
+from controlplane.planner.shapes import ClusterShape, LayoutError, LinkShape, ModelShape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

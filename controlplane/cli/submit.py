@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from controlplane.core.model import JobSpec
+    from controlplane.core.records.model import JobSpec
 
 USAGE = "holdfast submit [flags] SCRIPT [the script's arguments]"
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from controlplane.core import marks, standing
-from controlplane.core.model import Role
-from controlplane.core.words import GONE
+from controlplane.core.failures import eligibility, marks
+from controlplane.core.records.model import Role
+from controlplane.core.records.words import GONE
 
 if TYPE_CHECKING:
     from controlplane.core.cluster import Cluster
-    from controlplane.core.machine import Machine
+    from controlplane.core.state.machine import Machine
 
 
 @dataclass(slots=True)
@@ -34,10 +34,10 @@ def census(cluster: Cluster, now: float) -> Census:
     for node in m.nodes.values():
         state = node.shown
         found.nodes[state] = found.nodes.get(state, 0) + 1
-        last = standing.last_choice(m, node)
+        last = eligibility.last_choice(m, node)
         found.quarantined += last
         if state == "up":
-            kept = last or marks.word(node) or standing.barred(m, node)
+            kept = last or marks.word(node) or eligibility.barred(m, node)
             found.spare += not kept and node.name not in busy
             found.silence_s = max(found.silence_s, now - node.heard_at)
     return found

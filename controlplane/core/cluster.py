@@ -7,49 +7,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core import (
+from controlplane.core import health, invariants
+from controlplane.core.checkpoint import (
     adopting,
-    asking,
-    braking,
-    draining,
-    ending,
-    forming,
-    hangs,
-    health,
-    incidents,
-    invariants,
-    leftovers,
-    loading,
-    members,
-    network,
-    nodes,
-    numbers,
+    finalizing,
     overdue,
-    partners,
-    pausing,
-    placing,
-    plausible,
-    quarantine,
     releasing,
-    replacing,
-    resizing,
-    restore,
+    requests,
     retention,
     saving,
     scrubbing,
-    sealing,
-    sparing,
-    standing,
-    vouching,
 )
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
-from controlplane.core.effects import Effect
-from controlplane.core.events import Event
-from controlplane.core.job import Job
-from controlplane.core.machine import Machine
-from controlplane.core.model import Incident, JobPhase
-from controlplane.core.timing import CoreSettings
+from controlplane.core.elasticity import draining, pausing, resizing, spares
+from controlplane.core.failures import eligibility, hangs, network, numeric_anomalies, quarantine
+from controlplane.core.lifecycle import ending, takeover
+from controlplane.core.membership import mass_failure, members, nodes, plausible, replacement
+from controlplane.core.placement import placing
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
+from controlplane.core.records.effects import Effect
+from controlplane.core.records.events import Event
+from controlplane.core.records.model import Incident, JobPhase
+from controlplane.core.records.timing import CoreSettings
+from controlplane.core.recovery import incidents, rendezvous
+from controlplane.core.restore import leftovers, loading, replica_holders, vouching
+from controlplane.core.state.job import Job
+from controlplane.core.state.machine import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,7 +75,7 @@ def _said(handler: Callable[[Machine, Any], None]) -> Callable[[Machine, Any], N
 
 
 HANDLERS: dict[type[Any], Callable[[Machine, Any], None]] = {
-    ev.Elected: restore.elected,
+    ev.Elected: takeover.elected,
     ev.NodeJoined: nodes.joined,
     ev.NodeBeat: nodes.beat,
     ev.NodesHeard: nodes.heard,
@@ -102,25 +85,25 @@ HANDLERS: dict[type[Any], Callable[[Machine, Any], None]] = {
     ev.MemberStarted: _said(members.started),
     ev.SnapshotReady: _said(releasing.snapshot),
     ev.SnapshotVouched: _said(vouching.vouched),
-    ev.PartPersisted: _said(sealing.part_persisted),
-    ev.Persisted: _said(sealing.persisted),
+    ev.PartPersisted: _said(finalizing.part_persisted),
+    ev.Persisted: _said(finalizing.persisted),
     ev.PersistFailed: _said(saving.persist_failed),
-    ev.Published: _said(sealing.published),
-    ev.Mirrored: _said(sealing.mirrored),
+    ev.Published: _said(finalizing.published),
+    ev.Mirrored: _said(finalizing.mirrored),
     ev.Collected: _said(retention.collected),
     ev.Scrubbed: _said(scrubbing.scrubbed),
-    ev.CheckpointAsked: _said(asking.asked),
+    ev.CheckpointAsked: _said(requests.asked),
     ev.CheckpointsFound: adopting.found,
     ev.Loaded: _said(loading.loaded),
     ev.Fetched: _said(loading.fetched),
     ev.OrderFailed: _said(members.order_failed),
     ev.PeersLooked: _said(network.looked),
-    ev.ProbeAnswered: braking.answered,
+    ev.ProbeAnswered: mass_failure.answered,
     ev.DcsChanged: _dcs_changed,
     ev.QuarantineReleased: quarantine.release,
     ev.StacksCollected: _said(hangs.collected),
-    ev.UserFault: _said(numbers.faulted),
-    ev.NodeReplaced: replacing.replaced,
+    ev.UserFault: _said(numeric_anomalies.faulted),
+    ev.NodeReplaced: replacement.replaced,
     ev.NodeLeaving: _said(draining.leaving),
     ev.DrainRequested: draining.requested,
     ev.CordonRequested: draining.cordon,
@@ -141,11 +124,11 @@ def _wait(m: Machine, job: Job) -> None:
 PHASES: dict[JobPhase, Callable[[Machine, Job], None]] = {
     JobPhase.PENDING: placing.pending,
     JobPhase.LAUNCHING: placing.launching,
-    JobPhase.RUNNING: forming.running,
+    JobPhase.RUNNING: rendezvous.running,
     JobPhase.STOPPING: incidents.stopping,
     JobPhase.LOADING: loading.loading,
     JobPhase.STORING: _wait,
-    JobPhase.FORMING: forming.running,
+    JobPhase.FORMING: rendezvous.running,
     JobPhase.LEAVING: ending.leaving,
     JobPhase.PARKED: incidents.stopping,
     JobPhase.PAUSED: incidents.stopping,
@@ -220,7 +203,7 @@ class Cluster:
 
     def unrecorded(self, job: str) -> tuple[int, ...]:
         """The tickets of what etcd does not hold yet of the checkpoints of the job of this name."""
-        return tuple(pending.effect.ticket for pending in self.machine.lanes.get(sealing.lane_of(job), ()))
+        return tuple(pending.effect.ticket for pending in self.machine.lanes.get(finalizing.lane_of(job), ()))
 
     def next_deadline(self, steady: bool = False) -> float:
         """When (s, the clock of `now`) a Tick is due at the latest; infinity when none is. `steady`: every
@@ -246,8 +229,8 @@ def _drive(m: Machine, job: Job) -> None:
         pausing.tend(m, job)
         resizing.tend(m, job)
         draining.tidy(m, job)
-        sparing.tend(m, job)
-        partners.tend(m, job)
+        spares.tend(m, job)
+        replica_holders.tend(m, job)
         leftovers.tend(m, job)
     members.bury_again(m, job)
 
@@ -262,11 +245,11 @@ _DUE: dict[str, Callable[[Machine, str], None]] = {
     "node": nodes.deadline,
     "drain": draining.deadline,
     "brake": nodes.brake_due,
-    "hold": standing.hold_over,
+    "hold": eligibility.hold_over,
     "lemon": quarantine.expired,
     "cut": network.look_again,
     "health": lambda m, _name: health.due(m),
-    "replace": lambda m, _name: replacing.due(m),
+    "replace": lambda m, _name: replacement.due(m),
     "watch": lambda m, _name: overdue.due(m),
     "lane": lambda m, lane: m.pump(lane),
 }

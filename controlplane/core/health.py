@@ -8,20 +8,21 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from controlplane.core import durability, standing
-from controlplane.core import effects as fx
-from controlplane.core.job import ENDED
-from controlplane.core.machine import LEFT
-from controlplane.core.model import JobPhase, Role
+from controlplane.core.checkpoint import durability
+from controlplane.core.failures import eligibility
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import JobPhase, Role
+from controlplane.core.state.job import ENDED
+from controlplane.core.state.machine import LEFT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from controlplane.core.durability import Trouble
-    from controlplane.core.job import Job, Member
-    from controlplane.core.machine import Machine
-    from controlplane.core.model import Unread
-    from controlplane.core.timing import CoreSettings
+    from controlplane.core.checkpoint.durability import Trouble
+    from controlplane.core.records.model import Unread
+    from controlplane.core.records.timing import CoreSettings
+    from controlplane.core.state.job import Job, Member
+    from controlplane.core.state.machine import Machine
 
     Rule = Callable[["Facts", CoreSettings], Iterable["Finding"]]
 
@@ -211,10 +212,10 @@ def facts_of(m: Machine) -> Facts:
     for name, node in m.nodes.items():
         if node.shown == "lost":
             lost.append(name)
-        if node.lemon is not None and standing.last_choice(m, node):
+        if node.lemon is not None and eligibility.last_choice(m, node):
             quarantined.append((name, node.lemon.reason))
         if node.cut or node.held_until > m.now:
-            held.append((name, standing.barred(m, node)))
+            held.append((name, eligibility.barred(m, node)))
         if node.bad_devices:
             devices += [(f"{name}/{device}", why) for device, why in node.bad_devices.items()]
     jobs = [job for job in m.jobs.values() if job.phase not in ENDED]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core import commit, sealing
-from controlplane.core.commit import Stage
-from controlplane.core.job import ENDED
-from controlplane.core.model import JobPhase, MemberPhase
+from controlplane.core.checkpoint import commit, finalizing
+from controlplane.core.checkpoint.commit import Stage
+from controlplane.core.records.model import JobPhase, MemberPhase
+from controlplane.core.state.job import ENDED
 
 if TYPE_CHECKING:
-    from controlplane.core.job import Job
-    from controlplane.core.machine import Machine
+    from controlplane.core.state.job import Job
+    from controlplane.core.state.machine import Machine
 
 
 def check(m: Machine) -> None:
@@ -107,7 +107,7 @@ def _saving(m: Machine, job: Job) -> None:
         shares = [(writer.shard, writer.share) for writer in saving.writers]
         assert len(shares) == len(frozenset(shares)), f"{job.name}: {saving.id} has a share written twice"
         if saving.stage in (Stage.STORE, Stage.CONFIRM):
-            waits = m.in_flight(sealing.lane(job))
+            waits = m.in_flight(finalizing.lane(job))
             assert waits, f"{job.name}: checkpoint {saving.id} waits for etcd but was not asked"
         if saving.stage not in (Stage.PERSIST, Stage.SEAL):
             assert saving.record is not None, f"{job.name}: checkpoint {saving.id} has no record"

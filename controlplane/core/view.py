@@ -6,17 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controlplane.core import health as health_of
-from controlplane.core import marks, overdue, quarantine, standing
-from controlplane.core.commit import newest_good
-from controlplane.core.model import NO_STEP, MemberPhase
-from controlplane.core.words import GONE
+from controlplane.core.checkpoint import overdue
+from controlplane.core.checkpoint.commit import newest_good
+from controlplane.core.failures import eligibility, marks, quarantine
+from controlplane.core.records.model import NO_STEP, MemberPhase
+from controlplane.core.records.words import GONE
 from holdfast import masking as arguments
 
 if TYPE_CHECKING:
     from controlplane.core.cluster import Cluster
-    from controlplane.core.job import Job, Member
-    from controlplane.core.machine import Node
-    from controlplane.core.model import CheckpointRecord, Incident
+    from controlplane.core.records.model import CheckpointRecord, Incident
+    from controlplane.core.state.job import Job, Member
+    from controlplane.core.state.machine import Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ def nodes(cluster: Cluster, now: float) -> tuple[NodeRow, ...]:
 
 def node_row(cluster: Cluster, now: float, node: Node, members: int) -> NodeRow:
     """One node, with so many living processes."""
-    m, word = cluster.machine, standing.word(cluster.machine, node)
+    m, word = cluster.machine, eligibility.word(cluster.machine, node)
     return NodeRow(
         node=node.name,
         state=node.shown,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from controlplane.core import view
-from controlplane.core.events import (
+from controlplane.core.records.events import (
     CheckpointsFound,
     CheckpointWanted,
     CordonRequested,
@@ -27,7 +27,7 @@ from controlplane.wire.shape import WireError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from controlplane.core.model import JobSpec
+    from controlplane.core.records.model import JobSpec
     from controlplane.daemon.reign import Reign, Wish
     from controlplane.daemon.rpc import Front
 

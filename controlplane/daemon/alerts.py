@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.core.effects import Alert
+    from controlplane.core.records.effects import Alert
 
 ALERTMANAGER_PATH = "/api/v2/alerts"
 REPEAT_S = 60.0

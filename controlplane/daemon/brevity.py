@@ -11,9 +11,9 @@ import dataclasses
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core.effects import Store
-from controlplane.core.events import JobSubmitted
-from controlplane.core.model import Generation, JobSpec
+from controlplane.core.records.effects import Store
+from controlplane.core.records.events import JobSubmitted
+from controlplane.core.records.model import Generation, JobSpec
 from controlplane.wire.records import plain
 from controlplane.wire.shape import shapes_of
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core import effects, events
+from controlplane.core.records import effects, events
 
 if TYPE_CHECKING:
-    from controlplane.core.effects import Effect
-    from controlplane.core.events import Event
+    from controlplane.core.records.effects import Effect
+    from controlplane.core.records.events import Event
 
 _QUIET = (
     events.NodeBeat,

@@ -20,7 +20,7 @@ import uvloop
 from controlplane.access.asking import asks_of
 from controlplane.access.tls import TlsFiles
 from controlplane.access.tokens import Tokens
-from controlplane.core.timing import CoreSettings
+from controlplane.core.records.timing import CoreSettings
 from controlplane.daemon.alerts import Alerts
 from controlplane.daemon.etcd.client import Etcd
 from controlplane.daemon.etcd.election import Election

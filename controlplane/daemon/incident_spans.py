@@ -7,15 +7,15 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core import effects
-from controlplane.core.model import Strategy
+from controlplane.core.records import effects
+from controlplane.core.records.model import Strategy
 from holdfast.logs import incident_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.core.effects import Effect
-    from controlplane.core.model import Incident
+    from controlplane.core.records.effects import Effect
+    from controlplane.core.records.model import Incident
 
 DETECTION, DECISION, STOP = "detection", "decision", "stop"
 PERSIST, TELL, REGROUP = "persist", "tell", "regroup"

@@ -16,7 +16,7 @@ from collections import deque
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core.model import JobSpec, Standing
+from controlplane.core.records.model import JobSpec, Standing
 from controlplane.daemon import recording, rotation
 from controlplane.daemon.brevity import Brevity
 from controlplane.daemon.linefile import LineFile, tail
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from controlplane.core.timing import CoreSettings
+    from controlplane.core.records.timing import CoreSettings
     from controlplane.daemon.rotation import Limits
 
 log = logging.getLogger(__name__)

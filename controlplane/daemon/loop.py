@@ -9,15 +9,15 @@ from collections import deque
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from controlplane.core import events
-from controlplane.core.effects import Note, Release
+from controlplane.core.records import events
+from controlplane.core.records.effects import Note, Release
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.core.effects import Effect
-    from controlplane.core.events import Event
-    from controlplane.core.timing import CoreSettings
+    from controlplane.core.records.effects import Effect
+    from controlplane.core.records.events import Event
+    from controlplane.core.records.timing import CoreSettings
     from controlplane.daemon.journal import Journal
     from controlplane.daemon.metrics import Metrics
 

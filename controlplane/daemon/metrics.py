@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from controlplane.core.blame import CLUSTER, PLAN, SCRIPT
+from controlplane.core.failures.blame import CLUSTER, PLAN, SCRIPT
 from controlplane.core.health import JOB_KINDS
-from controlplane.core.machine import LEFT
-from controlplane.core.model import Cause, JobPhase, MemberPhase, Scope, Strategy
+from controlplane.core.records.model import Cause, JobPhase, MemberPhase, Scope, Strategy
+from controlplane.core.state.machine import LEFT
 from controlplane.daemon.tallies import Spread, Tally
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from controlplane.core.model import JobPhase
+from controlplane.core.records.model import JobPhase
 
 FORMING, WAITING, REDONE, SNAPSHOT = "forming", "waiting", "redone", "snapshot"
 PRODUCTIVE, NOWHERE = "productive", "nowhere"

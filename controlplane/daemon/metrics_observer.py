@@ -6,10 +6,11 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core import effects, events, view
-from controlplane.core.blame import PLAN
+from controlplane.core import view
 from controlplane.core.census import census
-from controlplane.core.model import NO_STEP, JobPhase
+from controlplane.core.failures.blame import PLAN
+from controlplane.core.records import effects, events
+from controlplane.core.records.model import NO_STEP, JobPhase
 from controlplane.daemon.metrics import CHECKPOINT_FAILURES, NODE_STATES
 from controlplane.daemon.metrics_jobs import REDONE, SNAPSHOT, Account, JobTimes, Pace
 from holdfast.logs import of_incident
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from controlplane.core.cluster import Cluster
-    from controlplane.core.effects import Effect
-    from controlplane.core.events import Event
-    from controlplane.core.model import Incident, JobSpec
+    from controlplane.core.records.effects import Effect
+    from controlplane.core.records.events import Event
+    from controlplane.core.records.model import Incident, JobSpec
     from controlplane.core.view import JobRow
     from controlplane.daemon.metrics import Metrics
 

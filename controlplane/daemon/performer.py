@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core import effects
+from controlplane.core.records import effects
 from controlplane.wire import codec
 from holdfast.logs import incident_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.core.effects import Effect
+    from controlplane.core.records.effects import Effect
     from controlplane.daemon.links import Links
     from controlplane.daemon.metrics import Metrics
     from controlplane.daemon.recorder import Recorder

@@ -9,12 +9,12 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, TypeVar
 
-from controlplane.core import touched
-from controlplane.core.events import NodeBeat, NodeJoined
+from controlplane.core.records import touched
+from controlplane.core.records.events import NodeBeat, NodeJoined
 
 if TYPE_CHECKING:
     from controlplane.access.callers import Caller
-    from controlplane.core.events import Event
+    from controlplane.core.records.events import Event
 
     E = TypeVar("E", bound=Event)
 

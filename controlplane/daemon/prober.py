@@ -7,14 +7,14 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from controlplane.core.events import ProbeAnswered
+from controlplane.core.records.events import ProbeAnswered
 from controlplane.daemon.errands import Errands
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.core.effects import Probe
-    from controlplane.core.events import Event
+    from controlplane.core.records.effects import Probe
+    from controlplane.core.records.events import Event
 
 TRIES = 3
 TRY_S = 1.0

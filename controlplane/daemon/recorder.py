@@ -8,7 +8,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
-from controlplane.core.events import Stored, StoreFailed
+from controlplane.core.records.events import Stored, StoreFailed
 from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable, Fenced
 from controlplane.daemon.records import check
 from controlplane.settings import SettingsError
@@ -17,8 +17,8 @@ from controlplane.wire.shape import WireError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from controlplane.core.effects import Store
-    from controlplane.core.events import Event
+    from controlplane.core.records.effects import Store
+    from controlplane.core.records.events import Event
     from controlplane.daemon.metrics import Metrics
     from controlplane.daemon.records import Records
 

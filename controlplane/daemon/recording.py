@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core.events import NodeBeat
+from controlplane.core.records.events import NodeBeat
 from controlplane.daemon.brevity import Brevity
 from controlplane.daemon.linefile import LineFile
 from controlplane.wire.records import plain
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from controlplane.core.effects import Effect
-    from controlplane.core.events import Event
-    from controlplane.core.model import MemberStatus
-    from controlplane.core.timing import CoreSettings
+    from controlplane.core.records.effects import Effect
+    from controlplane.core.records.events import Event
+    from controlplane.core.records.model import MemberStatus
+    from controlplane.core.records.timing import CoreSettings
 
 FORMAT = 2
 FORMATS = (1, FORMAT)

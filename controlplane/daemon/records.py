@@ -8,9 +8,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from controlplane.core.events import Elected
-from controlplane.core.machine import LEFT
-from controlplane.core.model import (
+from controlplane.core.membership.replacement import GONE
+from controlplane.core.records.events import Elected
+from controlplane.core.records.model import (
     CheckpointRecord,
     Generation,
     JobSpec,
@@ -20,7 +20,7 @@ from controlplane.core.model import (
     NodePlace,
     Unread,
 )
-from controlplane.core.replacing import GONE
+from controlplane.core.state.machine import LEFT
 from controlplane.wire import bounds
 from controlplane.wire.records import pack, unpack
 from controlplane.wire.shape import WireError
@@ -28,7 +28,7 @@ from controlplane.wire.shape import WireError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from controlplane.core.effects import Store
+    from controlplane.core.records.effects import Store
     from controlplane.daemon.etcd.keyspace import Keyspace
 
 log = logging.getLogger(__name__)

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING
 
 from controlplane.core import view
 from controlplane.core.cluster import Cluster
-from controlplane.core.effects import Alert, CheckpointChanged, Note, Probe, ReplaceNode, StacksKept, Store
-from controlplane.core.events import (
+from controlplane.core.placement.placing import REFUSED
+from controlplane.core.records.effects import (
+    Alert,
+    CheckpointChanged,
+    Note,
+    Probe,
+    ReplaceNode,
+    StacksKept,
+    Store,
+)
+from controlplane.core.records.events import (
     CheckpointsFound,
     CheckpointWanted,
     CordonRequested,
@@ -19,7 +28,6 @@ from controlplane.core.events import (
     PauseRequested,
     QuarantineReleased,
 )
-from controlplane.core.placing import REFUSED
 from controlplane.daemon.accounts import Keeper
 from controlplane.daemon.changes import Changes
 from controlplane.daemon.links import Links
@@ -34,9 +42,9 @@ from controlplane.wire import codec
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from controlplane.core.effects import Effect
-    from controlplane.core.events import Elected, Event, JobStopRequested
-    from controlplane.core.timing import CoreSettings
+    from controlplane.core.records.effects import Effect
+    from controlplane.core.records.events import Elected, Event, JobStopRequested
+    from controlplane.core.records.timing import CoreSettings
     from controlplane.daemon.alerts import Alerts
     from controlplane.daemon.incident_spans import Spans
     from controlplane.daemon.journal import Journal

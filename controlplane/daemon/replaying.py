@@ -7,9 +7,9 @@ import typing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core import events
 from controlplane.core.cluster import Cluster
-from controlplane.core.timing import CoreSettings
+from controlplane.core.records import events
+from controlplane.core.records.timing import CoreSettings
 from controlplane.daemon.brevity import Brevity
 from controlplane.daemon.recording import FORMATS, whole
 from controlplane.wire.records import plain, restore

@@ -12,7 +12,7 @@ import grpc
 
 from controlplane.access.guard import Guard, Sparing, calling
 from controlplane.access.tls import LIMITS, listen
-from controlplane.core.events import NodeBroken, NodeJoined
+from controlplane.core.records.events import NodeBroken, NodeJoined
 from controlplane.daemon import permitted
 from controlplane.daemon.admin import Admin
 from controlplane.daemon.health import Health
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from controlplane.access.asking import Asks
     from controlplane.access.tls import TlsFiles
-    from controlplane.core.events import Event
+    from controlplane.core.records.events import Event
     from controlplane.daemon.alerts import Alerts
     from controlplane.daemon.incident_spans import Spans
     from controlplane.daemon.journal import Journal

@@ -7,14 +7,14 @@ import logging
 import re
 from typing import TYPE_CHECKING
 
-from controlplane.core.arrivals import told
+from controlplane.core.failures.arrivals import told
 from holdfast import removal
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from controlplane.core.effects import StacksKept
-    from controlplane.core.model import Standing
+    from controlplane.core.records.effects import StacksKept
+    from controlplane.core.records.model import Standing
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from controlplane.daemon.reign import Reign
 from controlplane.wire import codec
 
 if TYPE_CHECKING:
-    from controlplane.core.timing import CoreSettings
+    from controlplane.core.records.timing import CoreSettings
     from controlplane.daemon.etcd.client import Etcd
     from controlplane.daemon.etcd.election import Election, Leadership
     from controlplane.daemon.etcd.keyspace import Keyspace

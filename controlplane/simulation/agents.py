@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core import events as ev
-from controlplane.core.model import NO_STEP, WHOLE_STATE, Failure, MemberPhase
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import NO_STEP, WHOLE_STATE, Failure, MemberPhase
 from controlplane.simulation import records
 
 if TYPE_CHECKING:
-    from controlplane.core.effects import Launch
+    from controlplane.core.records.effects import Launch
 
 
 class Rank:

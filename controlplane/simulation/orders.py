@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
-from controlplane.core.model import NO_STEP, MemberPhase
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import NO_STEP, MemberPhase
 from controlplane.simulation import records
 from controlplane.simulation.agents import Agent, Rank, word
 from controlplane.simulation.costs import NET_S
@@ -16,7 +16,7 @@ from controlplane.simulation.costs import NET_S
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from controlplane.core.model import Generation
+    from controlplane.core.records.model import Generation
     from controlplane.simulation.training import Stretch
     from controlplane.simulation.world import World
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core.events import MemberStarted
-from controlplane.core.model import NO_STEP, MemberStatus, Role
+from controlplane.core.records.events import MemberStarted
+from controlplane.core.records.model import NO_STEP, MemberStatus, Role
 
 if TYPE_CHECKING:
-    from controlplane.core.model import Generation, Placement
+    from controlplane.core.records.model import Generation, Placement
     from controlplane.simulation.agents import Rank
 
 STATE_BYTES = 1 << 30

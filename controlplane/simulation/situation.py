@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core.model import Cause, JobPhase
+from controlplane.core.records.model import Cause, JobPhase
 
 if TYPE_CHECKING:
-    from controlplane.core import effects as fx
+    from controlplane.core.records import effects as fx
     from controlplane.simulation.world import World
 
 _PHASES = {

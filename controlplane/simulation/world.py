@@ -7,12 +7,12 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from controlplane.analysis.goodput import Ledger
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
 from controlplane.core.cluster import Cluster
-from controlplane.core.job import ENDED
-from controlplane.core.model import Cause, Failure, JobSpec, MemberPhase
-from controlplane.core.timing import CoreSettings
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import Cause, Failure, JobSpec, MemberPhase
+from controlplane.core.records.timing import CoreSettings
+from controlplane.core.state.job import ENDED
 from controlplane.simulation.agents import Agent
 from controlplane.simulation.clock import Clock
 from controlplane.simulation.costs import ETCD_S, NET_S
@@ -23,8 +23,8 @@ from controlplane.simulation.training import Training
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from controlplane.core.events import Event
-    from controlplane.core.model import Incident
+    from controlplane.core.records.events import Event
+    from controlplane.core.records.model import Incident
     from controlplane.simulation.costs import Setup
     from controlplane.simulation.failures import Failures, Outage
 

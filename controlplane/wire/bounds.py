@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, NamedTuple
 
-from controlplane.core.adopting import GENERATION_ADOPTED_MAX, STEP_ADOPTED_MAX
-from controlplane.core.numbers import STEP_MAX
+from controlplane.core.checkpoint.adopting import GENERATION_ADOPTED_MAX, STEP_ADOPTED_MAX
+from controlplane.core.failures.numeric_anomalies import STEP_MAX
 from controlplane.wire.shape import WireError, shapes_of
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-not-found]
 
-from controlplane.core import effects, events, model, view
+from controlplane.core import view
+from controlplane.core.records import effects, events, model
 from controlplane.wire import bounds, versions
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.legible import leave_out

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from controlplane.core import model
+from controlplane.core.records import model
 from controlplane.wire import bounds
 from controlplane.wire.mapping import RECORDS, Mapping
 from controlplane.wire.shape import WireError

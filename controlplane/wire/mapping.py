@@ -6,7 +6,7 @@ import math
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core import model
+from controlplane.core.records import model
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.shape import Shape, WireError, shapes_of
 

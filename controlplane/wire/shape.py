@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from controlplane.core import model
+from controlplane.core.records import model
 
 
 class WireError(ValueError):

@@ -18,8 +18,8 @@ from typing import Any
 from agent.arenas import Rooms
 from agent.paths import Paths
 from agent.peers import Peers
-from controlplane.core import effects, events
-from controlplane.core.model import MemberPhase, MemberStatus, Partner, PeerCopy
+from controlplane.core.records import effects, events
+from controlplane.core.records.model import MemberPhase, MemberStatus, Partner, PeerCopy
 from controlplane.settings import AgentSettings
 from holdfast import removal
 from holdfast.checkpoint import layout

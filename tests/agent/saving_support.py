@@ -7,7 +7,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core import effects, events, model
+from controlplane.core.records import effects, events, model
 from holdfast.checkpoint import layout
 from holdfast.checkpoint.arena import Arena
 from tests.agent import keeper

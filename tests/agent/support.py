@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
-from controlplane.core import effects, events, model
+from controlplane.core.records import effects, events, model
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.control_pb2_grpc import ControlServicer, add_ControlServicer_to_server

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controlplane.core import effects, events, model
-from controlplane.core.model import Cause, MemberPhase
+from controlplane.core.records import effects, events, model
+from controlplane.core.records.model import Cause, MemberPhase
 from tests.agent.support import AgentProcess, Leader, alive, folder, generation, launch, spec, until
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controlplane.core import effects, events
-from controlplane.core.model import MemberPhase
+from controlplane.core.records import effects, events
+from controlplane.core.records.model import MemberPhase
 from tests.agent.support import AgentProcess, Frames, Leader, launch, spec, until
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import pytest
 
 from agent.deciding import effects as fx
 from agent.deciding import events as ev
-from controlplane.core import effects as orders
-from controlplane.core import events
-from controlplane.core.model import NO_STEP, Cause, MemberPhase, Standing
+from controlplane.core.records import effects as orders
+from controlplane.core.records import events
+from controlplane.core.records.model import NO_STEP, Cause, MemberPhase, Standing
 from tests.agent.test_deciding import Stage, frames, running, told
 
 if TYPE_CHECKING:

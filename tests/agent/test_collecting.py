@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from agent.deciding.member import Member
 from agent.node import Node
 from agent.paths import Paths
-from controlplane.core import effects, events
-from controlplane.core.model import MemberPhase, MemberStatus
+from controlplane.core.records import effects, events
+from controlplane.core.records.model import MemberPhase, MemberStatus
 from controlplane.settings import AgentSettings
 from tests.agent.support import folder, until
 

@@ -16,9 +16,9 @@ from agent.deciding.fields import BadMessage
 from agent.deciding.member import recalled
 from agent.deciding.speech import RESEND_S, Speech
 from agent.progress import Limits, Sight
-from controlplane.core import effects as orders
-from controlplane.core import events
-from controlplane.core.model import (
+from controlplane.core.records import effects as orders
+from controlplane.core.records import events
+from controlplane.core.records.model import (
     NO_STEP,
     Cause,
     Generation,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controlplane.core import effects
-from controlplane.core.model import MemberPhase
+from controlplane.core.records import effects
+from controlplane.core.records.model import MemberPhase
 from tests.agent.support import AgentProcess, Leader, folder, launch, spec
 
 SAVES = """

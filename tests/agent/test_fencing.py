@@ -7,7 +7,7 @@ import socket
 
 from agent.deciding.fencing import Fence
 from agent.peer_looks import dial, sight
-from controlplane.core.model import PeerAddress
+from controlplane.core.records.model import PeerAddress
 
 
 def test_silence_of_one_that_may_lead_is_what_counts() -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controlplane.core import effects, events
-from controlplane.core.model import MemberPhase
+from controlplane.core.records import effects, events
+from controlplane.core.records.model import MemberPhase
 from holdfast import removal
 from tests.agent.support import AgentProcess, launch, spec, until
 from tests.agent.test_agent import elastic, script

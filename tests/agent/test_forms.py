@@ -9,7 +9,7 @@ import pytest
 from agent.deciding.member import Member, survey
 from agent.forms import form_message
 from agent.members import Memory, held_by
-from controlplane.core.model import (
+from controlplane.core.records.model import (
     NO_STEP,
     MemberPhase,
     MemberStatus,

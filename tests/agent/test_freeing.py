@@ -12,8 +12,8 @@ from agent.deciding.member import Member
 from agent.members import Memory
 from agent.paths import Paths
 from agent.peer_filling import Kept
-from controlplane.core import effects
-from controlplane.core.model import MemberPhase, MemberStatus
+from controlplane.core.records import effects
+from controlplane.core.records.model import MemberPhase, MemberStatus
 from holdfast import removal
 from holdfast.checkpoint.arena import Arena
 from tests.agent.peering import JOB, LARGE, Side, values

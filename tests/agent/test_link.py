@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from agent.deciding.speech import RESEND_S
 from agent.link import Link, Peer
-from controlplane.core import effects, events
-from controlplane.core.model import MemberPhase, MemberStatus
+from controlplane.core.records import effects, events
+from controlplane.core.records.model import MemberPhase, MemberStatus
 from controlplane.wire import codec
 from tests.agent.support import Leader, until
 

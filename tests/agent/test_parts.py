@@ -15,7 +15,7 @@ from agent.environment import NodeFacts, environment
 from agent.paths import FolderLock, Paths, own_folder
 from agent.ports import OfferedPort, route_address
 from agent.sensors import HostSensor, slots_here
-from controlplane.core.model import NO_RANK, Placement, Role
+from controlplane.core.records.model import NO_RANK, Placement, Role
 from controlplane.settings import AgentSettings, SettingsError
 from tests.agent.support import folder, generation, launch, spec
 

@@ -10,8 +10,8 @@ import pytest
 from agent.peer_offer import Offer, newest
 from agent.peer_push import Pushes
 from agent.peer_threads import nice_pool
-from controlplane.core import effects
-from controlplane.core.model import Partner, PeerCopy
+from controlplane.core.records import effects
+from controlplane.core.records.model import Partner, PeerCopy
 from holdfast.checkpoint.arena import Arena
 from holdfast.checkpoint.layout import LayoutError
 from holdfast.checkpoint.shm import HEADER_ALIGN_BYTES, align

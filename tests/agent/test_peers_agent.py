@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core import effects, events
-from controlplane.core.model import PeerCopy
+from controlplane.core.records import effects, events
+from controlplane.core.records.model import PeerCopy
 from tests.agent.peering import JOB, Side, read, values
 from tests.agent.support import AgentProcess, Leader, until
 

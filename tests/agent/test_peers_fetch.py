@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.peer_blocks import CHUNK_BYTES
-from controlplane.core import effects
+from controlplane.core.records import effects
 from holdfast.checkpoint.arena import Arena, SlotState
 from tests.agent.peering import JOB, Side, read, values, write
 from tests.agent.support import until

@@ -8,7 +8,7 @@ import pytest
 
 from agent.deciding.member import Member
 from agent.members import Memory
-from controlplane.core.model import MemberPhase, MemberStatus
+from controlplane.core.records.model import MemberPhase, MemberStatus
 
 if TYPE_CHECKING:
     from agent.paths import Paths

@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from controlplane.core import effects, events
-from controlplane.core.model import MemberPhase
+from controlplane.core.records import effects, events
+from controlplane.core.records.model import MemberPhase
 from holdfast.checkpoint import load
 from holdfast.checkpoint.arena import Arena, SlotState
 from holdfast.checkpoint.errors import CheckpointCorrupt

@@ -11,8 +11,8 @@ import pytest
 from agent.peer_blocks import Held, digests_of
 from agent.peer_offer import newest
 from agent.vouching import seal
-from controlplane.core import effects, events
-from controlplane.core.model import Partner
+from controlplane.core.records import effects, events
+from controlplane.core.records.model import Partner
 from holdfast.checkpoint.arena import Arena, SlotState
 from tests.agent.peering import JOB, Side, read, values
 from tests.agent.saving_support import Site

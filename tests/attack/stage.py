@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import grpc
 
-from controlplane.core.model import JobPhase, JobSpec, MemberPhase
+from controlplane.core.records.model import JobPhase, JobSpec, MemberPhase
 from controlplane.daemon.etcd.client import Etcd
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.etcd.server import PrivateEtcd

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import threading
     from pathlib import Path
 
-    from controlplane.core.model import CheckpointPart
+    from controlplane.core.records.model import CheckpointPart
     from holdfast.checkpoint.arena import SlotView
     from holdfast.checkpoint.save import PersistResult
     from holdfast.checkpoint.store import Store

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from controlplane.core.model import CheckpointPart
+    from controlplane.core.records.model import CheckpointPart
     from holdfast.checkpoint.arena import SlotView
     from tests.checkpoint.states import Shapes
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controlplane.core.failures import Evidence
-from controlplane.core.model import Cause, CheckpointRecord, Failure, JobSpec, Placement
+from controlplane.core.failures.verdicts import Evidence
+from controlplane.core.records.model import Cause, CheckpointRecord, Failure, JobSpec, Placement
 
 
 def spec(**changes: object) -> JobSpec:

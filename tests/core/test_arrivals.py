@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controlplane.core.arrivals import find
-from controlplane.core.model import Collective, Standing
+from controlplane.core.failures.arrivals import find
+from controlplane.core.records.model import Collective, Standing
 
 
 def stand(

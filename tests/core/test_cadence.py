@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from controlplane.core import cadence
-from controlplane.core.cadence import Choice, Costs, Last
+from controlplane.core.state import cadence
+from controlplane.core.state.cadence import Choice, Costs, Last
 from tests.core.make import spec
 from tests.core.test_cluster import running
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
 from controlplane.core import view
 from controlplane.core.cluster import HANDLERS, PHASES, Cluster
-from controlplane.core.differing import differences
-from controlplane.core.model import Cause, Failure, JobPhase, JobSpec, MemberPhase, MemberStatus
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
+from controlplane.core.records.differing import differences
+from controlplane.core.records.model import Cause, Failure, JobPhase, JobSpec, MemberPhase, MemberStatus
 from tests.core.make import record, spec
 from tests.daemon.test_codec import FROM_AGENTS, sample
 from tests.transcripts.language import Play

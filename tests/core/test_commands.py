@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
 from controlplane.core import view
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
 from tests.core.make import spec
 from tests.core.test_cluster import play, running
 from tests.core.test_elastic import notes

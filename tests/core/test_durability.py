@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
 from controlplane.core import view
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
 from tests.core.test_cluster import running
 from tests.core.test_saving import commit
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
-from controlplane.core import formation, view
-from controlplane.core.formation import Room
+from controlplane.core import view
+from controlplane.core.placement import formation
+from controlplane.core.placement.formation import Room
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
 from tests.core.make import spec
 from tests.core.test_cluster import play, running
 

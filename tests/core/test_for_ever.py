@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from controlplane.core import network
-from controlplane.core.model import PeerSight
+from controlplane.core.failures import network
+from controlplane.core.records.model import PeerSight
 from tests.core.test_cluster import running
 from tests.core.test_elastic import alone, notes
 

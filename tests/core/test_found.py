@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controlplane.core.model import JobPhase, MemberPhase, Tier
+from controlplane.core.records.model import JobPhase, MemberPhase, Tier
 from tests.core.test_cluster import play, running
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
 from controlplane.core import view
-from controlplane.core.model import Cause, Failure, Tier
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import Cause, Failure, Tier
 from controlplane.wire.records import pack
 from tests.core.test_cluster import play, running
 

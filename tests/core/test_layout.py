@@ -12,11 +12,11 @@ import pytest
 
 from controlplane.cli.main import main
 from controlplane.cli.plan import read_cluster, read_model
-from controlplane.core.layout import cost, memory
-from controlplane.core.layout.places import Site, place, shared_domains
-from controlplane.core.layout.ranking import check, judge, layouts, plan, shrink
-from controlplane.core.layout.shapes import ClusterShape, Layout, LayoutError, LinkShape, ModelShape
-from controlplane.core.layout.stages import balance
+from controlplane.planner import cost, memory
+from controlplane.planner.places import Site, place, shared_domains
+from controlplane.planner.ranking import check, judge, layouts, plan, shrink
+from controlplane.planner.shapes import ClusterShape, Layout, LayoutError, LinkShape, ModelShape
+from controlplane.planner.stages import balance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from controlplane.core import events as ev
 from controlplane.core import view
 from controlplane.core.census import census
 from controlplane.core.cluster import Cluster
-from controlplane.core.model import NodePlace
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import NodePlace
 from tests.core.test_cluster import play
 from tests.core.test_resilience import S, cluster, hello
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controlplane.core import effects as fx
-from controlplane.core.model import Resume, Tier
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import Resume, Tier
 from controlplane.telling.event_text import tell
 from controlplane.wire.records import plain
 from tests.core.make import record

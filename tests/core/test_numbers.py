@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from controlplane.core import numbers
-from controlplane.core.job import Job
-from controlplane.core.model import Fault, Generation, JobPhase, JobSpec, Resume, Tier, Window
-from controlplane.core.resume import Copy
+from controlplane.core.failures import numeric_anomalies
+from controlplane.core.records.model import Fault, Generation, JobPhase, JobSpec, Resume, Tier, Window
+from controlplane.core.restore.restore_point import Copy
+from controlplane.core.state.job import Job
 from holdfast.telemetry import numbers as sdk
 from tests.core.test_cluster import running
 
@@ -21,21 +21,23 @@ def job(window: int, *faults: Fault, skips: tuple[Window, ...] = ()) -> Job:
 
 
 def test_without_a_window_nothing_is_left_out() -> None:
-    assert numbers.skipping(job(0, Fault(13, 4)), Resume(Tier.MEMORY, 10)).skip == ()
+    assert numeric_anomalies.skipping(job(0, Fault(13, 4)), Resume(Tier.MEMORY, 10)).skip == ()
 
 
 def test_the_faulty_batch_is_the_last_one_left_out() -> None:
-    assert numbers.skipping(job(1, Fault(13, 4)), Resume(Tier.MEMORY, 10)).skip == (Window(13, 14),)
-    assert numbers.skipping(job(2, Fault(13, 4)), Resume(Tier.MEMORY, 10)).skip == (Window(12, 14),)
+    assert numeric_anomalies.skipping(job(1, Fault(13, 4)), Resume(Tier.MEMORY, 10)).skip == (Window(13, 14),)
+    assert numeric_anomalies.skipping(job(2, Fault(13, 4)), Resume(Tier.MEMORY, 10)).skip == (Window(12, 14),)
 
 
 def test_what_was_consumed_before_the_state_cannot_be_left_out() -> None:
-    assert numbers.skipping(job(100, Fault(13, 4)), Resume(Tier.MEMORY, 10)).skip == (Window(10, 14),)
+    assert numeric_anomalies.skipping(job(100, Fault(13, 4)), Resume(Tier.MEMORY, 10)).skip == (
+        Window(10, 14),
+    )
 
 
 def test_the_first_fault_of_the_generation_counts_and_those_of_others_do_not() -> None:
     faults = (Fault(5, 3), Fault(13, 4), Fault(12, 4))
-    assert numbers.skipping(job(1, *faults), Resume(Tier.MEMORY, 10)).skip == (Window(12, 13),)
+    assert numeric_anomalies.skipping(job(1, *faults), Resume(Tier.MEMORY, 10)).skip == (Window(12, 13),)
 
 
 def test_a_step_that_no_message_can_hold_is_not_at_fault() -> None:
@@ -51,7 +53,7 @@ def test_a_step_that_no_message_can_hold_is_not_at_fault() -> None:
 def test_windows_are_in_batches_not_in_steps() -> None:
     """Batch 13 is left out: step 13 consumes batch 14, and is at fault again."""
     skips = (Window(13, 14),)
-    found = numbers.skipping(job(1, Fault(13, 4), skips=skips), Resume(Tier.MEMORY, 10)).skip
+    found = numeric_anomalies.skipping(job(1, Fault(13, 4), skips=skips), Resume(Tier.MEMORY, 10)).skip
     assert found == (Window(13, 15),)
 
 
@@ -61,8 +63,8 @@ def test_every_batch_is_consumed_once_or_left_out_and_the_ranks_agree_with_the_c
         windows: tuple[Window, ...] = ()
         for _ in range(rng.randrange(5)):
             first = rng.randrange(60)
-            windows = numbers.merged(windows, Window(first, first + rng.randrange(1, 9)))
-        consumed = [numbers.batch(step, windows) for step in range(100)]
+            windows = numeric_anomalies.merged(windows, Window(first, first + rng.randrange(1, 9)))
+        consumed = [numeric_anomalies.batch(step, windows) for step in range(100)]
         left_out = [batch for window in windows for batch in range(window.first, window.end)]
         upto = max(consumed)
         assert sorted(consumed + [b for b in left_out if b <= upto]) == list(range(upto + 1))
@@ -75,4 +77,8 @@ def test_states_of_the_faulty_step_and_later_are_not_trusted_unless_a_later_gene
     copies = [
         Copy(Tier.MEMORY, step, 0, born=born) for step, born in ((12, 4), (13, 4), (20, 2), (13, 5), (30, 5))
     ]
-    assert [(c.step, c.born) for c in numbers.trusted(faulty, copies)] == [(12, 4), (13, 5), (30, 5)]
+    assert [(c.step, c.born) for c in numeric_anomalies.trusted(faulty, copies)] == [
+        (12, 4),
+        (13, 5),
+        (30, 5),
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controlplane.core import view
-from controlplane.core.pulse import Pulse
+from controlplane.core.state.pulse import Pulse
 from tests.transcripts.language import Play
 
 BEGIN = """elect

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.core import effects as fx
-from controlplane.core.model import Partner
-from controlplane.core.partners import Keeper, Shard, plan
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import Partner
+from controlplane.core.restore.replica_holders import Keeper, Shard, plan
 from tests.core.test_loading import broken, lost
 from tests.transcripts.language import Play
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
 from controlplane.core import view
-from controlplane.core.model import Strategy
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import Strategy
 from tests.core.test_cluster import play, running
 from tests.core.test_elastic import notes
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
 from controlplane.core import view
 from controlplane.core.cluster import HANDLERS
-from controlplane.core.model import (
+from controlplane.core.membership.plausible import REFUSED, ROWS
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import (
     Cause,
     Collective,
     Failure,
@@ -21,7 +22,6 @@ from controlplane.core.model import (
     Role,
     Standing,
 )
-from controlplane.core.plausible import REFUSED, ROWS
 from controlplane.wire.shape import shapes_of
 from tests.core.test_cluster import play, running
 from tests.daemon.test_codec import FROM_AGENTS, sample
@@ -95,7 +95,7 @@ def test_a_row_says_how_each_thing_that_its_word_names_is_checked(word: type) ->
     row, named = ROWS[word], _named(word)
     for what in NAMES:
         assert (getattr(row, what) is not None) or what not in named, (
-            f"{word.__name__} names a {what}: say in controlplane/core/plausible.py how it is checked"
+            f"{word.__name__} names a {what}: say in core/membership/plausible.py how it is checked"
         )
     for by in (row.node, row.member, row.generation, row.step):
         assert by is None or by.how

@@ -6,10 +6,12 @@ import math
 
 import pytest
 
-from controlplane.core import failures, formation, recovery
-from controlplane.core.deadlines import Deadlines
-from controlplane.core.failures import Evidence
-from controlplane.core.model import Cause, Failure, Scope, Strategy
+from controlplane.core.failures import verdicts
+from controlplane.core.failures.verdicts import Evidence
+from controlplane.core.placement import formation
+from controlplane.core.records.model import Cause, Failure, Scope, Strategy
+from controlplane.core.recovery import strategies
+from controlplane.core.state.deadlines import Deadlines
 from tests.core.make import dead, seats, spec
 
 # ---------------------------------------------------------------- deadlines
@@ -54,7 +56,7 @@ def test_the_scope_of_a_verdict(
     layout: tuple[int, ...], hit: tuple[int, ...], cause: Cause, scope: Scope
 ) -> None:
     places = seats(*layout)
-    verdict = failures.judge("j", [dead(places[rank], cause) for rank in hit], places)
+    verdict = verdicts.judge("j", [dead(places[rank], cause) for rank in hit], places)
     assert (verdict.scope, verdict.cause, verdict.ranks) == (scope, cause, hit)
     assert len(verdict.evidence) == len(hit)
 
@@ -63,30 +65,30 @@ def test_the_first_injury_is_the_cause_although_it_is_heard_of_last() -> None:
     places = seats(2)
     echo = dead(places[0], Cause.EXITED, heard=1.0)
     first = dead(places[1], Cause.SIGNALED, heard=1.2, age=0.5)
-    assert failures.judge("j", [echo, first], places).cause is Cause.SIGNALED
+    assert verdicts.judge("j", [echo, first], places).cause is Cause.SIGNALED
 
 
 def test_a_death_explains_a_broken_collective() -> None:
     places = seats(2)
     suspicion = Evidence(0.5, Failure(Cause.BROKEN, "connection closed"))
-    assert failures.root([suspicion, dead(places[1])]).failure.cause is Cause.SIGNALED
+    assert verdicts.root([suspicion, dead(places[1])]).failure.cause is Cause.SIGNALED
 
 
 def test_only_exceptions_of_the_script_outlive_progress() -> None:
     raised = Failure(Cause.RAISED, "boom", step=3, exception="ValueError")
-    assert failures.is_exception(failures.repeat_key(raised))
-    assert not failures.is_exception(failures.repeat_key(Failure(Cause.SIGNALED, "kill", step=3)))
+    assert verdicts.is_exception(verdicts.repeat_key(raised))
+    assert not verdicts.is_exception(verdicts.repeat_key(Failure(Cause.SIGNALED, "kill", step=3)))
 
 
 # ---------------------------------------------------------------- strategies
 
 
-def situation(**changes: object) -> recovery.Situation:
+def situation(**changes: object) -> strategies.Situation:
     usual = {
         "elastic": True, "barrier": True, "exception": "", "repeats": 1, "restarts": 0, "max_restarts": 3,
         "dead": 1, "nodes_up": True, "spares": False,
     }  # fmt: skip
-    return recovery.Situation(**(usual | changes))  # type: ignore[arg-type]
+    return strategies.Situation(**(usual | changes))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,7 @@ def situation(**changes: object) -> recovery.Situation:
     ],
 )
 def test_the_strategy(cause: Cause, changes: dict[str, object], strategy: Strategy) -> None:
-    chosen, reason = recovery.choose(cause, situation(**changes))
+    chosen, reason = strategies.choose(cause, situation(**changes))
     assert chosen is strategy
     assert reason
     assert "{" not in reason
@@ -120,7 +122,7 @@ def test_the_strategy(cause: Cause, changes: dict[str, object], strategy: Strate
 
 def test_every_cause_has_a_ladder_that_ends() -> None:
     for cause in Cause:
-        assert recovery.choose(cause, situation())[0]
+        assert strategies.choose(cause, situation())[0]
 
 
 # ---------------------------------------------------------------- seats

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controlplane.core import effects as fx
-from controlplane.core.model import JobPhase, Tier
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import JobPhase, Tier
 from tests.core.test_cluster import play, running
 from tests.core.test_loading import broken, lost, resume
 from tests.transcripts.language import Play

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
-from controlplane.core import nodes, releasing
-from controlplane.core.job import Job, Member
-from controlplane.core.machine import Machine, Node
-from controlplane.core.model import Generation, MemberPhase, MemberStatus, Resume, Role, Tier
-from controlplane.core.timing import CoreSettings
+from controlplane.core.checkpoint import releasing
+from controlplane.core.membership import nodes
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import Generation, MemberPhase, MemberStatus, Resume, Role, Tier
+from controlplane.core.records.timing import CoreSettings
+from controlplane.core.state.job import Job, Member
+from controlplane.core.state.machine import Machine, Node
 from tests.core.make import seats, spec
 
 

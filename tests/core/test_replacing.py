@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
-from controlplane.core import replacing
-from controlplane.core.model import LemonRecord, NodePlace
+from controlplane.core.membership import replacement
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import LemonRecord, NodePlace
 from tests.core.test_cluster import play, running
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def replacing_on(stage: Play, **settings: Any) -> Play:
     m = stage.cluster.machine
     wanted = {"replace_nodes": True, "replace_after_s": 60.0, "node_timeout_s": 30.0, **settings}
     m.settings = dataclasses.replace(m.settings, **wanted)
-    replacing.begin(m)
+    replacement.begin(m)
     return stage
 
 
@@ -64,7 +64,7 @@ def test_a_lost_node_is_replaced_after_a_while_and_forgotten() -> None:
     assert "c" not in stage.cluster.machine.nodes
     stage.do("stored")
     store = stage.last[fx.Store]
-    assert (store.node, store.node_state) == ("c", replacing.GONE)
+    assert (store.node, store.node_state) == ("c", replacement.GONE)
     stage.do("hello c-fresh")
     assert stage.cluster.machine.nodes["c-fresh"].up
 
@@ -220,7 +220,7 @@ def test_the_next_leader_replaces_what_was_lost_before_it_or_meanwhile(state: st
     live(stage, 10, "c")
     assert "c" not in stage.cluster.machine.nodes
     stage.do("stored")
-    assert stage.last[fx.Store].node_state == replacing.GONE
+    assert stage.last[fx.Store].node_state == replacement.GONE
 
 
 def test_what_was_lost_long_ago_is_no_mass_loss_of_the_next_leaders() -> None:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controlplane.core import formation, replicas
-from controlplane.core.layout.places import Place, Site, shared_domains
+from controlplane.core.placement import formation, replicas
+from controlplane.planner.places import Place, Site, shared_domains
 from holdfast.coordinates import Coordinates, read
 from tests.core.make import spec
 
 if TYPE_CHECKING:
-    from controlplane.core.model import JobSpec
+    from controlplane.core.records.model import JobSpec
 
 
 @pytest.mark.parametrize(

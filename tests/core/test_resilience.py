@@ -7,13 +7,15 @@ import dataclasses
 import pytest
 
 from controlplane import contradictions
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
-from controlplane.core import health, network, quarantine, recovery, view
+from controlplane.core import health, view
 from controlplane.core.cluster import Cluster
+from controlplane.core.failures import network, quarantine
 from controlplane.core.health import Facts, Level
-from controlplane.core.model import Cause, JobSpec, LemonRecord, PeerSight, Strategy
-from controlplane.core.timing import CoreSettings
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import Cause, JobSpec, LemonRecord, PeerSight, Strategy
+from controlplane.core.records.timing import CoreSettings
+from controlplane.core.recovery import strategies
 from controlplane.settings import AgentSettings, CoordinatorSettings
 
 S = CoreSettings()
@@ -323,13 +325,13 @@ def test_every_rule_names_settings_that_exist() -> None:
 
 
 def test_an_agent_that_dies_again_and_again_does_not_relaunch_a_plain_job_for_ever() -> None:
-    plain = recovery.Situation(
-        elastic=False, barrier=False, exception="", repeats=recovery.NODE_RESTARTS_MAX, restarts=40,
+    plain = strategies.Situation(
+        elastic=False, barrier=False, exception="", repeats=strategies.NODE_RESTARTS_MAX, restarts=40,
         max_restarts=3, dead=1, nodes_up=True, spares=False,
     )  # fmt: skip
-    assert recovery.choose(Cause.NODE_RESTARTED, plain)[0] is Strategy.RELAUNCH
-    spent = dataclasses.replace(plain, repeats=recovery.NODE_RESTARTS_MAX + 1)
-    strategy, reason = recovery.choose(Cause.NODE_RESTARTED, spent)
+    assert strategies.choose(Cause.NODE_RESTARTED, plain)[0] is Strategy.RELAUNCH
+    spent = dataclasses.replace(plain, repeats=strategies.NODE_RESTARTS_MAX + 1)
+    strategy, reason = strategies.choose(Cause.NODE_RESTARTED, spent)
     assert (strategy, "11 times within an hour" in reason) == (Strategy.STOP, True)
     elastic = dataclasses.replace(spent, elastic=True)
-    assert recovery.choose(Cause.NODE_RESTARTED, elastic)[0] is Strategy.RESPAWN
+    assert strategies.choose(Cause.NODE_RESTARTED, elastic)[0] is Strategy.RESPAWN

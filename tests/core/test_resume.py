@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.core import resume
-from controlplane.core.model import Resume, Source, Tier
+from controlplane.core.records.model import Resume, Source, Tier
+from controlplane.core.restore import restore_point
 
 
-def choose(copies: list[resume.Copy], known_step: int, *shards: str) -> Resume | None:
-    found = resume.choose(copies, known_step, shards or resume.WHOLE)
+def choose(copies: list[restore_point.Copy], known_step: int, *shards: str) -> Resume | None:
+    found = restore_point.choose(copies, known_step, shards or restore_point.WHOLE)
     return found.resume if found else None
 
 
-def copy(tier: Tier, step: int, rank: int = 0, shard: str = "all") -> resume.Copy:
-    return resume.Copy(tier, step, rank, shard, member=f"j.{rank}", checkpoint=f"{step}-1")
+def copy(tier: Tier, step: int, rank: int = 0, shard: str = "all") -> restore_point.Copy:
+    return restore_point.Copy(tier, step, rank, shard, member=f"j.{rank}", checkpoint=f"{step}-1")
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def copy(tier: Tier, step: int, rank: int = 0, shard: str = "all") -> resume.Cop
     ],
 )
 def test_the_newest_step_and_of_it_the_nearest(
-    copies: list[resume.Copy], tier: Tier, step: int, rank: int
+    copies: list[restore_point.Copy], tier: Tier, step: int, rank: int
 ) -> None:
     chosen = choose(copies, 9)
     assert chosen is not None
@@ -54,15 +54,15 @@ def test_a_fall_to_the_beginning_is_said() -> None:
     assert "no copy" in chosen.reason
 
 
-def of(tier: Tier, step: int, born: int, rank: int, shard: str = "") -> resume.Copy:
-    return resume.Copy(tier, step, rank, shard or f"s{rank}", f"j.{rank}", f"{step}-{born}", born)
+def of(tier: Tier, step: int, born: int, rank: int, shard: str = "") -> restore_point.Copy:
+    return restore_point.Copy(tier, step, rank, shard or f"s{rank}", f"j.{rank}", f"{step}-{born}", born)
 
 
 def test_every_shard_has_its_own_source_and_the_farthest_names_the_whole() -> None:
     copies = [
         of(Tier.MEMORY, 20, 1, 0), of(Tier.MEMORY, 20, 1, 1), of(Tier.DONOR, 23, 1, 0),
-        resume.Copy(Tier.PEER, 20, 2, "s2", "j.2", born=1, node="c", generation=1),
-        of(Tier.CHECKPOINT, 10, 1, 0, resume.EVERY),
+        restore_point.Copy(Tier.PEER, 20, 2, "s2", "j.2", born=1, node="c", generation=1),
+        of(Tier.CHECKPOINT, 10, 1, 0, restore_point.EVERY),
     ]  # fmt: skip
     chosen = choose(copies, 23, "s0", "s1", "s2")
     assert chosen is not None
@@ -83,8 +83,8 @@ def test_two_states_of_one_step_are_never_mixed() -> None:
 
 
 def test_a_checkpoint_fills_the_gaps_of_its_own_state() -> None:
-    copies = [of(Tier.MEMORY, 20, 1, 0), of(Tier.CHECKPOINT, 20, 1, 0, resume.EVERY)]
-    found = resume.choose(copies, 20, ("s0", "s1"), {"s0": 0, "s1": 1})
+    copies = [of(Tier.MEMORY, 20, 1, 0), of(Tier.CHECKPOINT, 20, 1, 0, restore_point.EVERY)]
+    found = restore_point.choose(copies, 20, ("s0", "s1"), {"s0": 0, "s1": 1})
     assert found is not None
     assert [(c.tier, c.rank, c.shard) for c in found.copies] == [
         (Tier.MEMORY, 0, "s0"), (Tier.CHECKPOINT, 1, "s1"),
@@ -93,7 +93,7 @@ def test_a_checkpoint_fills_the_gaps_of_its_own_state() -> None:
 
 
 def test_a_checkpoint_of_another_layout_is_resharded_when_nothing_of_this_one_is_newer() -> None:
-    other = of(Tier.CHECKPOINT, 20, 1, 0, resume.OTHER)
+    other = of(Tier.CHECKPOINT, 20, 1, 0, restore_point.OTHER)
     chosen = choose([other, of(Tier.MEMORY, 20, 1, 0)], 20, "s0", "s1")
     assert chosen is not None
     assert (chosen.tier, chosen.checkpoint, chosen.reshard, chosen.sources) == (

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
-from controlplane.core.model import CheckpointPart
-from controlplane.core.retention import removable
+from controlplane.core.checkpoint.retention import removable
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import CheckpointPart
 from tests.core.make import record
 from tests.core.test_cluster import play, running
 
 if TYPE_CHECKING:
-    from controlplane.core.model import CheckpointRecord
+    from controlplane.core.records.model import CheckpointRecord
     from tests.transcripts.language import Play
 
 

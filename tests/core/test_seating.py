@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from controlplane.core.job import Job, Member
-from controlplane.core.model import (
+from controlplane.core.records.model import (
     Cause,
     Failure,
     Generation,
@@ -18,7 +17,8 @@ from controlplane.core.model import (
     Role,
     Tier,
 )
-from controlplane.core.sent import ROOM, Sent
+from controlplane.core.state.delivery_log import ROOM, Sent
+from controlplane.core.state.job import Job, Member
 from tests.core.make import spec
 
 FAILURE = Failure(Cause.SIGNALED, "killed by signal 9", signal=9)

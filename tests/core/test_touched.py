@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
-from controlplane.core import events, touched
+from controlplane.core.records import events, touched
 from tests.daemon.test_codec import sample
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
 from controlplane.core import view
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
 from tests.core.test_cluster import running
 from tests.core.test_pausing import at_rest, resumed
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
 from tests.core.test_cluster import running
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
-from controlplane.core import vouching
-from controlplane.core.job import Job
-from controlplane.core.model import JobSpec, PeerCopy, Tier
-from controlplane.core.vouching import Trust
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import JobSpec, PeerCopy, Tier
+from controlplane.core.restore import vouching
+from controlplane.core.restore.vouching import Trust
+from controlplane.core.state.job import Job
 from tests.core.test_loading import broken, committed, lost, resume
 from tests.transcripts.language import Play
 

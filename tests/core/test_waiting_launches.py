@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
-from controlplane.core.model import JobPhase
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import JobPhase
 from tests.core.test_cluster import play, running
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from controlplane.core import effects
-from controlplane.core.events import MemberReport, MemberStarted
-from controlplane.core.model import Cause, Failure, MemberPhase, MemberStatus, Role
+from controlplane.core.records import effects
+from controlplane.core.records.events import MemberReport, MemberStarted
+from controlplane.core.records.model import Cause, Failure, MemberPhase, MemberStatus, Role
 from controlplane.wire import codec
 from tests.daemon.rig import Agent
 

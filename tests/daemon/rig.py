@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import grpc
 
-from controlplane.core.events import NodeBeat, NodeJoined
+from controlplane.core.records.events import NodeBeat, NodeJoined
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
 from tests.leashed import leashed
@@ -23,8 +23,8 @@ from tests.leashed import leashed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.core.events import Event
-    from controlplane.core.model import MemberStatus
+    from controlplane.core.records.events import Event
+    from controlplane.core.records.model import MemberStatus
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[2]

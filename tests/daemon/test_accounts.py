@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controlplane.core import effects, events
-from controlplane.core.model import JobPhase, JobSpec, JobState
+from controlplane.core.records import effects, events
+from controlplane.core.records.model import JobPhase, JobSpec, JobState
 from controlplane.daemon import accounts
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.metrics import Metrics

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controlplane.core.effects import Alert, Probe
+from controlplane.core.records.effects import Alert, Probe
 from controlplane.daemon.alerts import Alerts
 from controlplane.daemon.prober import Prober
 from controlplane.settings import CoordinatorSettings, SettingsError, check_coordinator

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from controlplane.core import model, view
-from controlplane.core.adopting import GENERATION_ADOPTED_MAX, STEP_ADOPTED_MAX
-from controlplane.core.effects import Store
-from controlplane.core.events import JobSubmitted, StoreFailed
+from controlplane.core import view
+from controlplane.core.checkpoint.adopting import GENERATION_ADOPTED_MAX, STEP_ADOPTED_MAX
+from controlplane.core.records import model
+from controlplane.core.records.effects import Store
+from controlplane.core.records.events import JobSubmitted, StoreFailed
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.metrics import Metrics
 from controlplane.daemon.recorder import Recorder

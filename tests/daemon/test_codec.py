@@ -12,7 +12,8 @@ from typing import Any, get_args
 
 import pytest
 
-from controlplane.core import effects, events, model, view
+from controlplane.core import view
+from controlplane.core.records import effects, events, model
 from controlplane.wire import codec, records, versions
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.mapping import RECORDS

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from controlplane.core import effects
-from controlplane.core.model import CheckpointRecord, JobSpec, MemberPhase, Tier
+from controlplane.core.records import effects
+from controlplane.core.records.model import CheckpointRecord, JobSpec, MemberPhase, Tier
 from controlplane.daemon.etcd.client import Etcd
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.etcd.rows import Put, absent

@@ -13,9 +13,9 @@ import pytest
 
 from controlplane.cli.main import main
 from controlplane.cli.why import from_file
-from controlplane.core.effects import Launch, Note
-from controlplane.core.events import JobSubmitted, NodeBroken
-from controlplane.core.model import JobSpec, Role
+from controlplane.core.records.effects import Launch, Note
+from controlplane.core.records.events import JobSubmitted, NodeBroken
+from controlplane.core.records.model import JobSpec, Role
 from controlplane.daemon import rotation
 from controlplane.daemon.journal import HIDDEN, Journal
 from controlplane.daemon.rotation import Limits

@@ -10,8 +10,8 @@ import pytest
 from agent.deciding.member import Member
 from agent.forms import form_message
 from agent.paths import Paths
-from controlplane.core.effects import Form
-from controlplane.core.model import (
+from controlplane.core.records.effects import Form
+from controlplane.core.records.model import (
     CheckpointRecord,
     Generation,
     JobSpec,

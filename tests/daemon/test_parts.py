@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, get_args
 import grpc
 import pytest
 
-from controlplane.core import effects, events
-from controlplane.core.effects import Effect, Note, Store
-from controlplane.core.model import (
+from controlplane.core.records import effects, events
+from controlplane.core.records.effects import Effect, Note, Store
+from controlplane.core.records.model import (
     CheckpointRecord,
     Generation,
     JobPhase,
@@ -27,7 +27,7 @@ from controlplane.core.model import (
     NodeMarks,
     NodePlace,
 )
-from controlplane.core.timing import CoreSettings
+from controlplane.core.records.timing import CoreSettings
 from controlplane.daemon.coordinator import core_settings
 from controlplane.daemon.etcd.errors import EtcdUnavailable, Fenced
 from controlplane.daemon.etcd.keyspace import Keyspace
@@ -47,7 +47,7 @@ from tests.daemon.test_codec import sample
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controlplane.core.events import Event
+    from controlplane.core.records.events import Event
 
 
 class Disk:

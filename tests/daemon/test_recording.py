@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controlplane.cli.main import main
-from controlplane.core import events
 from controlplane.core.cluster import Cluster
-from controlplane.core.effects import Effect, Launch, Store
-from controlplane.core.model import JobSpec, MemberPhase, MemberStatus
-from controlplane.core.timing import CoreSettings
+from controlplane.core.records import events
+from controlplane.core.records.effects import Effect, Launch, Store
+from controlplane.core.records.model import JobSpec, MemberPhase, MemberStatus
+from controlplane.core.records.timing import CoreSettings
 from controlplane.daemon import recording, replaying
 from controlplane.daemon.journal import Journal
 from controlplane.daemon.linefile import LineFile
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from controlplane.core.events import Event
+    from controlplane.core.records.events import Event
 
 SECRET = "hunter2-of-the-bucket"
 

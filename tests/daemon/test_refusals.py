@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from controlplane.core.events import MemberReport
-from controlplane.core.model import MemberPhase, MemberStatus
+from controlplane.core.records.events import MemberReport
+from controlplane.core.records.model import MemberPhase, MemberStatus
 from controlplane.daemon.rpc import DROPS_TOLD_PER_S
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb

@@ -11,10 +11,10 @@ import pytest
 
 from controlplane.cli.client import Admin
 from controlplane.cli.follow import until_end
-from controlplane.core import events
-from controlplane.core.effects import Store
-from controlplane.core.model import JobPhase, JobSpec, JobState
-from controlplane.core.timing import CoreSettings
+from controlplane.core.records import events
+from controlplane.core.records.effects import Store
+from controlplane.core.records.model import JobPhase, JobSpec, JobState
+from controlplane.core.records.timing import CoreSettings
 from controlplane.daemon.admin import check_spec
 from controlplane.daemon.etcd.errors import EtcdUnavailable, ValueTooLarge
 from controlplane.daemon.etcd.keyspace import Keyspace

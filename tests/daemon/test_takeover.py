@@ -17,7 +17,7 @@ import pytest
 from controlplane.cli.client import Admin as Client
 from controlplane.cli.errors import UnreachableError
 from controlplane.cli.follow import status_by
-from controlplane.core.model import JobSpec
+from controlplane.core.records.model import JobSpec
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.control_pb2_grpc import AdminStub

@@ -13,7 +13,7 @@ import pytest
 from controlplane.cli.local.child import Child, ChildFailed
 from controlplane.cli.local.layout import make_layout, sweep
 from controlplane.cli.local.lives import Beginning, current_life, passed_over, remember
-from controlplane.core.model import JobSpec
+from controlplane.core.records.model import JobSpec
 from holdfast.checkpoint import names
 from holdfast.checkpoint.store import Store
 

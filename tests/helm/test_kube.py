@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
-from controlplane.core.model import Cause, JobPhase, JobState, Plan, Scope, Strategy, Verdict
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import Cause, JobPhase, JobState, Plan, Scope, Strategy, Verdict
 from controlplane.daemon.kube.account import Account
 from controlplane.daemon.kube.api import Api, KubeError
 from controlplane.daemon.kube.replacer import WHY, Replacer
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from controlplane.core.events import Event
+    from controlplane.core.records.events import Event
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from controlplane.core import events as ev
 from controlplane.core import view
 from controlplane.core.census import census
 from controlplane.core.cluster import Cluster
-from controlplane.core.model import JobSpec, LemonRecord
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import JobSpec, LemonRecord
 from controlplane.daemon.metrics import Metrics
 from controlplane.daemon.metrics_observer import Observer
 

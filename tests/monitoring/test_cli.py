@@ -16,7 +16,7 @@ import yaml
 from controlplane.cli import tables
 from controlplane.cli.completion import bash
 from controlplane.cli.yaml_text import document
-from controlplane.core.model import Cause, Strategy
+from controlplane.core.records.model import Cause, Strategy
 from controlplane.telling import story
 from controlplane.telling.event_text import tell
 from controlplane.telling.lines import REASON_MAX, brief

@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
-from controlplane.core import effects
 from controlplane.core.cluster import Cluster
-from controlplane.core.model import Cause, Incident, Plan, Scope, Strategy, Verdict
+from controlplane.core.records import effects
+from controlplane.core.records.model import Cause, Incident, Plan, Scope, Strategy, Verdict
 from controlplane.daemon.metrics import Metrics
 from controlplane.daemon.metrics_observer import Observer
 from controlplane.settings import AgentSettings, CoordinatorSettings, SettingsError, check

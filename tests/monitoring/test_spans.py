@@ -9,8 +9,8 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from controlplane.core import effects
-from controlplane.core.model import (
+from controlplane.core.records import effects
+from controlplane.core.records.model import (
     Cause,
     Generation,
     Incident,

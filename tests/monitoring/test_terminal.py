@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from controlplane.core.events import JobSubmitted, MemberReport, NodeJoined
-from controlplane.core.model import Cause, Failure, JobSpec, MemberPhase, MemberStatus
+from controlplane.core.records.events import JobSubmitted, MemberReport, NodeJoined
+from controlplane.core.records.model import Cause, Failure, JobSpec, MemberPhase, MemberStatus
 from holdfast.logs import JsonFormatter, TextFormatter
 from holdfast.neutral import neutral
 from tests.monitoring.test_outputs import MANY, WHOLE

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from controlplane.core.model import Cause, JobPhase
+from controlplane.core.records.model import Cause, JobPhase
 from controlplane.daemon.metrics import LOST
 from controlplane.daemon.metrics_jobs import TIMES, JobTimes, Pace
 

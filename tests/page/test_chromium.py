@@ -14,7 +14,7 @@ import pytest
 
 from controlplane.access.asking import Asks
 from controlplane.access.tls import TlsFiles
-from controlplane.core.events import NodeBroken, NodeJoined
+from controlplane.core.records.events import NodeBroken, NodeJoined
 from controlplane.daemon.page.server import Page
 from tests.e2e.cli_running import Run, running
 from tests.page.browser import DESK, IN_CHROMIUM, PHONE, tab

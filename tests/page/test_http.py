@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controlplane.core.events import NodeJoined
+from controlplane.core.records.events import NodeJoined
 from controlplane.daemon.page import http, listener, live, places
 from tests.page.visiting import Visitor, die, job, paged, parsed, until
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.access.asking import Asks
 from controlplane.access.tls import TlsFiles
-from controlplane.core.events import NodeJoined
+from controlplane.core.records.events import NodeJoined
 from controlplane.daemon.page.server import Page
 from controlplane.daemon.page.watch import STORIES_MAX
 from tests.page.browser import DESK, IN_CHROMIUM, tab

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.access.asking import Asks
 from controlplane.access.tls import TlsFiles
-from controlplane.core.events import JobSubmitted, MemberReport, NodeJoined
-from controlplane.core.model import Cause, Failure, JobSpec, MemberPhase, MemberStatus
+from controlplane.core.records.events import JobSubmitted, MemberReport, NodeJoined
+from controlplane.core.records.model import Cause, Failure, JobSpec, MemberPhase, MemberStatus
 from controlplane.daemon.page.server import Page
 from tests.security.authority import CLUSTER
 from tests.security.serving import Served, serving

@@ -11,7 +11,7 @@ import grpc
 from controlplane.access.asking import Asks
 from controlplane.access.own import Access, plain
 from controlplane.access.tls import TlsFiles
-from controlplane.core.timing import CoreSettings
+from controlplane.core.records.timing import CoreSettings
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.journal import Journal
 from controlplane.daemon.metrics import Metrics
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from controlplane.access.denials import DenyList
     from controlplane.access.tokens import Tokens
-    from controlplane.core.events import Elected
+    from controlplane.core.records.events import Elected
 
 OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
 

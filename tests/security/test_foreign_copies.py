@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from controlplane.access.own import plain
-from controlplane.core.events import NodeBeat, NodeJoined
-from controlplane.core.model import PeerCopy
+from controlplane.core.records.events import NodeBeat, NodeJoined
+from controlplane.core.records.model import PeerCopy
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
 from tests.daemon.rig import until

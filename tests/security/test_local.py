@@ -16,8 +16,8 @@ import pytest
 from agent.environment import NodeFacts, environment
 from agent.gate import Gate
 from agent.paths import Paths, own_folder
-from controlplane.core.effects import Launch
-from controlplane.core.model import JobSpec, Role
+from controlplane.core.records.effects import Launch
+from controlplane.core.records.model import JobSpec, Role
 from controlplane.settings import AgentSettings, CallerSettings, CoordinatorSettings, SettingsError
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.site import Storages
-from controlplane.core import blame, quarantine
-from controlplane.core.words import Cause
+from controlplane.core.failures import blame, quarantine
+from controlplane.core.records.words import Cause
 from controlplane.settings import AgentSettings, SettingsError, check_agent
 from controlplane.storage_settings import Allowed
 from holdfast.checkpoint.errors import StorageError
@@ -117,7 +117,7 @@ def test_a_prefix_that_will_not_do_is_named(text: str) -> None:
 
 def test_no_node_is_blamed_for_what_it_may_not_open() -> None:
     """Whoever submits such jobs again and again takes no node out of use, and wakes nobody."""
-    from controlplane.core.model import Failure
+    from controlplane.core.records.model import Failure
 
     failure = Failure(Cause.LAUNCH_FAILED, "storage x lies outside", exception=blame.NOT_ALLOWED)
     assert blame.whose(failure) == blame.SCRIPT

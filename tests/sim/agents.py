@@ -17,9 +17,9 @@ from agent.deciding.member import recalled
 from agent.deciding.orders import TABLE as DECIDED
 from agent.deciding.speech import Speech
 from agent.progress import Limits, Sight
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
-from controlplane.core.model import NO_STEP, MemberPhase, Standing
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import NO_STEP, MemberPhase, Standing
 from tests.sim import fencing, launching
 from tests.sim.hanging import collect
 from tests.sim.parting import look
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from agent.deciding.member import Member
-    from controlplane.core.model import MemberStatus, Partner
+    from controlplane.core.records.model import MemberStatus, Partner
     from tests.sim.ranks import Rank, Slot
     from tests.sim.world import World
 

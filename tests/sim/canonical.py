@@ -6,11 +6,12 @@ decision does not."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core.effects import Store
+from controlplane.core.records.effects import Store
 from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.performer import ORDERS
 from controlplane.daemon.records import Records
@@ -24,13 +25,22 @@ if TYPE_CHECKING:
 PROSE = "some words"
 
 
-class Canonical:
-    """The effects of one schedule, in the order in which the core had them."""
+class Digest:
+    """Over the effects of one schedule, in the order in which the core had them, and when."""
 
     def __init__(self) -> None:
         self._records = Records(Keyspace("sim"))
+        self._hash = hashlib.blake2b(digest_size=16)
 
-    def of(self, effects: Iterable[Any]) -> bytes:
+    def add(self, now: float, effects: Iterable[Any]) -> None:
+        """The core had these effects at `now`, s."""
+        self._hash.update(f"{now:.6f} ".encode() + self.canonical(effects))
+
+    def hex(self) -> str:
+        """Of all that was added so far."""
+        return self._hash.hexdigest()
+
+    def canonical(self, effects: Iterable[Any]) -> bytes:
         """What these effects send and store; empty where they only tell people something."""
         return b"".join(self._one(effect) for effect in effects)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from controlplane.core.job import ENDED
-from controlplane.core.model import JobPhase
+from controlplane.core.records.model import JobPhase
+from controlplane.core.state.job import ENDED
 from tests.sim.meddling import STOPPED
 
 if TYPE_CHECKING:

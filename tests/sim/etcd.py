@@ -11,9 +11,9 @@ from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.records import Records
 
 if TYPE_CHECKING:
-    from controlplane.core import effects as fx
-    from controlplane.core import events as ev
-    from controlplane.core.model import CheckpointRecord, Generation, JobSpec, JobState, NodeMarks
+    from controlplane.core.records import effects as fx
+    from controlplane.core.records import events as ev
+    from controlplane.core.records.model import CheckpointRecord, Generation, JobSpec, JobState, NodeMarks
 
 EPOCH_S = 1_700_000_000.0
 """The Unix time of the virtual clock's 0."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core import events as ev
-from controlplane.core.model import MemberPhase
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import MemberPhase
 from tests.sim.frozen import freeze
 from tests.sim.hanging import hang
 from tests.sim.meddling import drain_midway, operator, pause, stop_job

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
 
 if TYPE_CHECKING:
     from controlplane.core.cluster import Cluster

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core.model import MemberPhase
+from controlplane.core.records.model import MemberPhase
 from tests.sim.ranks import IN_GROUP
 from tests.sim.restores import robbed, source_line
 
 if TYPE_CHECKING:
-    from controlplane.core.model import Generation
+    from controlplane.core.records.model import Generation
     from tests.sim.ranks import Rank
     from tests.sim.world import World
 

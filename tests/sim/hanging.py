@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.deciding.silence import unheard_s
-from controlplane.core import events as ev
-from controlplane.core.model import Collective, MemberPhase, Standing
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import Collective, MemberPhase, Standing
 
 if TYPE_CHECKING:
     from agent.deciding.member import Member
-    from controlplane.core import effects as fx
+    from controlplane.core.records import effects as fx
     from tests.sim.agents import Agent
     from tests.sim.ranks import Rank
     from tests.sim.world import World

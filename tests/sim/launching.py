@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.deciding.events import LauncherSaid
-from controlplane.core.model import MemberPhase
+from controlplane.core.records.model import MemberPhase
 from tests.sim.ranks import Rank
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from controlplane.core import events as ev
-from controlplane.core.model import JobPhase
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import JobPhase
 
 if TYPE_CHECKING:
     from collections.abc import Callable

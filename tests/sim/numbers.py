@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core.model import Fault, MemberPhase
+from controlplane.core.records.model import Fault, MemberPhase
 
 if TYPE_CHECKING:
     from tests.sim.world import World

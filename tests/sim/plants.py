@@ -16,16 +16,16 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
 from controlplane.core.cluster import Cluster
-from controlplane.core.deadlines import Deadlines
-from controlplane.core.model import JobPhase
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import JobPhase
+from controlplane.core.state.deadlines import Deadlines
 
 if TYPE_CHECKING:
-    from controlplane.core.deadlines import Key
-    from controlplane.core.effects import Effect
-    from controlplane.core.timing import CoreSettings
+    from controlplane.core.records.effects import Effect
+    from controlplane.core.records.timing import CoreSettings
+    from controlplane.core.state.deadlines import Key
 
 PLANTS = ("fence", "persist", "quorum", "timer", "fault", "release", "brake", "deaf", "tail", "vouch")
 LOSES_EVERY = 7

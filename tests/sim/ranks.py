@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.deciding.events import Greeted, Said
-from controlplane.core.model import NO_RANK, NO_STEP, WHOLE_STATE, MemberPhase
+from controlplane.core.records.model import NO_RANK, NO_STEP, WHOLE_STATE, MemberPhase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.core.model import Generation, JobSpec, Role
+    from controlplane.core.records.model import Generation, JobSpec, Role
     from tests.sim.agents import Agent
 
 IN_GROUP = (MemberPhase.FORMING, MemberPhase.RUNNING, MemberPhase.FINISHED)

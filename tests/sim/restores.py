@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
-from controlplane.core.model import MemberPhase, PeerCopy, Source, Tier
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import MemberPhase, PeerCopy, Source, Tier
 from tests.sim.saves import later
 
 if TYPE_CHECKING:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core import braking
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
-from controlplane.core.commit import RETIRED
-from controlplane.core.model import NO_STEP, WHOLE_STATE, Fault, JobPhase, MemberPhase, Tier
+from controlplane.core.checkpoint.commit import RETIRED
+from controlplane.core.membership import mass_failure
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import NO_STEP, WHOLE_STATE, Fault, JobPhase, MemberPhase, Tier
 from tests.sim import numbers
 from tests.sim.fencing import Astray
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.core.model import Generation, MemberStatus
+    from controlplane.core.records.model import Generation, MemberStatus
     from tests.sim.groups import Group
     from tests.sim.ranks import Rank
     from tests.sim.world import World
@@ -116,7 +116,7 @@ class Safety:
         if machine is None or machine.brake is not None or machine.fenced:
             return
         for node in machine.nodes.values():
-            silent_s = machine.now - braking.heard_at(node)
+            silent_s = machine.now - mass_failure.heard_at(node)
             late = node.state in ("up", "suspect") and silent_s > machine.settings.node_timeout_s + 1.0
             assert not late, f"{node.name} is {node.state} after {silent_s:.1f} s of silence"
 
@@ -187,7 +187,9 @@ class Safety:
         wanted = [node for node in machine.nodes.values() if not node.free_to_go]
         there = [node for node in wanted if node.state != "lost" or node.lost_at > now - timeout_s]
         gone = [
-            n for n in there if n.state in ("lost", "suspect") or now - braking.heard_at(n) >= timeout_s / 2
+            n
+            for n in there
+            if n.state in ("lost", "suspect") or now - mass_failure.heard_at(n) >= timeout_s / 2
         ]
         many = len(there) >= 4 and len(gone) > world.settings.mass_loss_ratio * len(there)
         assert not many, f"{name} is given up with {len(gone)} of {len(there)}, and would have answered"

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
-from controlplane.core.model import CheckpointPart, CheckpointRecord
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import CheckpointPart, CheckpointRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable

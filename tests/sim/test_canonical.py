@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from controlplane.core import effects as fx
-from controlplane.core.model import JobPhase, JobState
-from tests.sim.canonical import Canonical
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import JobPhase, JobState
+from tests.sim.canonical import Digest
 
 
 def test_prose_does_not_count() -> None:
-    said = Canonical().of([fx.Kill("n0", "job", "job.1", "did not stop within 5 s")])
-    assert said == Canonical().of([fx.Kill("n0", "job", "job.1", "still running after 5 s")])
+    said = Digest().canonical([fx.Kill("n0", "job", "job.1", "did not stop within 5 s")])
+    assert said == Digest().canonical([fx.Kill("n0", "job", "job.1", "still running after 5 s")])
     assert b"job.1" in said
 
 
 def test_who_is_told_what_counts() -> None:
-    one = Canonical().of([fx.Kill("n0", "job", "job.1", "did not stop in time")])
+    one = Digest().canonical([fx.Kill("n0", "job", "job.1", "did not stop in time")])
     for other in (
         fx.Kill("n1", "job", "job.1", "did not stop in time"),
         fx.Kill("n0", "job", "job.2", "did not stop in time"),
         fx.Return("n0", "job", 1),
     ):
-        assert Canonical().of([other]) != one
+        assert Digest().canonical([other]) != one
 
 
 def test_rows_count_but_for_their_prose() -> None:
     def stored(phase: JobPhase, reason: str) -> bytes:
-        return Canonical().of([fx.Store(0, 0, job="job", state=JobState("job", phase, reason))])
+        return Digest().canonical([fx.Store(0, 0, job="job", state=JobState("job", phase, reason))])
 
     assert stored(JobPhase.RUNNING, "every rank trains") == stored(JobPhase.RUNNING, "all ranks train")
     assert stored(JobPhase.RUNNING, "every rank trains") != stored(JobPhase.PARKED, "every rank trains")
@@ -33,8 +33,8 @@ def test_rows_count_but_for_their_prose() -> None:
 
 def test_the_order_of_effects_counts() -> None:
     first, second = fx.Return("n0", "job", 1), fx.Return("n1", "job", 1)
-    assert Canonical().of([first, second]) != Canonical().of([second, first])
+    assert Digest().canonical([first, second]) != Digest().canonical([second, first])
 
 
 def test_what_only_people_are_told_does_not_count() -> None:
-    assert Canonical().of([fx.Note("suspected", "n0", "its stream broke")]) == b""
+    assert Digest().canonical([fx.Note("suspected", "n0", "its stream broke")]) == b""

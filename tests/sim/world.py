@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
-from controlplane.core.model import WHOLE_STATE, JobSpec
-from controlplane.core.timing import CoreSettings
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import WHOLE_STATE, JobSpec
+from controlplane.core.records.timing import CoreSettings
 from controlplane.simulation.clock import Clock
 from tests.sim import converge, parting, plants
 from tests.sim.agents import ORDERS, Agent
-from tests.sim.canonical import Canonical
+from tests.sim.canonical import Digest
 from tests.sim.etcd import Etcd
 from tests.sim.faults import EVERY, FAULTS, WEIGHTS
 from tests.sim.groups import Group
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controlplane.core.cluster import Cluster
-    from controlplane.core.model import Generation
+    from controlplane.core.records.model import Generation
     from tests.sim.frozen import Frozen
 
 SETTINGS = CoreSettings(
@@ -137,8 +136,7 @@ class World:
         self.quiet_failures = 0
         self.events = 0
         self.log: list[str] = []
-        self.digest = hashlib.blake2b(digest_size=16)
-        self._canonical = Canonical()
+        self._digest = Digest()
         self._tick_at = -1.0
 
     # -------------------------------------------------------------- one run
@@ -152,7 +150,7 @@ class World:
         self._calm()
         converge.see_to_the_end(self)
         self.safety.finished()
-        return self.digest.hexdigest()
+        return self._digest.hex()
 
     def _calm(self) -> None:
         self.faults_on, self.loss, self.etcd_away_until = False, 0.0, 0.0
@@ -333,7 +331,7 @@ class World:
             print(line)
 
     def _record(self, effects: list[Any]) -> None:
-        self.digest.update(f"{self.clock.now:.6f} ".encode() + self._canonical.of(effects))
+        self._digest.add(self.clock.now, effects)
         for effect in effects:
             text = SHOWN.get(type(effect))
             if text is not None:

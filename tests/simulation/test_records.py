@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
-from controlplane.core.model import (
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import (
     NO_STEP,
     Cause,
     Failure,

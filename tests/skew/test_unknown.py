@@ -12,8 +12,8 @@ import grpc
 import pytest
 
 from agent.peer_wire import Calls, channel, parser
-from controlplane.core import effects, events
-from controlplane.core.model import Cause, MemberPhase, MemberStatus
+from controlplane.core.records import effects, events
+from controlplane.core.records.model import Cause, MemberPhase, MemberStatus
 from controlplane.wire import codec, health_pb2, peer_pb2
 from controlplane.wire import control_pb2 as pb
 from tests.agent.peering import JOB, Side, read, values

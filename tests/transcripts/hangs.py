@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
-from controlplane.core.model import Collective, MemberPhase, Standing
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import Collective, MemberPhase, Standing
 
 if TYPE_CHECKING:
     from tests.transcripts.language import Play

@@ -42,10 +42,10 @@ import dataclasses
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
 from controlplane.core.cluster import Cluster
-from controlplane.core.model import (
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import (
     NO_RANK,
     Cause,
     Failure,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core import effects as fx
-from controlplane.core import events as ev
-from controlplane.core.model import PeerCopy
+from controlplane.core.records import effects as fx
+from controlplane.core.records import events as ev
+from controlplane.core.records.model import PeerCopy
 
 if TYPE_CHECKING:
     from tests.transcripts.language import Play

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core import effects as fx
-from controlplane.core.model import WHOLE_STATE
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import WHOLE_STATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.core.model import Generation, Source
+    from controlplane.core.records.model import Generation, Source
 
 
 def show(effect: Any) -> str:

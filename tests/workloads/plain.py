@@ -12,7 +12,7 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from torch.distributed import TCPStore
+from torch._C._distributed_c10d import TCPStore
 
 from tests.sdk.zygote import Zygote
 

@@ -12,7 +12,7 @@ from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import FAILED, OK, CliError
 from controlplane.cli.outputs import data
 from controlplane.cli.queries import add_coordinator
-from controlplane.core.model import CheckpointRecord
+from controlplane.core.records.model import CheckpointRecord
 from holdfast.checkpoint import load, names
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
 from holdfast.checkpoint.manifest import MANIFEST_BYTES_MAX

@@ -11,7 +11,7 @@ from controlplane.cli.errors import FAILED, OK, CliError, UsageError
 from controlplane.cli.outputs import data
 from controlplane.cli.parser import seconds, whole
 from controlplane.cli.tables import plain
-from controlplane.core.retention import removable
+from controlplane.core.checkpoint.retention import removable
 from controlplane.telling.quantities import size
 from holdfast.checkpoint import collect, load
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused

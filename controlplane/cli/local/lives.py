@@ -15,7 +15,7 @@ from controlplane.wire.records import plain
 
 if TYPE_CHECKING:
     from controlplane.cli.local.layout import Layout
-    from controlplane.core.model import JobSpec
+    from controlplane.core.records.model import JobSpec
 
 
 @dataclass(frozen=True, slots=True)

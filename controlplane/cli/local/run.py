@@ -31,7 +31,7 @@ from holdfast import removal
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from controlplane.core.model import JobSpec
+    from controlplane.core.records.model import JobSpec
     from controlplane.wire import control_pb2 as pb
 
 SUBMIT_TIMEOUT_S = 60.0

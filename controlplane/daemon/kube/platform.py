@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controlplane.core.cluster import Cluster
-    from controlplane.core.effects import Effect
-    from controlplane.core.events import Event
+    from controlplane.core.records.effects import Effect
+    from controlplane.core.records.events import Event
     from controlplane.settings import CoordinatorSettings
 
 

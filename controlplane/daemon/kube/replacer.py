@@ -7,15 +7,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core.events import NodeReplaced
+from controlplane.core.records.events import NodeReplaced
 from controlplane.daemon.errands import Errands
 from controlplane.daemon.kube.api import NONSENSE, PATCH, KubeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.core.effects import ReplaceNode
-    from controlplane.core.events import Event
+    from controlplane.core.records.effects import ReplaceNode
+    from controlplane.core.records.events import Event
     from controlplane.daemon.kube.api import Api
 
 OURS = "app.kubernetes.io/name"

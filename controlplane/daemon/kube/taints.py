@@ -17,13 +17,13 @@ import threading
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from controlplane.core.events import CordonRequested, DrainRequested
+from controlplane.core.records.events import CordonRequested, DrainRequested
 from controlplane.daemon.kube.api import BACKOFF_S, NONSENSE, TRY_S, KubeError, understood
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.core.events import Event
+    from controlplane.core.records.events import Event
     from controlplane.daemon.kube.api import Api
 
 PATH = "/api/v1/nodes"

@@ -13,15 +13,15 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core import effects as fx
-from controlplane.core.model import JobPhase
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import JobPhase
 from controlplane.daemon.kube.api import NONSENSE, PATCH, KubeError
 from controlplane.telling import repeating
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.core.effects import Effect
+    from controlplane.core.records.effects import Effect
     from controlplane.daemon.kube.api import Api
 
 CONTROLLER = "holdfast.dev/coordinator"

@@ -10,16 +10,16 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core import view
-from controlplane.core.model import NO_STEP, JobPhase, MemberPhase
-from controlplane.core.words import GONE
+from controlplane.core.records.model import NO_STEP, JobPhase, MemberPhase
+from controlplane.core.records.words import GONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from controlplane.core.cluster import Cluster
-    from controlplane.core.job import Job, Member
-    from controlplane.core.machine import Node
-    from controlplane.core.model import CheckpointRecord
+    from controlplane.core.records.model import CheckpointRecord
+    from controlplane.core.state.job import Job, Member
+    from controlplane.core.state.machine import Node
     from controlplane.daemon.metrics_jobs import Account
     from controlplane.daemon.page.picture import Row
     from controlplane.telling.story import Story

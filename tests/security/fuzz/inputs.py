@@ -17,8 +17,8 @@ from prometheus_client import CollectorRegistry, Counter
 from controlplane.cli.errors import UsageError
 from controlplane.cli.flags import from_environment
 from controlplane.cli.plan import read_cluster, read_model
-from controlplane.core.layout.ranking import plan
-from controlplane.core.layout.shapes import LayoutError
+from controlplane.planner.ranking import plan
+from controlplane.planner.shapes import LayoutError
 from controlplane.scraping import ScrapeServer
 from controlplane.settings import AgentSettings, CoordinatorSettings, SettingsError, check
 from controlplane.simulation.failures import FailureInputError

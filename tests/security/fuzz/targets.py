@@ -16,10 +16,10 @@ from controlplane.cli.errors import UsageError
 from controlplane.cli.flags import add_settings, read_settings
 from controlplane.cli.parser import Parser
 from controlplane.core.cluster import Cluster
-from controlplane.core.effects import Store
-from controlplane.core.events import JobSubmitted, NodeJoined, Stored
-from controlplane.core.model import CheckpointRecord, JobSpec
-from controlplane.core.timing import CoreSettings
+from controlplane.core.records.effects import Store
+from controlplane.core.records.events import JobSubmitted, NodeJoined, Stored
+from controlplane.core.records.model import CheckpointRecord, JobSpec
+from controlplane.core.records.timing import CoreSettings
 from controlplane.daemon.admin import check_spec
 from controlplane.settings import (
     AgentSettings,

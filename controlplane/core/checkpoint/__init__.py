@@ -1,0 +1,1 @@
+"""Release snapshots, make checkpoints durable, and keep or collect them."""

@@ -1,0 +1,108 @@
+"""Checkpoints found whole on a storage that etcd does not know: taken up, or refused, by rule.
+
+After a disaster etcd is empty, and the manifests on storage are all that is left. Then everything whole is
+taken up, and the job's next generation gets a number above all of theirs, so that ids never collide. A job
+that has trained since is another life of the job: only what lies behind its own beginning fits into that."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from controlplane.core.checkpoint import commit, finalizing
+from controlplane.core.records import effects as fx
+
+if TYPE_CHECKING:
+    from controlplane.core.records import events as ev
+    from controlplane.core.records.model import CheckpointRecord
+    from controlplane.core.state.job import Job
+    from controlplane.core.state.machine import Machine
+
+
+STEP_ADOPTED_MAX, GENERATION_ADOPTED_MAX = 1 << 50, 1_000_000_000
+"""Of a checkpoint that is taken up: the job counts on from there, and needs room for it."""
+
+
+def found(m: Machine, event: ev.CheckpointsFound) -> None:
+    """Take up what may be; say for each what was done. The same again changes nothing."""
+    job = m.jobs.get(event.job)
+    known = job.checkpoints if job else m.unclaimed.setdefault(event.job, {})
+    visible = [dataclasses.replace(record, published=True) for record in event.records]
+    for record in sorted(visible, key=lambda r: (r.step, r.generation)):
+        reason = _unfit(event.job, record) or _known(record, known) or (_fork(job, record) if job else "")
+        if reason:
+            m.emit(fx.CheckpointChanged(event.job, record.id, "refused", reason, record))
+        elif record.id not in known:
+            known[record.id] = record
+            effect = fx.Store(0, 0, job=event.job, checkpoint=record)
+            m.store(finalizing.lane_of(event.job), effect)
+            reason = "found whole on storage" if job else "found whole on storage; its job is not here yet"
+            m.emit(fx.CheckpointChanged(event.job, record.id, "adopted", reason, record))
+    if job is not None:
+        take_up(job)
+        m.touch(job)
+    elif not known:
+        del m.unclaimed[event.job]
+
+
+def take_up(job: Job) -> None:
+    """Number the generations to come above those of the checkpoints, and go on from the newest."""
+    numbers = [record.generation for record in job.checkpoints.values()]
+    job.number = max([job.number, *numbers])
+    good = commit.newest_good(job.checkpoints.values())
+    if good is not None and not job.formed:
+        job.begun = max(job.begun, good.step)
+        job.known_step = max(job.known_step, good.step)
+
+
+def claim(m: Machine, job: Job) -> None:
+    """A job is submitted whose checkpoints were found before it: they are its own."""
+    job.checkpoints.update(m.unclaimed.pop(job.name, {}))
+    take_up(job)
+
+
+def _unfit(job: str, record: CheckpointRecord) -> str:
+    if record.job != job:
+        return f"it is a checkpoint of job {record.job!r}, not of {job!r}"
+    if record.step < 0 or record.generation < 1 or record.id != f"{record.step}-{record.generation}":
+        return f"its id does not say step {record.step} of generation {record.generation}"
+    if record.step > STEP_ADOPTED_MAX or record.generation > GENERATION_ADOPTED_MAX:
+        return (
+            f"a job that goes on from there runs out of numbers: it may be of step {STEP_ADOPTED_MAX} and "
+            f"generation {GENERATION_ADOPTED_MAX} at most"
+        )
+    if not record.manifest_digest or not record.base:
+        return "it names no digest or no base"
+    return f"it is marked bad: {record.bad}" if record.bad else ""
+
+
+def _known(record: CheckpointRecord, known: dict[str, CheckpointRecord]) -> str:
+    """Why this record clashes with the one of its id that etcd holds; "" when it does not."""
+    held = known.get(record.id)
+    if held is None:
+        return ""
+    if held.manifest_digest != record.manifest_digest:
+        return f"etcd holds another {record.id}: digest {held.manifest_digest}, not {record.manifest_digest}"
+    return f"etcd has it marked bad: {held.bad}" if held.bad else ""
+
+
+def _fork(job: Job, record: CheckpointRecord) -> str:
+    """Why this record is not of the life that the job leads now; "" when it may be."""
+    if record.id in job.checkpoints:
+        return ""
+    if record.id in job.savings:
+        return "a checkpoint of this id is being made right now"
+    generation = job.generation
+    if generation is None or not generation.store or job.ended:
+        return ""
+    if record.generation >= generation.number:
+        return (
+            f"the job trains in generation {generation.number}, which has not made it: it is of another life "
+            f"of the job; adopt before the job is submitted"
+        )
+    if record.step > generation.resume.step:
+        return (
+            f"generation {generation.number} went on from step {generation.resume.step} without it; "
+            "adopt before the job is submitted"
+        )
+    return ""

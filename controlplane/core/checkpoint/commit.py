@@ -1,0 +1,190 @@
+"""Checkpoint policy and the checks before a commit: pure functions over records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from controlplane.core.records.model import CheckpointRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from controlplane.core.records.model import CheckpointPart, JobSpec
+
+FULL, INCREMENTAL = "full", "incremental"
+RETIRED = "retention lets it go"
+"""Why a record is not to be used whose checkpoint was whole: it is being taken off the storage."""
+
+
+class Stage(StrEnum):
+    """Where a checkpoint in flight stands."""
+
+    PERSIST = "persist"  # the writers make their shares of the chunks durable
+    SEAL = "seal"  # one agent reads all parts back and makes the manifest's content durable
+    MIRROR = "mirror"  # the second storage is made to hold it too, before the commit
+    STORE = "store"  # its record is on its way into etcd: the commit
+    PUBLISH = "publish"  # an agent makes the manifest visible
+    CONFIRM = "confirm"  # `published` is on its way into etcd
+    COPY = "copy"  # committed; the second storage is made to hold it too
+
+
+FLOWS: dict[str, tuple[Stage, ...]] = {
+    "": (Stage.PERSIST, Stage.SEAL, Stage.STORE, Stage.PUBLISH, Stage.CONFIRM),
+    "both": (Stage.PERSIST, Stage.SEAL, Stage.MIRROR, Stage.STORE, Stage.PUBLISH, Stage.CONFIRM),
+    "first": (Stage.PERSIST, Stage.SEAL, Stage.STORE, Stage.PUBLISH, Stage.CONFIRM, Stage.COPY),
+}
+"""The way of a checkpoint by `commit_when` of its job; "": there is no second storage."""
+
+IN_ETCD = (Stage.STORE, Stage.PUBLISH, Stage.CONFIRM)
+"""Stages in which etcd may hold a record that no manifest is sure to stand for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Who makes one share of a shard durable."""
+
+    shard: str
+    share: int
+    shares: int
+    rank: int
+    member: str
+    node: str
+    tried: tuple[str, ...] = ()  # members that were asked for this share before and are gone
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A rank that held the state when its checkpoint began."""
+
+    shard: str
+    rank: int
+    member: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """A checkpoint of a job that is in flight. `node` seals, mirrors and publishes; times in s."""
+
+    id: str
+    step: int
+    generation: int
+    node: str
+    kind: str
+    base: str
+    versions: tuple[tuple[int, int], ...]
+    writers: tuple[Writer, ...] = ()
+    holders: tuple[Holder, ...] = ()
+    parts: tuple[CheckpointPart, ...] = ()
+    stage: Stage = Stage.PERSIST
+    record: CheckpointRecord | None = None
+    nodes_before: tuple[str, ...] = ()  # that were to do so: their answers may still come
+    provisional: bool = False  # sealed, and etcd has not answered in time
+    begun_at: float = 0.0
+    sealed_at: float = 0.0  # its parts were all there, then: its record is on its way into etcd
+
+
+def after(stage: Stage, spec: JobSpec) -> Stage | None:
+    """The stage that follows for a checkpoint of this job; None when nothing does."""
+    flow = FLOWS[spec.commit_when if spec.mirror else ""]
+    index = flow.index(stage) + 1
+    return flow[index] if index < len(flow) else None
+
+
+def base_for(records: Iterable[CheckpointRecord], step: int, full_every: int) -> tuple[str, str]:
+    """(kind, base) of a checkpoint at `step`; base "" means that it opens its own, named by its id."""
+    records = tuple(records)
+    good = newest_good(records, FULL)
+    rotten = rotten_bases(records)
+    if good is None or good.id in rotten or step - good.step >= full_every or step <= good.step:
+        return FULL, ""
+    return INCREMENTAL, good.id
+
+
+def rotten_bases(records: Iterable[CheckpointRecord]) -> frozenset[str]:
+    """Bases of checkpoints that are not as they were written."""
+    return frozenset(record.base for record in records if record.bad and record.bad != RETIRED)
+
+
+def newest_good(records: Iterable[CheckpointRecord], kind: str = "") -> CheckpointRecord | None:
+    """The newest record that is published and not bad (of one kind, if named)."""
+    usable = [r for r in records if r.published and not r.bad and kind in ("", r.kind)]
+    return max(usable, key=lambda r: (r.step, r.generation), default=None)
+
+
+def lacking(saving: Saving) -> tuple[Writer, ...]:
+    """The writers whose parts are not in yet."""
+    there = {(part.shard, part.share) for part in saving.parts}
+    return tuple(writer for writer in saving.writers if (writer.shard, writer.share) not in there)
+
+
+def refuse_part(part: CheckpointPart, saving: Saving | None, numbers: Iterable[int]) -> str:
+    """Why this part must not be taken for the checkpoint in flight; "" when it may. `numbers`:
+    generations this leader stored."""
+    if saving is None or part.checkpoint != saving.id:
+        return f"checkpoint {part.checkpoint} is not in flight"
+    if part.generation not in numbers:
+        return f"generation {part.generation} is none that this leader knows to be stored"
+    if (part.step, part.generation) != (saving.step, saving.generation):
+        return f"it names step {part.step} of generation {part.generation}, not what was ordered"
+    name = _share(part)
+    wanted = {(w.shard, w.share): w.shares for w in saving.writers}
+    if wanted.get((part.shard, part.share)) != part.shares:
+        return f"{name} was not ordered"
+    if all((h.shard, h.rank, h.member) != (part.shard, part.rank, part.member) for h in saving.holders):
+        return f"{name} comes from {part.member} as rank {part.rank}, which does not hold this shard"
+    return ""
+
+
+def taken(part: CheckpointPart, saving: Saving) -> bool:
+    """Whether this share is in already: a second part of it, from whomever, changes nothing."""
+    return any((p.shard, p.share) == (part.shard, part.share) for p in saving.parts)
+
+
+def _share(part: CheckpointPart) -> str:
+    return f"share {part.share} of {part.shares} of shard {part.shard}"
+
+
+def refuse(record: CheckpointRecord, saving: Saving | None, numbers: Iterable[int]) -> str:
+    """Why this record must not be committed; "" when it may. `numbers`: generations this leader stored."""
+    if saving is None or record.id != saving.id:
+        return f"checkpoint {record.id} is not in flight"
+    if saving.stage is not Stage.SEAL:
+        return f"checkpoint {record.id} is not to be sealed now ({saving.stage})"
+    if record.generation not in numbers:
+        return f"generation {record.generation} is none that this leader knows to be stored"
+    if (record.step, record.generation) != (saving.step, saving.generation):
+        return f"it names step {record.step} of generation {record.generation}, not what was ordered"
+    if (record.kind, record.base) != (saving.kind, saving.base):
+        return f"it is {record.kind} on base {record.base!r}, ordered was {saving.kind} on {saving.base!r}"
+    return _impossible(record) or _coverage(record, saving)
+
+
+def _impossible(record: CheckpointRecord) -> str:
+    if min(record.bytes_total, record.bytes_written) < 0:
+        return f"it is of {record.bytes_total} bytes, {record.bytes_written} written: that cannot be"
+    return ""
+
+
+def _coverage(record: CheckpointRecord, saving: Saving) -> str:
+    absent = [f"share {w.share} of shard {w.shard}" for w in lacking(saving)]
+    if absent or len(saving.parts) != len(saving.writers):
+        return f"it was sealed without {', '.join(absent) or 'every share exactly once'}"
+    ranks = [rank for rank, _ in saving.versions]
+    given = dict(record.versions)
+    missing = [str(rank) for rank in ranks if rank not in given]
+    if missing:
+        return f"its version vector lacks rank {', '.join(missing)}"
+    mixed = sorted({step for _, step in record.versions} - {record.step})
+    if mixed:
+        return f"its version vector mixes steps: {mixed} besides {record.step}"
+    if len(given) != len(ranks) or len(record.versions) != len(ranks):
+        return "its version vector names ranks that the generation does not have"
+    return ""
+
+
+def as_bad(record: CheckpointRecord, reason: str) -> CheckpointRecord:
+    """The same record, never to be used again."""
+    return replace(record, bad=reason)

@@ -1,0 +1,173 @@
+"""Whether what a job trains is kept: checkpoints that fail in a row, ranks without room, a second storage.
+
+`saving` and `sealing` tell what became of each; `health` asks for the words. A failure that came of a lost
+rank or node is the incident's, and counts for nothing here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controlplane.core.checkpoint import commit, overdue, releasing
+from controlplane.core.records.model import NO_STEP, JobPhase
+
+if TYPE_CHECKING:
+    from controlplane.core.state.durability_memory import Streak
+    from controlplane.core.state.job import Job
+    from controlplane.core.state.machine import Machine
+
+ALERT_AFTER = 3
+"""So many failures in a row are told to the administrators; one or two are shown."""
+
+IDLE = (JobPhase.PENDING, JobPhase.LAUNCHING, JobPhase.PARKED, JobPhase.PAUSED)
+"""Phases in which nothing new is there to be kept."""
+
+DAY_S = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One thing that is wrong with how a job's state is kept. `loud`: administrators are told."""
+
+    kind: str
+    reason: str
+    loud: bool = True
+
+
+def failed(m: Machine, job: Job, reason: str) -> None:
+    """A checkpoint was not committed."""
+    if job.incident is None:
+        job.keeping.checkpoints.failed(m.now, reason)
+        m.ask_health()
+
+
+def committed(m: Machine, job: Job) -> None:
+    """A checkpoint was committed, and its manifest is visible."""
+    if job.keeping.checkpoints.times:
+        m.ask_health()
+    job.keeping.checkpoints.over()
+    job.keeping.durable_from = m.now
+
+
+def copied(m: Machine, job: Job, reason: str) -> None:
+    """A committed checkpoint is on the second storage, or is not: reason not ""."""
+    copies = job.keeping.copies
+    if reason or copies.times:
+        m.ask_health()
+    if reason:
+        copies.failed(m.now, reason)
+    else:
+        copies.over()
+
+
+def look(m: Machine, job: Job) -> None:
+    """Take down what the next look at the cluster's health needs."""
+    keeping = job.keeping
+    if job.phase in IDLE:
+        keeping.idle = True
+    elif keeping.idle:
+        keeping.idle, keeping.durable_from = False, m.now
+    _look_for_room(m, job)
+
+
+def _look_for_room(m: Machine, job: Job) -> None:
+    roomless, reason = job.keeping.roomless, releasing.no_room(job) if job.seats else ""
+    if bool(reason) != bool(roomless.times):
+        m.ask_health()
+    if reason:
+        roomless.failed(m.now, reason)
+    else:
+        roomless.over()
+
+
+# ------------------------------------------------------------------ in words
+
+
+def troubles(m: Machine, job: Job) -> tuple[Trouble, ...]:
+    """Everything that is wrong with how this job's state is kept, what matters most first."""
+    loud = job.keeping.checkpoints.times >= ALERT_AFTER
+    found = (
+        Trouble("checkpoints_failing", failing(m, job), loud),
+        Trouble("checkpoint_late", late(m, job)),
+        Trouble("snapshots_failing", roomless(m, job)),
+        Trouble("mirror_failing", uncopied(m, job), job.keeping.copies.times >= ALERT_AFTER),
+    )
+    told = tuple(each for each in found if each.reason)
+    subjects = {each.kind.partition("_")[0].removesuffix("s") for each in told}
+    silent = [pair for pair in overdue.told(job) if pair[0].removesuffix("s") not in subjects]
+    return (*told, *(Trouble(f"{what}_overdue", f"{what} are overdue: {why}") for what, why in silent))
+
+
+def failing(m: Machine, job: Job) -> str:
+    """What is said of checkpoints that failed since the last one was committed; "" when none has."""
+    told = _failed_in_a_row(m, job.keeping.checkpoints, "checkpoint")
+    return f"{told}; {_durable(job)}" if told else ""
+
+
+def uncopied(m: Machine, job: Job) -> str:
+    """The same of copies on the second storage."""
+    return _failed_in_a_row(m, job.keeping.copies, "copy", "copies")
+
+
+def _failed_in_a_row(m: Machine, streak: Streak, one: str, many: str = "") -> str:
+    if not streak.times:
+        return ""
+    what = f"{streak.times} {many or one + 's'} in a row" if streak.times > 1 else f"the newest {one}"
+    return f"{what} failed since {clock(m, streak.since)}: {streak.reason}"
+
+
+def roomless(m: Machine, job: Job) -> str:
+    """What is said of ranks that have no memory for snapshots; "" when all have."""
+    streak = job.keeping.roomless
+    if not streak.times or job.phase is not JobPhase.RUNNING:
+        return ""
+    return f"no snapshot since {clock(m, streak.since)}: {streak.reason}; {_remembered(job)}"
+
+
+def late(m: Machine, job: Job) -> str:
+    """What is said of checkpoints that ought to have come, and of which none failed; "" when none is late.
+
+    This is the administrators' promise, in time alone (`checkpoint_late_s`), whatever held a checkpoint up;
+    `overdue` goes by the pace that was seen, and drives on what nothing holds up."""
+    keeping = job.keeping
+    if not job.spec.storage or not _trains(job) or keeping.checkpoints.times or not _behind(job):
+        return ""
+    age_s = m.now - keeping.durable_from
+    if age_s < m.settings.checkpoint_late_s:
+        return ""
+    flight = next(
+        (f"{each.id} is in flight ({each.stage})" for each in job.savings.values()), "none is begun"
+    )
+    return f"no checkpoint was committed for {age_s / 60:.0f} min: {flight}; {_durable(job)}"
+
+
+def _trains(job: Job) -> bool:
+    return job.elastic and job.phase is JobPhase.RUNNING and bool(job.generation and job.generation.store)
+
+
+def _behind(job: Job) -> bool:
+    """Whether any step was made that is not durable."""
+    return job.newest_step > _durable_step(job)
+
+
+def _durable_step(job: Job) -> int:
+    good = commit.newest_good(job.checkpoints.values())
+    return good.step if good is not None else NO_STEP
+
+
+def _durable(job: Job) -> str:
+    step = _durable_step(job)
+    return f"the newest durable one is step {step}" if step > NO_STEP else "there is no durable one"
+
+
+def _remembered(job: Job) -> str:
+    return f"the newest one is step {job.released}" if job.released > NO_STEP else "there is none"
+
+
+def clock(m: Machine, at: float) -> str:
+    """A moment (s) as people read it, in UTC; one of another day with how many days that is ago."""
+    moment = m.wall_s + at
+    hours, rest = divmod(int(moment % DAY_S), 3600)
+    days = int(m.wall // DAY_S - moment // DAY_S)
+    ago = f", {days} day{'s' if days > 1 else ''} ago" if days else ""
+    return f"{hours:02}:{rest // 60:02}:{rest % 60:02} UTC{ago}"

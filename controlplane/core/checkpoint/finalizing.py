@@ -1,0 +1,218 @@
+"""From the parts of a checkpoint to its commit: each answer moves it one stage on."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from controlplane.core.checkpoint import commit, durability, requests
+from controlplane.core.checkpoint.commit import Saving, Stage
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import WHOLE_STATE, CheckpointRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controlplane.core.records import events as ev
+    from controlplane.core.state.job import Job
+    from controlplane.core.state.machine import Machine
+
+UPLOAD_KEPT = 0.5
+"""The weight of what earlier uploads took, beside the newest."""
+
+
+def lane(job: Job) -> str:
+    """Checkpoint records of a job go into etcd one after another, in the order of their commits."""
+    return lane_of(job.name)
+
+
+def lane_of(job: str) -> str:
+    """The lane of the job of this name."""
+    return f"checkpoints/{job}"
+
+
+def put(m: Machine, job: Job, record: CheckpointRecord, then: Callable[[], None] | None = None) -> None:
+    """Have etcd hold this record."""
+    m.store(lane(job), fx.Store(0, 0, job=job.name, checkpoint=record), then)
+
+
+def record_of(saving: Saving) -> CheckpointRecord:
+    """The record of a checkpoint that is sealed."""
+    if saving.record is None:
+        raise AssertionError(f"checkpoint {saving.id} has no record in stage {saving.stage}")
+    return saving.record
+
+
+def part_persisted(m: Machine, event: ev.PartPersisted) -> None:
+    """A writer's share is durable; with the last one the checkpoint can be sealed."""
+    part = event.part
+    job = m.jobs.get(part.job)
+    saving = job.savings.get(part.checkpoint) if job else None
+    if job is None or (saving is None and part.checkpoint in job.checkpoints):
+        m.drop("stale_part", part.checkpoint, f"job {part.job} waits for no part of it")
+        return
+    refusal = commit.refuse_part(part, saving, job.known)
+    if refusal or saving is None:
+        _refused(m, job, part.checkpoint, refusal)
+        return
+    if saving.stage is not Stage.PERSIST or commit.taken(part, saving):
+        m.drop("stale_part", part.checkpoint, f"share {part.share} of {part.shard} is in already")
+        return
+    saving = job.savings[saving.id] = dataclasses.replace(saving, parts=(*saving.parts, part))
+    if not commit.lacking(saving):
+        advance(m, job, saving, sealed_at=m.now)
+
+
+def _refused(m: Machine, job: Job, name: str, reason: str) -> None:
+    """What does not fit is counted and noted; the one in flight fails when it is about that one. About
+    others nothing is said: agents tell again what they told a former leader, of what has long gone too."""
+    saving = job.savings.get(name)
+    if saving is not None:
+        m.counts["refused_checkpoint"] = m.counts.get("refused_checkpoint", 0) + 1
+        failed(m, job, saving, reason)
+    elif name not in job.checkpoints:
+        m.drop("refused_checkpoint", name, reason)
+
+
+def advance(m: Machine, job: Job, saving: Saving, **changes: object) -> None:
+    """Take a checkpoint to its next stage, or out of flight after its last."""
+    stage = commit.after(saving.stage, job.spec)
+    m.touch(job)
+    if stage is None:
+        del job.savings[saving.id]
+        return
+    saving = dataclasses.replace(saving, stage=stage, **changes)  # type: ignore[arg-type]
+    job.savings[saving.id] = saving
+    if stage is Stage.STORE:
+        put(m, job, record_of(saving), lambda: _committed(m, job, saving.id))
+    elif stage is Stage.CONFIRM:
+        put(m, job, record_of(saving), lambda: _confirmed(m, job, saving.id))
+
+
+def persisted(m: Machine, event: ev.Persisted) -> None:
+    """It is sealed: commit the record, if it is what was asked for and covers every rank."""
+    record = event.record
+    job = m.jobs.get(record.job)
+    if job is None:
+        m.drop("stale_persisted", record.id, f"job {record.job} is unknown here")
+        return
+    saving = job.savings.get(record.id)
+    if (saving is not None and saving.stage not in (Stage.PERSIST, Stage.SEAL)) or (
+        saving is None and record.id in job.checkpoints
+    ):
+        m.drop("stale_persisted", record.id, "it was taken already")
+        return
+    refusal = commit.refuse(record, saving, job.known)
+    if refusal or saving is None:
+        _refused(m, job, record.id, refusal)
+        return
+    took_s = m.now - saving.begun_at
+    old_s = job.costs.upload_s or took_s
+    job.costs.upload_s = UPLOAD_KEPT * old_s + (1 - UPLOAD_KEPT) * took_s
+    record = dataclasses.replace(record, published=False, bad="", shards=_shards(saving))
+    advance(m, job, saving, record=record, sealed_at=m.now)
+
+
+def _shards(saving: Saving) -> tuple[str, ...]:
+    words = sorted(dict.fromkeys(writer.shard for writer in saving.writers))
+    return () if words == [WHOLE_STATE] else tuple(words)
+
+
+def mirrored(m: Machine, event: ev.Mirrored) -> None:
+    """The second storage holds it too, or will not."""
+    job = m.jobs.get(event.job)
+    saving = job.savings.get(event.checkpoint) if job else None
+    if job is None or saving is None or saving.stage not in (Stage.MIRROR, Stage.COPY):
+        m.drop("stale_mirrored", event.checkpoint, "it is not to be mirrored now")
+        return
+    if event.reason:
+        failed(m, job, saving, f"the second storage does not hold it: {event.reason}")
+        return
+    if saving.stage is Stage.COPY:
+        durability.copied(m, job, "")
+        m.emit(fx.CheckpointChanged(job.name, saving.id, "mirrored", job.spec.mirror, saving.record))
+        advance(m, job, saving)
+    else:
+        advance(m, job, saving, sealed_at=m.now)
+
+
+def _committed(m: Machine, job: Job, name: str) -> None:
+    """etcd holds the record: from here on the checkpoint exists for every leader to come."""
+    saving = job.savings.get(name)
+    if saving is not None and saving.stage is Stage.STORE:
+        job.checkpoints[name] = record_of(saving)
+        advance(m, job, saving, provisional=False)
+
+
+def published(m: Machine, event: ev.Published) -> None:
+    """The manifest is visible: the checkpoint is good once etcd knows."""
+    job = m.jobs.get(event.job)
+    saving = job.savings.get(event.checkpoint) if job else None
+    if job is None or saving is None or saving.stage is not Stage.PUBLISH:
+        m.drop("stale_published", event.checkpoint, "it is not the one to be published now")
+        return
+    if event.reason:
+        failed(m, job, saving, event.reason)
+        return
+    advance(m, job, saving, record=dataclasses.replace(record_of(saving), published=True))
+
+
+def _confirmed(m: Machine, job: Job, name: str) -> None:
+    saving = job.savings.get(name)
+    if saving is None or saving.stage is not Stage.CONFIRM:
+        return
+    record = record_of(saving)
+    job.checkpoints[name] = record
+    job.commits += 1
+    reason = f"step {record.step}, {record.kind}"
+    durability.committed(m, job)
+    tell(m, job, fx.CheckpointChanged(job.name, name, "committed", reason, record))
+    advance(m, job, saving)
+
+
+def coming(m: Machine, job: Job, step: int) -> str:
+    """A checkpoint beyond `step` whose parts are all durable and that will soon be committed: worth waiting
+    for when the state is chosen. "" when there is none, or it has taken too long."""
+    for saving in reversed(job.savings.values()):
+        if saving.step <= step or saving.stage in (Stage.PERSIST, Stage.COPY):
+            continue
+        node = m.nodes.get(saving.node)  # while that was away it could do nothing for it
+        until = max(saving.sealed_at, node.up_since if node else 0.0) + m.settings.commit_wait_s
+        if m.now < until:
+            m.wake(job, until)
+            return saving.id
+    return ""
+
+
+def tell(m: Machine, job: Job, changed: fx.CheckpointChanged) -> None:
+    """Say what became of a checkpoint: to people, and to the scripts that asked for it."""
+    m.emit(changed)
+    requests.settle(job, changed.checkpoint, changed.outcome, changed.reason)
+
+
+def failed(m: Machine, job: Job, saving: Saving, reason: str, *, broken: bool = False) -> None:
+    """Give a checkpoint in flight up, and say why. What is committed stays so. `broken`: because ranks or
+    nodes are gone, which is no fault of what keeps the state."""
+    del job.savings[saving.id]
+    m.touch(job)
+    if saving.stage is Stage.COPY:
+        durability.copied(m, job, reason)
+        m.emit(fx.CheckpointChanged(job.name, saving.id, "unmirrored", reason, saving.record))
+        return
+    if saving.record is not None and saving.stage in commit.IN_ETCD:
+        record = commit.as_bad(
+            dataclasses.replace(saving.record, published=False), f"never published: {reason}"
+        )
+        job.checkpoints[saving.id] = record
+        put(m, job, record)
+    if not broken:
+        durability.failed(m, job, reason)
+    tell(m, job, fx.CheckpointChanged(job.name, saving.id, "failed", reason))
+
+
+def mark_bad(m: Machine, job: Job, name: str, reason: str) -> None:
+    """Never use this checkpoint again; etcd remembers why."""
+    record = commit.as_bad(job.checkpoints[name], reason)
+    job.checkpoints[name] = record
+    put(m, job, record)
+    m.emit(fx.CheckpointChanged(job.name, name, "bad", reason, record))

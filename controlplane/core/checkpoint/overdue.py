@@ -1,0 +1,189 @@
+"""A watch over what a training job owes: snapshots, and with a storage checkpoints.
+
+Facts drive a job on. Where none came that did, training would go on and nothing of it be kept, and nobody
+would hear of it. So each training job is looked at every few seconds, whatever comes, at the cost of one
+rank's status. What has not come for several times as long as it usually takes is overdue: that is told, the
+job is driven on from all that is known, and its ranks are told again what they wait for. If that helps, it
+is told too: then a drive was missed, which is a fault of ours."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controlplane.core.checkpoint import releasing
+from controlplane.core.checkpoint.commit import Stage, newest_good
+from controlplane.core.records.model import NO_STEP, JobPhase, MemberPhase
+from controlplane.core.state.pulse import Pulse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controlplane.core.state.job import Job, Member
+    from controlplane.core.state.machine import Machine
+
+TIMES = 3
+"""Nothing is overdue before so many of them should have come."""
+
+LOOKS = 3.0
+"""Looks within the least time after which something is overdue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Duty:
+    """One thing that a training job owes. `done`: differs once there is a further one. `due`: whether several
+    should have come since, after (steps, s). `held_up`: by what it rightly waits, "" by nothing. `state`: how
+    it stands, for people. `gap_s`: what is believed of the time between two, until it is seen."""
+
+    name: str
+    gap_s: float
+    owed: Callable[[Job], bool]
+    done: Callable[[Job], int]
+    due: Callable[[Job, int, float], bool]
+    held_up: Callable[[Job], str]
+    state: Callable[[Machine, Job], str]
+
+
+def begin(m: Machine) -> None:
+    """From now on, for as long as this leader leads."""
+    m.deadlines.sooner(("watch", ""), m.now + m.settings.overdue_after_s / LOOKS)
+
+
+def due(m: Machine) -> None:
+    """Look at each job: a few words of the book for one that is in time."""
+    begin(m)
+    for job in m.jobs.values():
+        first = _trains(job)
+        if first is not None:
+            for duty in DUTIES:
+                if duty.owed(job):
+                    _look(m, job, duty, releasing.number_of(job), first)
+        else:
+            for name, pulse in job.pulses.items():
+                _over(m, job, name, pulse, f"the job is {job.phase}")
+                pulse.rest()
+
+
+def told(job: Job) -> tuple[tuple[str, str], ...]:
+    """What is overdue: (what, why)."""
+    return tuple((name, pulse.overdue) for name, pulse in job.pulses.items() if pulse.overdue)
+
+
+def _trains(job: Job) -> int | None:
+    """The step that its first rank is in, when all ranks train, and have a state to keep."""
+    generation, rolls = job.generation, job.seating.rolls
+    if job.phase is not JobPhase.RUNNING or generation is None or not generation.store or job.ending:
+        return None
+    if rolls.uncalm or job.stalled or job.pause or job.broken_since is not None:
+        return None
+    status = job.seated()[0].status
+    if status is None or status.phase is not MemberPhase.RUNNING or status.state_bytes <= 0:
+        return None
+    return status.step
+
+
+def _look(m: Machine, job: Job, duty: Duty, generation: int, step: int) -> None:
+    pulse = job.pulses.get(duty.name)
+    if pulse is None:
+        pulse = job.pulses[duty.name] = Pulse(duty.gap_s)
+    mark = (generation, duty.done(job))
+    if mark != pulse.mark:
+        _over(m, job, duty.name, pulse, "they go on")
+    if pulse.move(mark, step, m.now):
+        return
+    if duty.held_up(job):
+        pulse.at = m.now
+        return
+    bound_s = pulse.bound_s(m.settings.overdue_after_s, m.settings.overdue_factor)
+    passed, waited_s = step - pulse.step, m.now - pulse.at
+    if not pulse.late(m.now, bound_s) or not duty.due(job, passed, waited_s):
+        return
+    if not pulse.overdue:
+        pulse.since = m.now
+        m.ask_health()
+    pulse.overdue = f"none for {waited_s:.0f} s and {passed} steps; {duty.state(m, job)}"
+    if pulse.try_again(m.now, bound_s):
+        again = f"the job is looked at again, its ranks are told again (try {pulse.tries})"
+        m.counts["overdue"] = m.counts.get("overdue", 0) + 1
+        m.note(f"{duty.name}_overdue", job.name, f"{pulse.overdue}; {again}")
+        _repair(m, job, pulse.tries)
+
+
+def _over(m: Machine, job: Job, name: str, pulse: Pulse, why: str) -> None:
+    if not pulse.overdue:
+        return
+    m.ask_health()
+    ended = f"{why}; overdue for {m.now - pulse.since:.0f} s, the job was looked at again {pulse.tries} times"
+    m.note(f"{name}_overdue_no_more", job.name, ended)
+
+
+def _repair(m: Machine, job: Job, tries: int) -> None:
+    """Drive the job on as if nothing of it had been looked at, nor said to its ranks. What none of them can
+    finish is given up when that alone has not helped."""
+    job.watched.clear()
+    job.reread()
+    for node in job.seat_nodes():
+        job.sent.forget(node)
+    if tries > 1:
+        releasing.give_up(m, job)
+    releasing.say_again(m, job)
+    m.touch(job)
+
+
+# ------------------------------------------------------------------ what is owed
+
+
+def _writing(job: Job) -> str:
+    """The checkpoint whose writers read the slots that the next snapshots would go to."""
+    return next((each.id for each in job.savings.values() if each.stage is Stage.PERSIST), "")
+
+
+def _snapshots(m: Machine, job: Job) -> str:
+    """Which rank is the farthest behind with them, and why if that is known."""
+    newest = f"all ranks have {job.released}" if job.released > NO_STEP else "none is on all ranks"
+    if why := releasing.no_room(job):
+        return f"{newest}; {why}"
+    last = min(job.seated(), key=lambda mb: _own(job, mb))
+    return f"{newest}, the newest of rank {last.rank} on {last.node} is {_own(job, last)}"
+
+
+def _own(job: Job, member: Member) -> int:
+    return max(job.snapshots.get(member.rank, ()), default=NO_STEP)
+
+
+def _checkpoints(m: Machine, job: Job) -> str:
+    good = newest_good(job.checkpoints.values())
+    newest = f"the newest is {good.id}" if good else "there is none"
+    flying = [f"{each.id} is in flight ({each.stage})" for each in job.savings.values()]
+    return "; ".join((newest, *(flying or ["none is in flight"])))
+
+
+def _checkpoints_due(job: Job, steps: int, waited_s: float) -> bool:
+    spec, choice = job.spec, job.choice
+    if spec.checkpoint_auto:
+        return waited_s > TIMES * (choice.interval_s if choice is not None else math.inf)
+    timed = 0 < TIMES * spec.checkpoint_every_s < waited_s
+    return timed or steps >= TIMES * spec.checkpoint_every
+
+
+DUTIES = (
+    Duty(
+        name="snapshots",
+        gap_s=10.0,
+        owed=lambda job: True,
+        done=lambda job: job.released,
+        due=lambda job, steps, waited_s: steps >= TIMES * job.spec.snapshot_every,
+        held_up=_writing,
+        state=_snapshots,
+    ),
+    Duty(
+        name="checkpoints",
+        gap_s=60.0,  # an upload may take long, and nothing is known of the storage yet
+        owed=lambda job: bool(job.spec.storage),
+        done=lambda job: job.commits,
+        due=_checkpoints_due,
+        held_up=lambda job: "",
+        state=_checkpoints,
+    ),
+)

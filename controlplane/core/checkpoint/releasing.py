@@ -1,0 +1,284 @@
+"""Snapshots: which rank holds which steps, what all of them hold, and what may be overwritten.
+
+A rank has two slots. The older one may be overwritten only when the newer is READY on all ranks: that is
+what a Release says. A step that some rank has left out can never be whole: it becomes void."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core.membership import fast_path
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import NO_STEP, JobPhase, MemberPhase
+from controlplane.core.state import cadence
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from controlplane.core.records import events as ev
+    from controlplane.core.records.model import MemberStatus
+    from controlplane.core.state.job import Job, Member
+    from controlplane.core.state.machine import Machine
+
+RESTS = (MemberPhase.READY, MemberPhase.FINISHED)
+STALL_KEPT = 0.9
+"""What is left of the slowest copy's time with each further one: a decaying maximum."""
+
+
+def begin(job: Job) -> None:
+    """A generation begins: what its ranks hold is to be seen anew."""
+    job.snapshots, job.released, job.voided, job.behind = {}, NO_STEP, NO_STEP, NO_STEP
+    job.lapse_step, job.released_at = NO_STEP, job.clock.stored
+    job.reread()
+
+
+def snapshot(m: Machine, event: ev.SnapshotReady) -> None:
+    """A slot is READY: one more rank has this step."""
+    job = m.jobs.get(event.job)
+    member = job.members.get(event.member) if job else None
+    if job is None or member is None or member.rank < 0 or member.dead:
+        m.drop("stale_snapshot", event.member, "it has no seat here")
+        return
+    if job.generation is None or event.generation != job.generation.number:
+        m.drop("stale_snapshot", event.member, f"generation {event.generation} is not the current one")
+        return
+    job.costs.stall_s = max(event.stall_s, job.costs.stall_s * STALL_KEPT)
+    _have(job, member.rank, event.step)
+    if (event.generation, event.step) > max(member.kept, default=(0, NO_STEP)):
+        member.kept = (*member.kept, (event.generation, event.step))[-2:]
+    if not fast_path.still_copied(job, member):
+        m.touch(job)
+
+
+def _have(job: Job, rank: int, step: int) -> None:
+    """A rank has two slots: the newest two steps that it told of are what it holds."""
+    held = job.snapshots.get(rank)
+    if held is None:
+        job.snapshots[rank] = (step,)
+    elif step not in held:
+        job.snapshots[rank] = tuple(sorted((*held, step)))[-2:]
+    if step > job.known_step:  # noqa: PLR1730 - of every rank in every beat
+        job.known_step = step
+
+
+def lapsed(m: Machine, job: Job, step: int) -> None:
+    """A rank trains on, two snapshots past the one released last, and says nothing else: when no rank finds
+    room, that is all that is ever heard. So the job is looked at soon; not now, for all ranks show it."""
+    job.lapse_step = step + job.spec.snapshot_every
+    if job.phase is JobPhase.RUNNING:
+        m.wake(job, m.now + m.settings.retry_s)
+
+
+def tend(m: Machine, job: Job) -> int:
+    """Release what all ranks have. Returns the step that became whole just now; NO_STEP when none did."""
+    if job.generation is None:
+        return NO_STEP
+    whole, first = len(job.snapshots) == len(job.seats), job.generation.resume.step
+    step = common(job) if whole else NO_STEP
+    if not whole and job.released < first:
+        step = job.behind
+    if step <= job.released:
+        _tell_new_streams(m, job)
+        _release_again(m, job)
+        return NO_STEP
+    job.released, job.released_at, job.lapse_step = step, m.now, step + 2 * job.spec.snapshot_every
+    for node in job.seat_nodes():
+        job.told.put(("released", node), m.now)
+        m.emit(fx.Release(node, job.name, step))
+    return step if whole else NO_STEP
+
+
+def _tell_new_streams(m: Machine, job: Job) -> None:
+    """What was released while an agent was away its ranks have not heard: they would find no room."""
+    seen = (m.streams, job.seating.version)
+    if job.released <= NO_STEP or job.retold == seen:
+        return
+    job.retold = seen
+    for node in job.seat_nodes():
+        if m.up(node) and ("released", node) not in job.told:
+            job.told.put(("released", node), m.now)
+            m.emit(fx.Release(node, job.name, job.released, job.voided))
+
+
+def say_again(m: Machine, job: Job) -> None:
+    """Tell every rank what it may overwrite, whatever it was told before."""
+    for node in job.seat_nodes() if max(job.released, job.voided) > NO_STEP else ():
+        if m.up(node):
+            job.told.put(("released", node), m.now)
+            m.emit(fx.Release(node, job.name, job.released, job.voided))
+
+
+def give_up(m: Machine, job: Job) -> None:
+    """Void every snapshot that is not released: then all ranks have room for the next. Only what is older is
+    lost by it; but none of a job of which a rank was not heard, as for `_passed_over`."""
+    if not job.seating.rolls.unheard:
+        newest = max((held[-1] for held in job.snapshots.values()), default=NO_STEP)
+        _void(m, job, newest, newest)
+
+
+def common(job: Job) -> int:
+    """The newest step that every rank holds; NO_STEP when there is none, or it is void."""
+    for step in reversed(next(iter(job.snapshots.values()), ())):
+        if all(step in held for held in job.snapshots.values()):
+            return step if step > job.voided or _rests(job, step) else NO_STEP
+    return NO_STEP
+
+
+def _rests(job: Job, step: int) -> bool:
+    """Whether this is what every rank made last, and none makes another one: void or not, it stays."""
+    return all(
+        mb.status is not None and mb.status.snapshot_step == step and mb.status.phase in RESTS
+        for mb in job.seated()
+    )
+
+
+def held_by_all(job: Job, step: int) -> bool:
+    """Whether every rank has told that it holds this step, and nothing newer has taken its place."""
+    return all(step in job.snapshots.get(seat.rank, ()) for seat in job.seats)
+
+
+def from_statuses(job: Job) -> None:
+    """Beats repair lost reports: what members say now of their slots, of those who say something new."""
+    unread, job.unread = job.unread, {}
+    number, first = number_of(job), job.generation.resume.step if job.generation else NO_STEP
+    for member in unread.values():
+        status = member.status
+        if status is None or not job.seating.holds(member):
+            continue
+        if job.behind < status.snapshot_step <= first:
+            job.behind = status.snapshot_step
+        if status.snapshot_generation == number:
+            from_status(job, member)
+
+
+def from_status(job: Job, member: Member) -> None:
+    """What the newest status of a seated member tells of its slots."""
+    status, generation = member.status, job.generation
+    if generation is None or status is None or status.snapshot_generation != generation.number:
+        return
+    if member.failure is None:
+        for step in (status.snapshot_before, status.snapshot_step):
+            if step > NO_STEP:
+                _have(job, member.rank, step)
+
+
+def left_out(job: Job, member: Member, step: int) -> bool:
+    """Whether this rank surely has no snapshot of this step, and will have none."""
+    status = member.status
+    if status is None or step in job.snapshots.get(member.rank, ()):
+        return False
+    if status.phase is MemberPhase.FINISHED:
+        return status.held_step > step
+    return status.step >= step + job.spec.snapshot_every
+
+
+def no_room(job: Job) -> str:
+    """Why no snapshot of this job can be whole: a rank has no shared memory. "" when all have."""
+    for member in job.seating.at(job.seating.rolls.roomless)[:1]:
+        return f"rank {member.rank} on {member.node}: {member.status.no_room if member.status else ''}"
+    return ""
+
+
+def _release_again(m: Machine, job: Job) -> None:
+    """A rank that is two snapshots on and made none has missed the release; or the others have passed
+    over the one that it holds: that one is void then, so that all can go on from the next."""
+    if not _some_behind(job):
+        return
+    m.wake(job, m.now + m.settings.long_retry_s)
+    for member in job.seated():
+        status = member.status
+        if status is None or not behind(job, status):
+            continue
+        nodes: Sequence[str] = [member.node]
+        if status.snapshot_step > job.released:
+            _begin_anew(m, job)
+            nodes = job.seat_nodes()
+        for node in nodes if max(job.released, job.voided) > NO_STEP else []:
+            key = ("release", node, str(job.released), str(job.voided))
+            order = fx.Release(node, job.name, job.released, job.voided)
+            m.order(job, key, order, m.settings.long_retry_s)
+
+
+def _begin_anew(m: Machine, job: Job) -> None:
+    """Where ranks have passed over each other's snapshots, all begin anew at the same step, one that no rank
+    has reached when it hears of it: were only those void that are known, each rank would make its next one as
+    soon as it hears, and they would go on missing each other."""
+    passed = _passed_over(job)
+    if passed > max(job.voided, job.released):
+        _void(m, job, passed, max(passed, _reached_soon(m, job)))
+
+
+def _reached_soon(m: Machine, job: Job) -> int:
+    """The step in which the ranks will be once they have heard what they are told now, at the pace that they
+    had since the last release. Half of them are believed, whatever the others say."""
+    first = max(job.released, job.generation.resume.step if job.generation else NO_STEP)
+    since, heard_by = job.released_at, m.now + 2 * m.settings.retry_s
+    found = []
+    for member in job.seated():
+        if member.status is not None:
+            step, spent_s = member.status.step, max(m.settings.retry_s, member.seen_at - since)
+            pace = max(0, step - first) / spent_s if since >= 0 else 0.0
+            found.append(step + pace * (heard_by - member.seen_at))
+    return int(sorted(found)[len(found) // 2])
+
+
+def _some_behind(job: Job) -> bool:
+    """Whether any rank can be `behind` at all: nobody has done its work, or come so far."""
+    finished = len(job.seating.rolls.unfinished) < len(job.seats)
+    return finished or job.newest_step >= job.released + 2 * job.spec.snapshot_every
+
+
+def _void(m: Machine, job: Job, passed: int, upto: int) -> None:
+    """No snapshot up to `upto` will be whole any more: a checkpoint that was to be made of one that some rank
+    has `passed` over is not."""
+    if upto <= max(job.voided, job.released):
+        return
+    job.voided = upto
+    reason = "a rank had no room for its snapshot, so that not every rank has one of this step"
+    missed(m, job, passed, reason)
+
+
+def miss(m: Machine, job: Job) -> None:
+    """Without room there is no checkpoint, and training goes on: each one that was due is told."""
+    reason = no_room(job)
+    if not reason or not job.spec.storage:
+        return
+    step = max((mb.status.step for mb in job.seated() if mb.status), default=NO_STEP)
+    if step > 0:
+        missed(m, job, step, reason)
+    m.wake(job, m.now + m.settings.long_retry_s)
+
+
+def missed(m: Machine, job: Job, step: int, reason: str) -> None:
+    """Say that the checkpoint which is due at `step`, if one is, is skipped; once for each."""
+    last = cadence.Last(max(job.begun, job.skipped), max(job.begun_at, job.skipped_at))
+    if not job.spec.storage or not cadence.due(job.spec, step, m.now, last, job.choice):
+        return
+    job.skipped, job.skipped_at = step, m.now
+    crossed = step - step % job.spec.checkpoint_every
+    name = f"{crossed if crossed > last.step else step}-{number_of(job)}"
+    m.emit(fx.CheckpointChanged(job.name, name, "skipped", reason))
+
+
+def number_of(job: Job) -> int:
+    """The number of the job's generation, 0 when there is none."""
+    return job.generation.number if job.generation else 0
+
+
+def _passed_over(job: Job) -> int:
+    """The newest snapshot that some rank made and another has surely left out; NO_STEP when there is none,
+    or when not every rank has been heard (a new leader): an older one may be whole, and would be voided."""
+    if any(mb.status is None for mb in job.seated()):
+        return NO_STEP
+    steps = [step for held in job.snapshots.values() for step in held if step > job.released]
+    return max(
+        (step for step in steps if any(left_out(job, mb, step) for mb in job.seated())), default=NO_STEP
+    )
+
+
+def behind(job: Job, status: MemberStatus) -> bool:
+    """Whether it found no room for a snapshot that it should have made since its newest."""
+    newest = max(status.snapshot_step, job.released)
+    if status.phase is MemberPhase.FINISHED and newest < status.held_step:
+        return True
+    return status.step >= newest + 2 * job.spec.snapshot_every

@@ -1,0 +1,151 @@
+"""Checkpoints that scripts ask for: each asking is answered once it is known what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controlplane.core.checkpoint import releasing
+from controlplane.core.checkpoint.commit import Stage
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import JobPhase
+
+if TYPE_CHECKING:
+    from controlplane.core.records import events as ev
+    from controlplane.core.state.job import Job
+    from controlplane.core.state.machine import Machine
+
+ASKS_KEPT = 256
+"""Answers of a job that are remembered, so that an asking that is repeated hears the same again."""
+
+FINAL = ("committed", "failed", "skipped")
+"""Outcomes of a checkpoint that answer whoever asked for it."""
+
+TRAINS = (JobPhase.RUNNING, JobPhase.FORMING)
+
+
+@dataclass(slots=True)
+class Ask:
+    """One member's asking. `outcome` "" until it is known."""
+
+    node: str
+    member: str
+    request: str
+    step: int
+    generation: int
+    at: float  # s
+    outcome: str = ""
+    reason: str = ""
+
+    @property
+    def checkpoint(self) -> str:
+        """The id of the checkpoint that it asks for."""
+        return f"{self.step}-{self.generation}"
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Of the order that tells the answer."""
+        return ("told", self.node, self.member, self.request)
+
+
+def asked(m: Machine, event: ev.CheckpointAsked) -> None:
+    """A script wants a checkpoint. The same request again is the same asking."""
+    job = m.jobs.get(event.job)
+    if job is None or event.member not in job.members:
+        whom = f"job {event.job}" if job is None else f"{event.member} of job {event.job}"
+        reason = f"{whom} is unknown to this coordinator"
+        m.emit(fx.CheckpointTold(event.node, event.job, event.member, event.request, "skipped", reason))
+        return
+    ask = job.asks.get((event.member, event.request))
+    if ask is None:
+        ask = Ask(event.node, event.member, event.request, event.step, event.generation, m.now)
+        job.asks[event.member, event.request] = ask
+        _forget_old(job)
+    job.told.drop(ask.key)
+    m.touch(job)
+
+
+def _forget_old(job: Job) -> None:
+    answered = [key for key, ask in job.asks.items() if ask.outcome]
+    for key in answered[: max(0, len(job.asks) - ASKS_KEPT)]:
+        job.told.drop(job.asks.pop(key).key)
+
+
+def tend(m: Machine, job: Job) -> None:
+    """Answer what can be answered, and say it again to a node whose stream is new."""
+    for ask in job.asks.values():
+        if not ask.outcome:
+            _judge(m, job, ask)
+        if ask.outcome and ask.key not in job.told and m.up(ask.node):
+            job.told.put(ask.key, m.now)
+            m.emit(
+                fx.CheckpointTold(
+                    ask.node, job.name, ask.member, ask.request, ask.outcome, ask.reason, ask.checkpoint
+                )
+            )
+
+
+def wanted(job: Job) -> list[int]:
+    """Steps that somebody waits for, that every rank holds, and of which no checkpoint has begun."""
+    if job.phase is not JobPhase.RUNNING or job.generation is None or not job.spec.storage:
+        return []
+    number = job.generation.number
+    open_asks = [ask for ask in job.asks.values() if not ask.outcome and ask.generation == number]
+    steps = dict.fromkeys(ask.step for ask in open_asks if ask.checkpoint not in job.savings)
+    return [step for step in steps if releasing.held_by_all(job, step)]
+
+
+def _judge(m: Machine, job: Job, ask: Ask) -> None:
+    saving, record = job.savings.get(ask.checkpoint), job.checkpoints.get(ask.checkpoint)
+    if saving is not None and saving.stage is not Stage.COPY:
+        return
+    if record is not None and record.bad:
+        ask.outcome, ask.reason = "failed", record.bad
+    elif record is not None and record.published:
+        ask.outcome, ask.reason = "committed", f"step {record.step}, {record.kind}"
+    elif reason := _hopeless(m, job, ask):
+        ask.outcome, ask.reason = "skipped", reason
+    else:
+        m.wake(job, min(m.now + m.settings.long_retry_s, ask.at + m.settings.ask_timeout_s))
+
+
+def _hopeless(m: Machine, job: Job, ask: Ask) -> str:
+    """Why no checkpoint of this step will ever begin; "" when one may."""
+    if not job.spec.storage:
+        return "the job has no storage: give it one with --storage URL"
+    if job.ended:
+        return "the job has ended"
+    if releasing.number_of(job) != ask.generation or job.phase not in TRAINS:
+        return f"generation {ask.generation} broke before every rank held step {ask.step}"
+    return "" if releasing.held_by_all(job, ask.step) else _lacking(m, job, ask)
+
+
+def _lacking(m: Machine, job: Job, ask: Ask) -> str:
+    """Why some rank will never hold this step, as far as is known."""
+    if reason := releasing.no_room(job):
+        return reason
+    absent = [str(mb.rank) for mb in job.seated() if releasing.left_out(job, mb, ask.step)]
+    if absent:
+        ranks = f"rank{'s' if len(absent) > 1 else ''} {', '.join(absent)}"
+        return f"{ranks} made no snapshot of step {ask.step}: there was no room, or it did not ask for it"
+    if m.now >= ask.at + m.settings.ask_timeout_s:
+        return f"not every rank held step {ask.step} within {m.settings.ask_timeout_s:.0f} s"
+    return ""
+
+
+def settle(job: Job, name: str, outcome: str, reason: str) -> None:
+    """What became of this checkpoint answers whoever asked for it."""
+    for ask in job.asks.values():
+        if ask.checkpoint == name and not ask.outcome and outcome in FINAL:
+            ask.outcome, ask.reason = outcome, reason
+
+
+def close(m: Machine, job: Job, why: str = "the job has ended") -> None:
+    """The job, or its training, is over: nobody waits any longer."""
+    for ask in job.asks.values():
+        if ask.outcome:
+            continue
+        begun = ask.checkpoint in job.savings
+        ask.outcome = "failed" if begun else "skipped"
+        ask.reason = why + (" before it was committed" if begun else "")
+    tend(m, job)

@@ -1,0 +1,162 @@
+"""What to keep. An old checkpoint is marked in etcd first, so that no leader restores from it, then taken off
+the storage, then forgotten: whichever leader dies in between, the next one sees the mark and goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controlplane.core.checkpoint import commit, finalizing, sharing
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import JobPhase
+from controlplane.core.state.job import ENDED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from controlplane.core.records import events as ev
+    from controlplane.core.records.model import CheckpointRecord
+    from controlplane.core.state.job import Job
+    from controlplane.core.state.machine import Machine
+
+QUIET = (JobPhase.RUNNING, *ENDED)
+"""Phases in which nothing is read from a checkpoint: old ones may go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collecting:
+    """A collection under way. `node` "" while etcd is told which ones go."""
+
+    remove: tuple[str, ...]
+    node: str = ""
+
+
+def removable(
+    records: Iterable[CheckpointRecord], keep_last: int, keep_every: int, bases: Iterable[str] = ()
+) -> tuple[str, ...]:
+    """Ids that retention does not want, oldest first. Kept are the newest `keep_last` good ones (0: all), the
+    first at or after each multiple of `keep_every` steps (0: none), whatever is newer than the newest good
+    one, what is on its way, and every base that a kept one or one of `bases` needs."""
+    ordered = sorted(records, key=lambda r: (r.step, r.generation))
+    good = [r for r in ordered if r.published and not r.bad]
+    if keep_last <= 0 or not good:
+        return ()
+    newest = good[-1]
+    kept = {r.id: r for r in good[-keep_last:]}
+    kept |= {r.id: r for r in _milestones(good, keep_every)}
+    kept |= {r.id: r for r in ordered if (r.step, r.generation) > (newest.step, newest.generation)}
+    kept |= {r.id: r for r in ordered if not r.published and not r.bad}
+    needed = {r.base for r in kept.values()} | set(bases)
+    return tuple(r.id for r in ordered if r.id not in kept and r.id not in needed)
+
+
+def _milestones(good: list[CheckpointRecord], every: int) -> list[CheckpointRecord]:
+    """The first checkpoint at or after each multiple of `every` steps; `good` is in order."""
+    first: dict[int, CheckpointRecord] = {}
+    for record in good if every > 0 else ():
+        if record.step >= every:
+            first.setdefault(record.step // every, record)
+    return list(first.values())
+
+
+def base_beside(job: Job) -> str:
+    """The base that a checkpoint may write to while old ones are deleted: an open one; "" for none."""
+    good = commit.newest_good(job.checkpoints.values(), commit.FULL)
+    rotten = commit.rotten_bases(job.checkpoints.values())
+    return good.id if good is not None and good.id not in rotten else ""
+
+
+def _busy(job: Job) -> tuple[str, ...]:
+    """Bases that are, or may at any moment be, written to."""
+    bases = [saving.base for saving in job.savings.values()]
+    return tuple(dict.fromkeys([*bases, *([base] if (base := base_beside(job)) else [])]))
+
+
+def tend(m: Machine, job: Job) -> None:
+    """Begin a collection when something is to go, and drive the one under way."""
+    if job.collecting is not None:
+        _drive(m, job, job.collecting)
+        return
+    if not job.spec.storage or job.full_owed or job.phase not in QUIET or job.incident is not None:
+        return
+    ids = _unwanted(job)
+    if not ids:
+        return
+    if m.now < job.collect_again_at and all(name in job.uncollected for name in ids):
+        m.wake(job, job.collect_again_at)
+        return
+    job.collecting = Collecting(ids)
+    _mark(m, job, ids)
+
+
+def _unwanted(job: Job) -> tuple[str, ...]:
+    """What is to go, and what a leader before has marked."""
+    records, spec = job.checkpoints.values(), job.spec
+    retired = [record.id for record in records if record.bad == commit.RETIRED]
+    return tuple(dict.fromkeys([*removable(records, spec.keep_last, spec.keep_every, _busy(job)), *retired]))
+
+
+def _mark(m: Machine, job: Job, ids: Sequence[str]) -> None:
+    """Have etcd say of each that nobody may restore from it; when it says so of all, the collection goes on.
+    That one is bad already may be on its way to etcd still: then it is said once more, behind that."""
+    unmarked = [name for name in ids if not job.checkpoints[name].bad]
+    told = unmarked or (ids[-1:] if m.in_flight(finalizing.lane(job)) else ())
+    if not told:
+        _marked(m, job.name)
+    for name in told:
+        record = job.checkpoints[name]
+        if name in unmarked:
+            record = job.checkpoints[name] = commit.as_bad(record, commit.RETIRED)
+        finalizing.put(m, job, record, (lambda: _marked(m, job.name)) if name == told[-1] else None)
+
+
+def _marked(m: Machine, name: str) -> None:
+    job = m.jobs.get(name)
+    if job is not None and job.collecting is not None:
+        node = sharing.errand_node(m, job, last=True)
+        job.collecting = dataclasses.replace(job.collecting, node=node or "?")
+        m.touch(job)
+
+
+def _drive(m: Machine, job: Job, collecting: Collecting) -> None:
+    if not collecting.node:
+        return
+    node = m.nodes.get(collecting.node)
+    if node is None or node.state == "lost":
+        other = sharing.errand_node(m, job, last=True)
+        if not other:
+            return
+        collecting = job.collecting = dataclasses.replace(collecting, node=other)
+    keep = tuple(name for name in job.checkpoints if name not in collecting.remove)
+    order = fx.Collect(collecting.node, job.spec, collecting.remove, keep, _busy(job))
+    m.order(job, ("collect", collecting.node, *collecting.remove), order, m.settings.long_retry_s)
+
+
+def collected(m: Machine, event: ev.Collected) -> None:
+    """They are off the storage, and etcd may forget them; or not: they are tried again later.
+    An agent that was at it already answers for what it was told first: the rest is collected behind that."""
+    job = m.jobs.get(event.job)
+    under_way = job.collecting if job else None
+    if job is None or under_way is None or not under_way.node:
+        m.drop("stale_collected", event.job, "nothing is being collected")
+        return
+    if any(name not in under_way.remove for name in event.removed):
+        m.drop("stale_collected", event.job, "it tells of an earlier collection")
+        return
+    left = tuple(name for name in under_way.remove if name not in event.removed)
+    job.collecting = None
+    job.uncollected = left if event.reason else ()
+    job.collect_again_at = m.now + m.settings.collect_retry_s
+    m.touch(job)
+    if event.reason:
+        m.note("collect_failed", job.name, f"{len(left)} checkpoints are still on storage: {event.reason}")
+    _forget(m, job, event.removed)
+
+
+def _forget(m: Machine, job: Job, gone: Sequence[str]) -> None:
+    for name in gone:
+        job.checkpoints.pop(name, None)
+        m.emit(fx.CheckpointChanged(job.name, name, "collected", "retention wants it no more"))
+    if gone:
+        m.store(finalizing.lane(job), fx.Store(0, 0, job=job.name, forget=tuple(gone)))

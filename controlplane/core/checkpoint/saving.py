@@ -1,0 +1,245 @@
+"""The checkpoints of a job that are in flight: begun when due, driven stage by stage, or given up.
+
+One at a time reads the ranks' slots; those whose parts are all durable are sealed and committed behind it.
+So an etcd that is away holds up their commits, not the next checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from controlplane.core.checkpoint import (
+    adopting,
+    commit,
+    durability,
+    finalizing,
+    releasing,
+    requests,
+    retention,
+    scrubbing,
+    sharing,
+)
+from controlplane.core.checkpoint.commit import Saving, Stage
+from controlplane.core.failures import numeric_anomalies
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import NO_STEP, JobPhase
+from controlplane.core.state import cadence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controlplane.core.records import events as ev
+    from controlplane.core.state.job import Job
+    from controlplane.core.state.machine import Machine
+
+IN_FLIGHT_MAX = 4
+"""Checkpoints that may be on their way into etcd at once."""
+
+
+def tend(m: Machine, job: Job) -> None:
+    """Release what all ranks have, begin a checkpoint when one is due, drive those in flight."""
+    releasing.from_statuses(job)
+    if job.phase is JobPhase.RUNNING and job.generation is not None and job.generation.store:
+        _pace(m, job)
+        step = releasing.tend(m, job)
+        if step > NO_STEP:
+            _begin_due(m, job, step)
+        releasing.miss(m, job)
+    for step in requests.wanted(job):
+        if not blocked(job):
+            begin(m, job, step)
+    requests.tend(m, job)
+    for saving in list(job.savings.values()):
+        drive(m, job, saving)
+    retention.tend(m, job)
+    scrubbing.tend(m, job)
+    durability.look(m, job)
+
+
+def _pace(m: Machine, job: Job) -> None:
+    """The interval that Young and Daly would choose now, told when it changes."""
+    if job.begun_at < 0:
+        job.begun_at = job.watched_at = m.now
+        job.incidents_before = job.incidents
+    if not job.spec.checkpoint_auto or not job.spec.storage:
+        return
+    choice = cadence.choose(job.costs, job.incidents - job.incidents_before, m.now - job.watched_at)
+    if cadence.differs(choice, job.choice):
+        job.choice = choice
+        m.note("cadence", job.name, choice.reason)
+
+
+def _begin_due(m: Machine, job: Job, step: int) -> None:
+    last = cadence.Last(job.begun, job.begun_at)
+    if not job.spec.storage or not cadence.due(job.spec, step, m.now, last, job.choice):
+        return
+    reason = blocked(job)
+    if reason:
+        releasing.missed(m, job, step, reason)
+    else:
+        begin(m, job, step)
+
+
+def blocked(job: Job) -> str:
+    """Why no further checkpoint may begin now; "" when one may."""
+    for saving in job.savings.values():
+        if saving.stage is Stage.PERSIST:
+            return f"checkpoint {saving.id} is still in flight ({saving.stage})"
+    waiting = [each.id for each in job.savings.values() if each.stage is not Stage.COPY]
+    if len(waiting) >= IN_FLIGHT_MAX:
+        return f"{len(waiting)} checkpoints are on their way into etcd, the oldest is {waiting[0]}"
+    return ""
+
+
+def begin(m: Machine, job: Job, step: int) -> None:
+    """Have the writers make the snapshot of `step` durable."""
+    number = releasing.number_of(job)
+    name = f"{step}-{number}"
+    if name in job.checkpoints or name in job.savings or numeric_anomalies.speaks_against(job, step, number):
+        return
+    kind, base = commit.base_for(job.checkpoints.values(), step, job.spec.full_every)
+    job.full_owed = kind == commit.FULL and job.collecting is not None
+    if job.full_owed:
+        # A base that a collection does not know of must not grow beside it.
+        kind, base = commit.INCREMENTAL, retention.base_beside(job)
+        if not base:
+            reason = "old checkpoints are being deleted: there is no base to write to meanwhile"
+            releasing.missed(m, job, step, reason)
+            return
+    held = sharing.holders(job)
+    job.begun, job.begun_at = step, m.now
+    saving = Saving(
+        id=name,
+        step=step,
+        generation=number,
+        node=job.seats[0].node,
+        kind=kind,
+        base=base or name,
+        versions=tuple((s.rank, step) for s in job.seats),
+        writers=sharing.writers(m, job, held),
+        holders=held,
+        begun_at=m.now,
+    )
+    job.savings[name] = saving
+    m.emit(fx.CheckpointChanged(job.name, name, "started", f"{kind}, on base {saving.base}"))
+    drive(m, job, saving)
+
+
+def drive(m: Machine, job: Job, saving: Saving) -> None:
+    """Repeat the orders that a checkpoint in flight waits for; give it up when nobody can follow them."""
+    DRIVES[saving.stage](m, job, saving)
+
+
+def _drive_parts(m: Machine, job: Job, saving: Saving) -> None:
+    for lost in commit.lacking(saving):
+        if reason := sharing.gone(m, job, lost):
+            other = sharing.instead(m, job, saving, lost)
+            if other is None:
+                finalizing.failed(m, job, saving, reason, broken=True)
+                return
+            m.note("writer_replaced", saving.id, f"{reason}: {other.member} writes its share")
+            writers = tuple(other if each is lost else each for each in saving.writers)
+            saving = job.savings[saving.id] = dataclasses.replace(saving, writers=writers)
+    for writer in commit.lacking(saving):
+        key = ("persist", writer.node, saving.id, writer.shard, str(writer.share))
+        order = fx.Persist(
+            writer.node, writer.member, job.spec, saving.id, saving.step, saving.generation, saving.kind,
+            saving.base, saving.versions, writer.rank, writer.shard, writer.share, writer.shares,
+        )  # fmt: skip
+        m.order(job, key, order, m.settings.long_retry_s)
+
+
+def _drive_errand(m: Machine, job: Job, saving: Saving) -> None:
+    """One agent does this for all; any may, since it works on storage alone."""
+    if not m.up(saving.node):  # it may not be lost, but what is nearly there does not wait for that
+        other = sharing.errand_node(m, job)
+        if not other:
+            return
+        before = tuple(dict.fromkeys((*saving.nodes_before, saving.node)))
+        saving = job.savings[saving.id] = dataclasses.replace(saving, node=other, nodes_before=before)
+    key = (saving.stage.value, saving.node, saving.id)
+    m.order(job, key, ERRANDS[saving.stage](job, saving), m.settings.long_retry_s)
+
+
+def _seal(job: Job, saving: Saving) -> fx.Seal:
+    parts = tuple(sorted(saving.parts, key=lambda part: (part.shard, part.share)))
+    return fx.Seal(
+        saving.node, job.spec, saving.id, saving.step, saving.generation, saving.kind, saving.base,
+        saving.versions, parts,
+    )  # fmt: skip
+
+
+def _publish(job: Job, saving: Saving) -> fx.Publish:
+    return fx.Publish(saving.node, job.spec, finalizing.record_of(saving))
+
+
+def _mirror(job: Job, saving: Saving) -> fx.Mirror:
+    return fx.Mirror(saving.node, job.spec, finalizing.record_of(saving))
+
+
+def _drive_store(m: Machine, job: Job, saving: Saving) -> None:
+    """Sealed, and etcd does not answer: it is provisional, and people are told so."""
+    late = saving.sealed_at + m.settings.provisional_after_s
+    if saving.provisional or saving.stage is not Stage.STORE:
+        return
+    if m.now < late:
+        m.wake(job, late)
+        return
+    job.savings[saving.id] = dataclasses.replace(saving, provisional=True)
+    reason = f"sealed, and etcd does not have it yet: {m.trouble(finalizing.lane(job)) or 'no answer'}"
+    m.emit(fx.CheckpointChanged(job.name, saving.id, "provisional", reason, saving.record))
+
+
+ERRANDS: dict[Stage, Callable[[Job, Saving], fx.Effect]] = {
+    Stage.SEAL: _seal,
+    Stage.MIRROR: _mirror,
+    Stage.PUBLISH: _publish,
+    Stage.COPY: _mirror,
+}
+DRIVES: dict[Stage, Callable[[Machine, Job, Saving], None]] = {
+    Stage.PERSIST: _drive_parts,
+    Stage.SEAL: _drive_errand,
+    Stage.MIRROR: _drive_errand,
+    Stage.STORE: _drive_store,
+    Stage.PUBLISH: _drive_errand,
+    Stage.CONFIRM: _drive_store,
+    Stage.COPY: _drive_errand,
+}
+
+
+def give_up(m: Machine, job: Job, reason: str) -> None:
+    """Give up what is not sealed yet: the ranks are going. What is sealed goes on to its commit."""
+    for saving in list(job.savings.values()):
+        if saving.record is None:
+            finalizing.failed(m, job, saving, reason, broken=True)
+
+
+def persist_failed(m: Machine, event: ev.PersistFailed) -> None:
+    """An agent could not make its share durable, or the whole sealed."""
+    job = m.jobs.get(event.job)
+    saving = job.savings.get(event.checkpoint) if job else None
+    if job is None or saving is None or event.node not in _asked(saving):
+        m.drop("stale_persist_failed", event.checkpoint, event.reason)
+        return
+    finalizing.failed(m, job, saving, event.reason)
+
+
+def _asked(saving: Saving) -> tuple[str, ...]:
+    """The nodes whose word on persisting and sealing counts now."""
+    if saving.stage is Stage.PERSIST:
+        return tuple(writer.node for writer in commit.lacking(saving))
+    return (saving.node,) if saving.stage is Stage.SEAL else ()
+
+
+def adopt(m: Machine, job: Job) -> None:
+    """After an election: records that etcd holds and that were never published are published now."""
+    adopting.take_up(job)
+    left = [r for r in job.checkpoints.values() if not r.published and not r.bad]
+    if not job.seats or job.ended:
+        return
+    for record in sorted(left, key=lambda r: (r.step, r.generation)):
+        job.known[record.generation] = None
+        job.savings[record.id] = Saving(
+            record.id, record.step, record.generation, job.seats[0].node, record.kind, record.base,
+            record.versions, stage=Stage.PUBLISH, record=record, sealed_at=m.now,
+        )  # fmt: skip

@@ -1,0 +1,69 @@
+"""The newest checkpoint is read again now and then: rot is found before a restore finds it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core.checkpoint import commit, finalizing, sharing
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import JobPhase
+
+if TYPE_CHECKING:
+    from controlplane.core.records import events as ev
+    from controlplane.core.state.job import Job
+    from controlplane.core.state.machine import Machine
+
+
+def tend(m: Machine, job: Job) -> None:
+    """Order the next scrub when its time has come, and the one under way again."""
+    good = commit.newest_good(job.checkpoints.values())
+    every = job.spec.scrub_every_s
+    if not job.spec.storage or every <= 0 or good is None or job.phase is not JobPhase.RUNNING:
+        return
+    if job.scrubbed_at < 0:
+        job.scrubbed_at = m.now
+    if not job.scrubbing:
+        if m.now < job.scrubbed_at + every:
+            m.wake(job, job.scrubbed_at + every)
+            return
+        job.scrubbing = (good.id, sharing.errand_node(m, job, last=True))
+    _drive(m, job)
+
+
+def _drive(m: Machine, job: Job) -> None:
+    name, where = job.scrubbing or ("", "")
+    record = job.checkpoints.get(name)
+    if record is None or record.bad:
+        _over(m, job)
+        return
+    node = m.nodes.get(where)
+    if node is None or node.state == "lost":
+        where = sharing.errand_node(m, job, last=True)
+        job.scrubbing = (name, where)
+    if where:
+        order = fx.Scrub(where, job.spec, record)
+        m.order(job, ("scrub", where, name), order, m.settings.long_retry_s)
+
+
+def _over(m: Machine, job: Job) -> None:
+    job.scrubbing, job.scrubbed_at = None, m.now
+    m.touch(job)
+
+
+def scrubbed(m: Machine, event: ev.Scrubbed) -> None:
+    """Read again: whole, mended, out of reach, or rotten."""
+    job = m.jobs.get(event.job)
+    if job is None or job.scrubbing is None or job.scrubbing[0] != event.checkpoint:
+        m.drop("stale_scrubbed", event.checkpoint, "it is not being read again")
+        return
+    _over(m, job)
+    record = job.checkpoints.get(event.checkpoint)
+    if record is None or record.bad:
+        return
+    if event.repaired:
+        reason = f"{event.repaired} chunks had rotted and were written anew"
+        m.emit(fx.CheckpointChanged(job.name, record.id, "repaired", reason, record))
+    if event.corrupt:
+        finalizing.mark_bad(m, job, record.id, event.reason or "its bytes are not what was written")
+    elif event.reason:
+        m.note("scrub_failed", record.id, event.reason)

@@ -1,0 +1,106 @@
+"""Who writes what: each shard of a checkpoint in as many shares as pay off, each on another node."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from controlplane.core.checkpoint.commit import Holder, Writer
+from controlplane.core.records.model import WHOLE_STATE
+
+if TYPE_CHECKING:
+    from controlplane.core.checkpoint.commit import Saving
+    from controlplane.core.state.job import Job, Member
+    from controlplane.core.state.machine import Machine
+
+SHARE_BYTES = 16 << 20
+"""A share is to have so many bytes at least: less is not worth a further writer."""
+
+WRITERS_MAX = 64
+"""Writers of one shard at most: up to here shares stay balanced."""
+
+
+def holders(job: Job) -> tuple[Holder, ...]:
+    """Every seat with the shard it holds, by rank. A rank that does not say has all of the state."""
+    return tuple(
+        Holder((mb.status.shard if mb.status else "") or WHOLE_STATE, mb.rank, mb.name, mb.node)
+        for mb in job.seated()
+    )
+
+
+def writers(m: Machine, job: Job, held: tuple[Holder, ...]) -> tuple[Writer, ...]:
+    """For each shard one seat per node that holds it, but only as many as pay off. Later shards begin with
+    later nodes, so that small shards do not all fall to the first."""
+    by_shard: dict[str, list[Holder]] = {}
+    for holder in held:
+        by_shard.setdefault(holder.shard, []).append(holder)
+    found: list[Writer] = []
+    for index, (shard, all_of_it) in enumerate(by_shard.items()):
+        seats = _one_per_node(m, job, all_of_it)
+        size = max((_bytes(job.members[each.member]) for each in all_of_it), default=0)
+        shares = min(len(seats), WRITERS_MAX, max(1, size // SHARE_BYTES))
+        begin = index % len(seats)
+        seats = [*seats[begin:], *seats[:begin]][:shares]
+        found += [
+            Writer(shard, share, shares, seat.rank, seat.member, seat.node)
+            for share, seat in enumerate(seats)
+        ]
+    return tuple(found)
+
+
+def _one_per_node(m: Machine, job: Job, all_of_it: list[Holder]) -> list[Holder]:
+    """The first holder on each node that orders reach; all nodes, when none is reached now."""
+    first: dict[str, Holder] = {}
+    for holder in all_of_it:
+        if not job.members[holder.member].dead:
+            first.setdefault(holder.node, holder)
+    reached = [holder for node, holder in first.items() if m.up(node)]
+    return reached or list(first.values()) or all_of_it[:1]
+
+
+def _bytes(member: Member) -> int:
+    return member.status.state_bytes if member.status else 0
+
+
+def gone(m: Machine, job: Job, writer: Writer) -> str:
+    """Why this writer will not bring its part; "" when it may."""
+    node = m.nodes.get(writer.node)
+    if node is None or node.state == "lost":
+        return f"node {writer.node} is lost"
+    member = job.members.get(writer.member)
+    if member is None or (member.dead and member.status is None):
+        return f"the snapshot of {writer.member} is gone with its agent"
+    return ""
+
+
+def instead(m: Machine, job: Job, saving: Saving, writer: Writer) -> Writer | None:
+    """Another holder of the same shard that still has the step; None when there is none."""
+    tried = (*writer.tried, writer.member)
+    for holder in saving.holders:
+        if holder.shard != writer.shard or holder.member in tried or not m.up(holder.node):
+            continue
+        if _still_holds(job, holder, saving):
+            return dataclasses.replace(
+                writer, rank=holder.rank, member=holder.member, node=holder.node, tried=tried
+            )
+    return None
+
+
+def _still_holds(job: Job, holder: Holder, saving: Saving) -> bool:
+    """Whether the arena of this member has the snapshot, as far as is known; a process may be dead."""
+    member = job.members.get(holder.member)
+    if member is None or member.status is None:
+        return False
+    status = member.status
+    if status.snapshot_generation == saving.generation:
+        if saving.step in (status.snapshot_step, status.snapshot_before):
+            return True
+    current = job.generation is not None and job.generation.number == saving.generation
+    return current and saving.step in job.snapshots.get(holder.rank, ())
+
+
+def errand_node(m: Machine, job: Job, last: bool = False) -> str:
+    """A node that orders reach: the first of the job's (or its last), else any; "" when there is none."""
+    seats = [name for name in job.seat_nodes() if m.up(name)]
+    others = [name for name in m.nodes if m.up(name)]
+    return next(iter((seats[::-1] if last else seats) or others), "")

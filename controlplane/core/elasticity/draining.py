@@ -1,0 +1,196 @@
+"""People, and nodes that go away, want a node free of ranks: told apart, answered, and seen to the end.
+
+A drain is a mark on the node; `resizing` moves the ranks at a step boundary. What is left when its time is
+over is moved as if the node were lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core.failures import marks
+from controlplane.core.membership import members
+from controlplane.core.placement import formation, placing
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import Cause, Failure, JobPhase
+from controlplane.core.restore import state_sources
+from controlplane.core.state.job import ENDED
+from controlplane.core.state.machine import Drain
+
+if TYPE_CHECKING:
+    from controlplane.core.records import events as ev
+    from controlplane.core.records.model import Placement
+    from controlplane.core.state.job import Job
+    from controlplane.core.state.machine import Machine, Node
+
+
+def requested(m: Machine, event: ev.DrainRequested) -> None:
+    """A person wants a node drained. Asked for again, only the deadline and force may change."""
+    node = _named(m, event.node, "drain_refused")
+    if node is None:
+        return
+    lacking = "" if event.force else _lacking(m, node)
+    if lacking:
+        m.note("drain_refused", node.name, f"{lacking}; --force parks the job")
+        return
+    _begin(m, node, Drain(event.reason, m.now + event.deadline_s, False, event.force, m.now))
+
+
+def _named(m: Machine, name: str, refused: str) -> Node | None:
+    """The node that people mean; a note of the kind `refused` when there is none."""
+    node = m.nodes.get(name)
+    if node is None:
+        known = ", ".join(sorted(m.nodes)) or "none"
+        m.note(refused, name, f"there is no node of this name; known are {known}")
+    return node
+
+
+def leaving(m: Machine, event: ev.NodeLeaving) -> None:
+    """A node's agent was told to end: its ranks go elsewhere while there is time."""
+    node = m.nodes[event.node]
+    _begin(m, node, Drain(event.reason, m.now + event.deadline_s, True, True, m.now))
+
+
+def _begin(m: Machine, node: Node, drain: Drain) -> None:
+    old = node.drain
+    if old is not None and not old.done:
+        drain.asked_at, drain.own = old.asked_at, old.own or drain.own
+        drain.by = min(old.by, drain.by)
+        drain.force = drain.force or old.force
+    node.drain = drain
+    if not drain.own:
+        node.cordoned = f"{marks.DRAINED}{drain.reason}"
+        drain.asked_by_s = m.wall_s + drain.by
+    m.note("draining", node.name, f"{drain.reason}; until {drain.by - m.now:.0f} s from now")
+    marks.record(m, node)
+    m.deadlines.sooner(("drain", node.name), m.now)
+    m.nodes_changed()
+
+
+def cordon(m: Machine, event: ev.CordonRequested) -> None:
+    """A person wants a node to take no new seats, or to take them again. The latter ends a drain, and gives
+    excluded devices back."""
+    node = _named(m, event.node, "cordon_refused")
+    if node is None:
+        return
+    node.cordoned = (event.reason or "by hand") if event.on else ""
+    if not event.on:
+        node.drain, node.excluded, node.deaths = None, {}, {}
+        node.up_since = m.now if node.up else node.up_since
+    m.note("cordoned" if event.on else "uncordoned", node.name, event.reason)
+    marks.record(m, node)
+    m.nodes_changed()
+
+
+def new_life(m: Machine, node: Node) -> None:
+    """A node that went away by itself is back: it may be used again."""
+    if node.drain is not None and node.drain.own:
+        node.drain = None
+
+
+def _lacking(m: Machine, node: Node) -> str:
+    """Why some job cannot do without this node; "" when all can."""
+    for job in jobs_on(m, node.name):
+        reason = placing.lacking_without(m, job, node.name)
+        if reason:
+            return f"job {job.name} {reason}"
+    return ""
+
+
+def jobs_on(m: Machine, name: str) -> list[Job]:
+    """Living jobs that have seats on a node, and processes in them that are not over."""
+    return [
+        job
+        for job in m.jobs.values()
+        if job.phase not in ENDED and not all(_is_over(job, seat) for seat in job.seating.on(name))
+    ]
+
+
+def _is_over(job: Job, seat: Placement) -> bool:
+    return members.is_over(job, job.members[seat.member])
+
+
+def deadline(m: Machine, name: str) -> None:
+    """Look at a drain: release the node when nobody needs it, take it by force when its time is over."""
+    node = m.nodes[name]
+    drain = node.drain
+    if drain is None or drain.done:
+        return
+    if node.state == "expected":  # what is there it has not told this leader yet
+        m.deadlines.sooner(("drain", name), m.now + m.settings.retry_s)
+        return
+    living = [(job, mb) for job, mb in m.members_of(name) if mb.alive and not mb.dead]
+    if not jobs_on(m, name) and not living:
+        _release(m, node, drain)
+        return
+    if drain.own:
+        _save(m, node)
+    if m.now >= drain.by:
+        _take(m, node, drain)
+    m.deadlines.sooner(("drain", name), min(m.now + m.settings.retry_s, max(drain.by, m.now + 0.1)))
+
+
+def _save(m: Machine, node: Node) -> None:
+    """The node itself goes away. What cannot go on without it is made durable, the newest state there is,
+    again and again while there is time."""
+    for job in jobs_on(m, node.name):
+        if job.spec.storage and not job.savings and placing.lacking_without(m, job, node.name):
+            job.wanted_now = True
+            m.touch(job)
+
+
+def _release(m: Machine, node: Node, drain: Drain) -> None:
+    drain.done, drain.in_order = True, node.up
+    if drain.asked_by_s:
+        marks.record(m, node)
+    m.note("node_drained", node.name, f"{drain.reason}; after {m.now - drain.asked_at:.1f} s no rank is left")
+    if node.up:
+        m.emit(fx.Drained(node.name, drain.reason))
+
+
+def _take(m: Machine, node: Node, drain: Drain) -> None:
+    """Time is over: what still sits there counts as lost with the node."""
+    for job in jobs_on(m, node.name):
+        here = [job.members[seat.member] for seat in job.seating.on(node.name)]
+        seated = [mb for mb in here if not mb.dead and not members.is_over(job, mb)]
+        if job.phase is JobPhase.STORING or not seated:
+            continue
+        waits = "" if drain.force else _waits(m, job, node)
+        if waits:
+            drain.by = m.now + m.settings.resize_every_s
+            m.note("drain_waits", node.name, f"job {job.name} {waits}")
+            return
+        message = f"node {node.name} is drained, and its time is over: {drain.reason}"
+        m.note("drain_forced", node.name, f"job {job.name}: its {len(seated)} ranks did not leave in time")
+        for member in seated:
+            members.bury(m, job, member, Failure(Cause.NODE_LOST, message))
+            members.kill(m, job, member, message)
+
+
+def _waits(m: Machine, job: Job, node: Node) -> str:
+    """Why a job is not made to leave a node although the time is over; "" when it is."""
+    if placing.lacking_without(m, job, node.name):
+        return "has nowhere to go: --force would park it"
+    elsewhere = [mb.rank for mb in job.seated() if mb.node != node.name and not mb.dead]
+    if job.elastic and job.known_step > 0 and not state_sources.whole(m, job, elsewhere):
+        return "has a part of its state there and nowhere else: --force would cost it steps"
+    return ""
+
+
+def tidy(m: Machine, job: Job) -> None:
+    """Processes of this job on nodes that it has left end there, and their memory goes, once it trains."""
+    if job.phase is not JobPhase.RUNNING or job.incident is not None:
+        return
+    wanted = frozenset(spot.node for spot in job.resize.spots) if job.resize is not None else frozenset()
+    for name in job.seatless():
+        node, here = m.nodes.get(name), job.by_node[name]
+        if name in wanted or node is None or not node.up:
+            continue
+        left = node.drain is not None or node.cordoned or placing.taken(m, job, name) or full(job)
+        if left and any(mb.alive for mb in here.values()):
+            order = fx.Complete(name, job.name, True, "the job has left this node", left=True)
+            m.order(job, ("leave", name), order)
+
+
+def full(job: Job) -> bool:
+    """Whether it has all the nodes it may have."""
+    return len(job.seat_nodes()) >= formation.usable(job.spec, job.spec.nnodes_max)

@@ -1,0 +1,148 @@
+"""Which places a job that trains should rather have: pure reading of the book, one plan at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core.elasticity import resizing
+from controlplane.core.failures import devices
+from controlplane.core.placement import formation, placing, replicas
+from controlplane.core.placement.formation import Spot
+from controlplane.core.records.model import Strategy
+from controlplane.core.restore import state_sources
+
+if TYPE_CHECKING:
+    from controlplane.core.elasticity.resizing import Resize
+    from controlplane.core.placement.formation import Room
+    from controlplane.core.state.job import Job
+    from controlplane.core.state.machine import Machine
+
+
+def plan(m: Machine, job: Job) -> Resize | None:
+    """What is to change now; None when all is well as it is, or has to wait."""
+    if m.paused:
+        return None
+    return _leave(m, job) or _move(m, job) or grow(m, job)
+
+
+def _now(job: Job) -> dict[str, list[Spot]]:
+    """The present places, by node in rank order."""
+    found: dict[str, list[Spot]] = {}
+    for seat in job.seats:
+        found.setdefault(seat.node, []).append(Spot(seat.node, seat.local_rank))
+    return found
+
+
+def _idle(m: Machine, job: Job) -> list[Room]:
+    """Nodes that the job does not sit on and could: those that have processes of it ready come first."""
+    rooms = {room.node: room for room in placing.others(m, job)}
+    return [rooms[name] for name in formation.fitting(job.spec, list(rooms.values()))]
+
+
+def _made(m: Machine, strategy: Strategy, reason: str, rows: dict[str, list[Spot]]) -> Resize:
+    spots = tuple(spot for row in rows.values() for spot in row)
+    return resizing.Resize(strategy, reason, spots, m.now)
+
+
+def _leave(m: Machine, job: Job) -> Resize | None:
+    """Nodes that are drained: another node takes their ranks, or the job shrinks."""
+    going = {n.name for n in m.nodes.values() if n.drain is not None and job.seating.uses(n.name)}
+    if not going:
+        return None
+    if m.now < job.leave_at:
+        m.wake(job, job.leave_at)
+        return None
+    words = ", ".join(f"{n} ({m.nodes[n].drain.reason})" for n in sorted(going))  # type: ignore[union-attr]
+    return _without(m, job, going, f"drained: {words}", must=True)
+
+
+def _without(m: Machine, job: Job, going: set[str], reason: str, *, must: bool) -> Resize | None:
+    rows, idle = _now(job), _idle(m, job)
+    kept: dict[str, list[Spot]] = {}
+    holes: list[str] = []
+    for name, row in rows.items():
+        if name not in going:
+            kept[name] = row
+        elif idle:
+            room = idle.pop(0)
+            kept[room.node] = formation.spread(room.node, room.free, len(row))
+        else:
+            holes.append(name)
+            kept[name] = row
+    if not holes:
+        return _made(m, Strategy.MOVE, f"{reason}; its ranks go to other nodes", kept)
+    left = formation.whole_replicas(list(kept), job.spec.replica_nodes, holes)
+    if state_sources.torn(job, len(left)) and not job.spec.storage:
+        _tell(m, job, going, "its state is in shards, and there is no storage to cut it anew from")
+        return None
+    if not formation.usable(job.spec, len(left)):
+        _tell(m, job, going, f"{len(left)} of at least {formation.least(job.spec)} nodes would be left")
+        return None
+    if not must:
+        return None
+    rest = {name: kept[name] for name in left}
+    aside = [name for name in rows if name not in rest and name not in going]
+    layout = replicas.shrunk(job.spec, len(rows), len(left), aside)
+    return _made(m, Strategy.SHRINK, f"{reason}; the job goes on with {len(left)} nodes; {layout}", rest)
+
+
+def _tell(m: Machine, job: Job, going: set[str], why: str) -> None:
+    for name in sorted(going):
+        drain = m.nodes[name].drain
+        if drain is not None and drain.told != why:
+            drain.told = why
+            m.note("drain_waits", name, f"job {job.name}: {why}")
+
+
+def _move(m: Machine, job: Job) -> Resize | None:
+    """Living ranks on bad devices: to another device of the node, else the node's ranks to another node."""
+    marked = [node for node in m.nodes.values() if node.excluded or node.bad_devices]
+    if not any(job.seating.uses(node.name) for node in marked):
+        return None
+    rows = _now(job)
+    hit = {spot: why for row in rows.values() for spot in row if (why := _trouble(m, spot))}
+    if not hit or m.now < job.resize_at:
+        return None
+    reason = "; ".join(f"{spot.node} {why}" for spot, why in hit.items())
+    going = set()
+    for spot in hit:
+        used = [other.local_rank for other in rows[spot.node]]
+        free = [place for place in devices.places(m.nodes[spot.node]) if place not in used]
+        if free:
+            rows[spot.node][rows[spot.node].index(spot)] = Spot(spot.node, free[0])
+        else:
+            going.add(spot.node)
+    if going:
+        return _without(m, job, going, reason, must=False)
+    return _made(m, Strategy.MOVE, reason, rows)
+
+
+def _trouble(m: Machine, spot: Spot) -> str:
+    node = m.nodes.get(spot.node)
+    return devices.trouble(node, spot.local_rank) if node is not None else ""
+
+
+def grow(m: Machine, job: Job) -> Resize | None:
+    """Nodes that have stood for a while: as many as the job may have, whole replicas. None: not now."""
+    if m.paused:
+        return None
+    now = len(job.seat_nodes())
+    if now >= job.spec.nnodes_max:
+        return None
+    idle = _idle(m, job)
+    standing = [room for room in idle if m.now >= room.up_since + m.settings.grow_after_s]
+    size = formation.usable(job.spec, now + len(standing))
+    due = [room.up_since + m.settings.grow_after_s for room in idle]
+    if m.now < job.resize_at or size <= now:
+        later = [max(at, job.resize_at) for at in due if max(at, job.resize_at) > m.now]
+        if later:
+            m.wake(job, min(later))
+        return None
+    if state_sources.torn(job, size) and not job.spec.storage:
+        return None
+    rows, joining = _now(job), {room.node: room for room in standing[: size - now]}
+    for name in replicas.arrange(list(joining), job.spec.replica_nodes, placing.domains(m, joining)):
+        rows[name] = formation.spread(name, joining[name].free, job.spec.nproc_per_node)
+    layout = replicas.told(job.spec, size)
+    words = f"{size} nodes" + (f" ({layout})" if layout else "")
+    return _made(m, Strategy.GROW, f"{', '.join(joining)} joined: the job grows to {words}", rows)

@@ -1,0 +1,125 @@
+"""People pause a job, and resume it: all ranks stop at the end of a step and hold their state until then. And
+they ask for a checkpoint now.
+
+A pause is a mark on the job, in etcd beside its state. It takes hold at the job's next barrier: what is
+failing is mended first. Failures are judged as ever meanwhile; only the next generation is not formed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from controlplane.core.checkpoint import releasing, saving
+from controlplane.core.elasticity import resizing
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import NO_STEP, JobPhase
+from controlplane.core.recovery import incidents
+
+if TYPE_CHECKING:
+    from controlplane.core.records import events as ev
+    from controlplane.core.state.job import Job
+    from controlplane.core.state.machine import Machine
+
+HELD = (JobPhase.RUNNING, JobPhase.PAUSED)
+"""Phases in which ranks may hold a snapshot that is whole."""
+
+
+def requested(m: Machine, event: ev.PauseRequested) -> None:
+    """A person wants a job to stop at a step boundary (`on`), or to go on. Said again, nothing changes."""
+    job = m.jobs.get(event.job)
+    reason = _hopeless(m, job, event.on)
+    if job is None or reason:
+        m.note("pause_refused", event.job, reason)
+        return
+    if bool(job.pause) == event.on:
+        m.note("pausing" if event.on else "resumed", job.name, f"already: {job.pause or 'it is not paused'}")
+        return
+    job.pause = event.reason if event.on else ""
+    m.note("pausing" if event.on else "resumed", job.name, event.reason)
+    if not event.on and job.phase is JobPhase.PAUSED:
+        m.set_phase(job, JobPhase.STOPPING, f"resumed: {event.reason}")
+    _store(m, job)
+    m.touch(job)
+
+
+def _hopeless(m: Machine, job: Job | None, on: bool) -> str:
+    if job is None:
+        return "there is no job of this name"
+    if job.ended or job.ending is not None:
+        return "the job is at its end"
+    if on and job.phase is JobPhase.LEAVING:
+        return "its training is over: what its scripts do behind it has no step boundary to stop at"
+    plain = job.phase is JobPhase.RUNNING and m.now >= job.launched_at + m.settings.plain_after_s
+    if on and not job.elastic and plain:
+        return "its script does not use the SDK: it has no step boundary to stop at; `holdfast stop` ends it"
+    return ""
+
+
+def _store(m: Machine, job: Job) -> None:
+    """What leaves data out is decided by the generation that is on its way, if one is."""
+    skips = job.storing.resume.skip if job.storing is not None else job.skips
+    state = dataclasses.replace(job.state(), skips=skips)
+    m.store(f"job/{job.name}", fx.Store(0, 0, job=job.name, state=state))
+
+
+def tend(m: Machine, job: Job) -> None:
+    """Stop a job that is to be paused, once it trains whole; begin a checkpoint that was asked for."""
+    if job.pause and job.phase is JobPhase.RUNNING and resizing.calm(job):
+        resizing.stay(m, job, f"paused: {job.pause}")
+    if job.wanted_now and job.phase in HELD:
+        _begin(m, job)
+
+
+def rest(m: Machine, job: Job) -> None:
+    """Every rank stands at the barrier, and the job is to stay there: what had failed is mended by now."""
+    if job.phase is JobPhase.PAUSED:
+        return
+    m.set_phase(job, JobPhase.PAUSED, f"paused: {job.pause}")
+    if job.incident is not None:
+        incidents.tell(m, job, {"fence": m.now - job.clock.judged}, outcome="recovered")
+        m.incidents.append(job.incident)
+        job.incident, job.evidence, job.counted = None, [], {}
+    _store(m, job)
+
+
+def checkpoint(m: Machine, event: ev.CheckpointWanted) -> None:
+    """A person wants a checkpoint: of the newest snapshot that is whole, or of the next when that one is
+    durable already."""
+    job = m.jobs.get(event.job)
+    reason = _unsavable(job)
+    if job is None or reason:
+        m.note("checkpoint_refused", event.job, reason)
+        return
+    job.wanted_now = True
+    begun = _begin(m, job)
+    waits = "" if begun else "the newest snapshot is durable already, or none is whole: the next one is taken"
+    m.note("checkpoint_begun" if begun else "checkpoint_waits", job.name, begun or waits)
+    m.touch(job)
+
+
+def _unsavable(job: Job | None) -> str:
+    if job is None:
+        return "there is no job of this name"
+    if job.ended or job.ending is not None:
+        return "the job is at its end"
+    if job.phase is JobPhase.LEAVING:
+        return "its training is over, and its final state is saved"
+    if not job.spec.storage:
+        return "the job has no storage: give it one with --storage URL when it is submitted"
+    if not job.spec.snapshot_every or (job.generation is not None and not job.elastic):
+        return "its script does not use the SDK: there is no state to save"
+    return releasing.no_room(job)
+
+
+def _begin(m: Machine, job: Job) -> str:
+    """The id of the checkpoint that has begun; "" while none can."""
+    releasing.from_statuses(job)
+    step = releasing.common(job) if len(job.snapshots) == len(job.seats) else NO_STEP
+    name = f"{step}-{releasing.number_of(job)}"
+    if step <= 0 or name in job.checkpoints or name in job.savings or saving.blocked(job):
+        return ""
+    saving.begin(m, job, step)
+    if name not in job.savings:
+        return ""
+    job.wanted_now = False
+    return name

@@ -1,0 +1,302 @@
+"""Planned changes of a job's places: it grows onto nodes that stand, leaves nodes that are drained, moves off
+devices that are bad. The new members are brought to the barrier while the others train on; then all stop at a
+step boundary, once, and go on together. Nothing is lost by it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from controlplane.core.checkpoint import releasing, saving
+from controlplane.core.elasticity import growing, spares
+from controlplane.core.failures.verdicts import Evidence
+from controlplane.core.placement import launches
+from controlplane.core.placement.formation import Spot
+from controlplane.core.records.model import (
+    NO_RANK,
+    NO_STEP,
+    Cause,
+    Failure,
+    JobPhase,
+    MemberPhase,
+    Placement,
+    Role,
+    Strategy,
+)
+from controlplane.core.records.words import GONE, IN_GENERATION
+from controlplane.core.recovery import incidents
+from controlplane.core.restore import state_sources
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from controlplane.core.state.job import Job
+    from controlplane.core.state.machine import Machine
+
+WARM, HALT, SAVE = "warm", "halt", "save"
+
+UNSAVED_MAX = 5
+"""The wait after a change that could not be made durable doubles so often."""
+
+
+@dataclass(slots=True)
+class Resize:
+    """One planned change. `spots`: the places of the coming ranks, by rank; times in s."""
+
+    strategy: Strategy
+    reason: str
+    spots: tuple[Spot, ...]
+    begun_at: float
+    stage: str = WARM
+    fresh: dict[Spot, str] = field(default_factory=dict)  # members that stand ready for their places
+    keep: bool = False  # the state has to be durable before the places change
+    hard_at: float = 0.0  # whoever has not stopped by then is interrupted
+    met: bool = False  # somebody waits at the barrier
+    save_by: float = 0.0
+    again_at: float = 0.0  # when the checkpoint that it waits for may be tried again
+    durable: bool = False  # it is committed, and visible
+
+
+def tend(m: Machine, job: Job) -> None:
+    """While the job trains: plan a change when there is reason to, and bring newcomers to the barrier."""
+    if job.phase is not JobPhase.RUNNING or not calm(job):
+        _tend_plain(m, job)
+        return
+    if job.resize is None:
+        job.resize = growing.plan(m, job)
+    if job.resize is not None:
+        _warm(m, job, job.resize)
+
+
+def _tend_plain(m: Machine, job: Job) -> None:
+    """A script without the SDK cannot stop at a step boundary: it grows by being started again, as it does
+    under torchrun. That costs what it has not saved, so only a job that has stood for a while does."""
+    if job.elastic or job.phase is not JobPhase.RUNNING or job.incident is not None or job.fresh:
+        return
+    if m.now < job.launched_at + m.settings.plain_after_s or job.storing is not None:
+        return
+    if any(mb.dead or mb.phase is not MemberPhase.STARTING for mb in job.seated()):
+        return
+    job.resize = growing.grow(m, job)
+    if job.resize is not None:
+        _go(m, job, job.resize)
+
+
+def calm(job: Job) -> bool:
+    """Whether it trains in a whole generation and nothing is wrong."""
+    if job.incident is not None or job.fresh or not job.elastic or job.generation is None:
+        return False
+    if not job.generation.store or job.storing is not None:
+        return False
+    return not job.seating.rolls.uncalm
+
+
+def _warm(m: Machine, job: Job, resize: Resize) -> None:
+    """See the newcomers to the barrier; a place that turns out not to be one ends the plan."""
+    taken = {(seat.node, seat.local_rank) for seat in job.seats}
+    coming = [spot for spot in resize.spots if (spot.node, spot.local_rank) not in taken]
+    gone = [spot.node for spot in coming if not m.up(spot.node)]
+    dead = [name for name in resize.fresh.values() if _is_gone(job, name)]
+    if gone or dead:
+        _drop(m, job, f"{gone[0]} went away" if gone else f"{dead[0]} ended before it was ready")
+        return
+    for spot in coming:
+        if spot not in resize.fresh:
+            resize.fresh[spot] = _newcomer(m, job, resize, spot)
+    for spot, name in resize.fresh.items():
+        spares.order(m, job, job.members[name], spot.local_rank)
+        launches.watch(m, job, job.members[name])
+    if all(job.members[name].phase is MemberPhase.READY for name in resize.fresh.values()):
+        _go(m, job, resize)
+
+
+def _is_gone(job: Job, name: str) -> bool:
+    member = job.members.get(name)
+    return member is None or member.dead or member.phase in GONE
+
+
+def _newcomer(m: Machine, job: Job, resize: Resize, spot: Spot) -> str:
+    """A spare process that stands there already, or a new one."""
+    used = set(resize.fresh.values())
+    for member in job.by_node.get(spot.node, {}).values():
+        fit = member.role is Role.SPARE and not member.dead and member.phase not in GONE
+        if fit and member.name not in used and member.phase not in IN_GENERATION:
+            return member.name
+    return spares.new(m, job, spot.node, spot.local_rank).name
+
+
+def _go(m: Machine, job: Job, resize: Resize) -> None:
+    """Everything stands ready: stop at a step boundary. From here on it is an incident like any other."""
+    resize.stage, resize.hard_at = HALT, m.now + m.settings.stop_timeout_s
+    state_sources.recall(m, job)
+    staying = {(spot.node, spot.local_rank) for spot in resize.spots}
+    held = [seat.rank for seat in job.seats if (seat.node, seat.local_rank) in staying]
+    own_shards = state_sources.sharded(job) and not state_sources.repeats(job)
+    resize.keep = own_shards or not state_sources.whole(m, job, held)
+    failure = Failure(Cause.RESIZED, resize.reason, step=job.known_step)
+    job.incidents_before += 1  # nothing has failed: it says nothing about the time between failures
+    job.fresh.append(Evidence(m.now, failure))
+    m.touch(job)
+
+
+def stay(m: Machine, job: Job, reason: str) -> None:
+    """Have everybody stop at a step boundary, in their places. A change that is being prepared is dropped.
+
+    Of state in shards nobody can donate another's: each rank keeps a snapshot of the boundary, so that a node
+    that goes while all rest costs no step."""
+    if job.resize is not None:
+        _drop(m, job, "the job is to be paused")
+    spots = tuple(Spot(seat.node, seat.local_rank) for seat in job.seats)
+    job.resize = Resize(Strategy.PAUSE, reason, spots, m.now)
+    _go(m, job, job.resize)
+
+
+def _drop(m: Machine, job: Job, reason: str) -> None:
+    """Not now: it is planned anew after a while."""
+    assert job.resize is not None
+    m.note("resize_dropped", job.name, f"{job.resize.reason}: {reason}")
+    job.resize, job.resize_at = None, m.now + m.settings.resize_every_s
+    m.wake(job, job.resize_at)
+
+
+def overtaken(job: Job, fresh: Sequence[Evidence]) -> None:
+    """Something failed meanwhile: recovery comes first, the change is planned anew after it."""
+    if job.resize is not None and any(each.failure.cause is not Cause.RESIZED for each in fresh):
+        job.resize = None
+
+
+def gentle(m: Machine, job: Job) -> bool:
+    """Whether members are to stop at the end of their step, not in its midst."""
+    resize = job.resize
+    return resize is not None and resize.stage == HALT and m.now < resize.hard_at
+
+
+def holds(m: Machine, job: Job) -> bool:
+    """While the job is stopped for a change: see everybody to the barrier, the state made durable where that
+    is needed, then change the places. True while there is something to wait for."""
+    resize = job.resize
+    if resize is None or resize.stage == WARM:
+        return False
+    if resize.stage == HALT and _halting(m, job, resize):
+        return True
+    if resize.stage == SAVE and _saving(m, job, resize):
+        return True
+    job.resize = None
+    if resize.keep and not resize.durable:
+        _unsaved(m, job, resize)
+        return False
+    if any(_is_gone(job, name) or not m.up(job.members[name].node) for name in resize.fresh.values()):
+        m.note("resize_dropped", job.name, f"{resize.reason}: who stood ready is gone")
+        job.resize_at = m.now + m.settings.resize_every_s
+        return False
+    reseat(m, job, _seats(job, resize))
+    job.resize_at = m.now + m.settings.resize_every_s
+    job.unsaved = 0
+    return False
+
+
+def _seats(job: Job, resize: Resize) -> list[Placement]:
+    """Who stays keeps its seat, who stood ready takes one."""
+    old = {(seat.node, seat.local_rank): seat for seat in job.seats}
+    seats = []
+    for rank, spot in enumerate(resize.spots):
+        seat = old.get((spot.node, spot.local_rank))
+        if seat is None or seat.rank != rank:
+            name = seat.member if seat is not None else resize.fresh[spot]
+            seat = Placement(rank, name, spot.node, spot.local_rank)
+        seats.append(seat)
+    return seats
+
+
+def _unsaved(m: Machine, job: Job, resize: Resize) -> None:
+    """All stay where they are, with the state they hold: to go would cost steps, and may cost everything.
+    Each time in a row it is tried again later, since each time halts the job."""
+    m.note("resize_dropped", job.name, f"{resize.reason}: the state could not be made durable before")
+    wait_s = m.settings.resize_every_s * 2.0 ** min(job.unsaved, UNSAVED_MAX)
+    job.unsaved += 1
+    job.resize_at = job.leave_at = m.now + wait_s
+
+
+def _halting(m: Machine, job: Job, resize: Resize) -> bool:
+    """Wait for the end of everyone's step; who has not come soon after the first is interrupted."""
+    seated = job.seated()
+    behind = job.seating.at(job.seating.rolls.inside)
+    if not resize.met and len(behind) < len(seated):
+        resize.met = True
+        resize.hard_at = min(resize.hard_at, m.now + m.settings.gentle_s)
+    job.stop_by = resize.hard_at + m.settings.stop_timeout_s
+    if not behind:
+        if not incidents.all_at_barrier(m, job):
+            m.wake(job, m.now + m.settings.retry_s)
+            return True
+        resize.stage, resize.save_by = SAVE, m.now + m.settings.final_checkpoint_timeout_s
+        return False
+    incidents.interrupt(m, job, resize.reason, behind)
+    if m.now < resize.hard_at:
+        m.wake(job, resize.hard_at)
+    else:
+        incidents.kill_stuck(m, job, behind)
+    return True
+
+
+def _saving(m: Machine, job: Job, resize: Resize) -> bool:
+    """State in shards has to be durable before it can be cut anew, or be elsewhere before its node goes. True
+    while that is under way."""
+    steps = {mb.status.held_step if mb.status else NO_STEP for mb in job.seated()}
+    if not resize.keep or len(steps) != 1 or job.generation is None:
+        return False
+    step = steps.pop()
+    name = f"{step}-{job.generation.number}"
+    record = job.checkpoints.get(name)
+    resize.durable = step <= 0 or (record is not None and record.published and not record.bad)
+    resize.durable = resize.durable or _in_reach(m, job, resize, step)
+    if resize.durable or (record is not None and record.bad):
+        return False
+    if m.now >= resize.save_by:
+        m.note("resize_unsaved", job.name, f"step {step} was not durable in time: its ranks stay")
+        return False
+    m.wake(job, min(resize.save_by, m.now + m.settings.retry_s))
+    if name in job.savings:
+        return True
+    if m.now < resize.again_at:
+        m.wake(job, resize.again_at)
+        return True
+    releasing.from_statuses(job)
+    releasing.tend(m, job)
+    if job.spec.storage and releasing.held_by_all(job, step) and not saving.blocked(job):
+        saving.begin(m, job, step)
+        resize.again_at = m.now + m.settings.long_retry_s
+    return True
+
+
+def _in_reach(m: Machine, job: Job, resize: Resize, step: int) -> bool:
+    """Whether all shards of this step, released, are in the memory of nodes that stay: where state is not cut
+    anew, nothing has to be durable then."""
+    if state_sources.torn(job, len({spot.node for spot in resize.spots})) or job.released < step:
+        return False
+    staying = {spot.node for spot in resize.spots}
+    kept = {
+        copy.member
+        for node in m.nodes.values()
+        if node.up and node.drain is None
+        for copy in node.copies_of(job.name)
+        if copy.step == step
+    }
+    return state_sources.whole(m, job, [s.rank for s in job.seats if s.node in staying or s.member in kept])
+
+
+def reseat(m: Machine, job: Job, seats: list[Placement]) -> None:
+    """The layout that is wanted from now on. Who has no seat in it is a spare process, or dead."""
+    staying = {seat.member for seat in seats}
+    for seat in job.seats:
+        if seat.member not in staying:
+            leaver = job.members[seat.member]
+            leaver.rank, leaver.role = NO_RANK, Role.SPARE
+    job.snapshots = {}
+    for seat in seats:
+        member = job.members[seat.member]
+        member.rank, member.role = seat.rank, Role.RANK
+    job.sit(seats)
+    job.reread()
+    job.replan = True
+    m.touch_all()  # another one may wait for a node that is left

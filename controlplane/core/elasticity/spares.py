@@ -1,0 +1,76 @@
+"""Warm spares: kept beside the ranks, brought to the barrier once the script is known to use the SDK."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from controlplane.core.placement import launches
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import NO_RANK, JobPhase, MemberPhase, Role
+from controlplane.core.records.words import ASKED, GONE
+from controlplane.core.state.job import Job, Member
+
+if TYPE_CHECKING:
+    from controlplane.core.state.machine import Machine
+
+_TENDED = (JobPhase.LAUNCHING, JobPhase.RUNNING)
+
+
+def tend(m: Machine, job: Job) -> None:
+    """Keep the wanted number of spares on every node. Never while an incident is open: recovery comes
+    first, and starting a process costs its ranks their cores."""
+    if job.phase not in _TENDED or job.incident is not None or job.generation is None:
+        return
+    if job.spec.spares_per_node == 0 or any(map(_unseen, job.seated())):
+        return
+    wanted = _wanted(m, job)
+    for node in job.seat_nodes():
+        if not m.up(node):
+            continue
+        here = [mb for mb in job.by_node.get(node, {}).values() if mb.role is Role.SPARE and not mb.dead]
+        spent = job.spare_failures.get(node, 0) > job.spec.max_restarts
+        here += [new(m, job, node) for _ in range(0 if spent else wanted - len(here))]
+        for member in here:
+            order(m, job, member)
+
+
+def _unseen(member: Member) -> bool:
+    return member.status is None or member.phase is MemberPhase.LAUNCHED or member.phase in GONE
+
+
+def _wanted(m: Machine, job: Job) -> int:
+    """A plain script needs a warm interpreter per rank: all of its ranks start again together."""
+    spec = job.spec
+    plain = not job.elastic and m.now >= job.launched_at + m.settings.plain_after_s
+    return max(spec.spares_per_node, spec.nproc_per_node) if plain else spec.spares_per_node
+
+
+def new(m: Machine, job: Job, node: str, local_rank: int = NO_RANK) -> Member:
+    """One more process beside the ranks; it has still to be ordered."""
+    member = job.enlist(Member(m.new_member(job.name), job.name, node, Role.SPARE))
+    member.launch = _launch(job, member, local_rank)
+    return member
+
+
+def _launch(job: Job, member: Member, local_rank: int) -> fx.Launch:
+    """The order that makes a process beside the ranks: at the barrier, where the script comes to one."""
+    return fx.Launch(
+        member.node, member.name, job.spec, Role.SPARE, local_rank=local_rank,
+        warm_only=not job.elastic, generation=job.generation,
+    )  # fmt: skip
+
+
+def order(m: Machine, job: Job, member: Member, local_rank: int = NO_RANK) -> None:
+    """Have a process beside the ranks come as far as it can; again, until it is seen to."""
+    if launches.orphaned(member):
+        member.launch = _launch(job, member, local_rank)
+    if member.launch is None:
+        return
+    key = ("launch", member.node, member.name)
+    if job.elastic and member.launch.warm_only:
+        member.launch = dataclasses.replace(member.launch, warm_only=False)
+        job.sent.drop(key)
+    seen = (MemberPhase.LAUNCHED,) if member.launch.warm_only else ASKED
+    if member.phase in seen:
+        m.order(job, key, member.launch)

@@ -1,0 +1,80 @@
+"""Whether a node may take seats: held down for flapping, cut from its peers, quarantined (last choice)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core.failures import quarantine
+
+if TYPE_CHECKING:
+    from controlplane.core.state.job import Job
+    from controlplane.core.state.machine import Machine, Node
+
+HELD, CUT, LAST, OK = "held", "cut", "last choice", "ok"
+
+
+def barred(m: Machine, node: Node) -> str:
+    """Why a node may not take new seats now; "" when it may."""
+    if node.cut:
+        return node.cut
+    if m.now < node.held_until:
+        return f"held down for {node.held_until - m.now:.0f} s more: {node.held_why}"
+    return ""
+
+
+def last_choice(m: Machine, node: Node) -> bool:
+    """Whether a node is taken only when no other is left."""
+    return quarantine.quarantined(node.lemon, m.wall)
+
+
+def takes(m: Machine, job: Job, name: str) -> bool:
+    """Whether new members of a job may be put on a node: orders reach it, and it is not barred. Where a
+    living rank of the job sits, the job depends on the node anyhow."""
+    node = m.nodes.get(name)
+    if node is None or not node.up:
+        return False
+    if not barred(m, node):
+        return True
+    return any(not job.members[seat.member].dead for seat in job.seating.on(name))
+
+
+def word(m: Machine, node: Node) -> tuple[str, str]:
+    """For people: one word, and why."""
+    if node.cut:
+        return CUT, node.cut
+    if m.now < node.held_until:
+        return HELD, barred(m, node)
+    if last_choice(m, node) and node.lemon is not None:
+        return LAST, node.lemon.reason
+    return OK, ""
+
+
+def returned(m: Machine, node: Node) -> None:
+    """A node is back after a break. Each return too many within the window holds it down for longer."""
+    s = m.settings
+    node.returns = [at for at in node.returns if at > m.now - s.flap_window_s] + [m.now]
+    beyond = len(node.returns) - s.flaps_free
+    if beyond > 0:
+        hold_s = min(s.hold_max_s, s.hold_s * 2.0 ** (beyond - 1))
+        hold(m, node, hold_s, f"it broke and came back {len(node.returns)} times in {s.flap_window_s:.0f} s")
+
+
+def hold(m: Machine, node: Node, hold_s: float, why: str) -> None:
+    """No new seats for a while."""
+    if m.now + hold_s <= node.held_until:
+        return
+    node.held_until, node.held_why = m.now + hold_s, why
+    m.deadlines.sooner(("hold", node.name), node.held_until)
+    m.note("node_held", node.name, f"no new seats for {hold_s:.0f} s: {why}")
+    m.ask_health()
+
+
+def hold_over(m: Machine, name: str) -> None:
+    """The deadline of a hold-down: whoever waits for a node looks again."""
+    node = m.nodes[name]
+    if m.now < node.held_until:
+        m.deadlines.sooner(("hold", name), node.held_until)
+        return
+    m.note("node_released", name, "it may take seats again")
+    m.ask_health()
+    m.touch_all()

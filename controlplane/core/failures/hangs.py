@@ -1,0 +1,202 @@
+"""A job that gets no further: stacks of all ranks are collected, who did not arrive is named and replaced.
+
+Agents say when a rank is past its own deadline. That alone convicts nobody: most of such ranks wait for
+another one. Whom they wait for is replaced once it is past its own deadline, too: slow is not hung."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from controlplane.core.failures import arrivals
+from controlplane.core.failures.verdicts import Evidence
+from controlplane.core.membership import members
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import Cause, Failure, JobPhase, MemberPhase, Standing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from controlplane.core.records import events as ev
+    from controlplane.core.records.model import Generation
+    from controlplane.core.state.job import Job, Member
+    from controlplane.core.state.machine import Machine
+
+STACKS_BYTES_MAX = 256 * 1024
+"""Of one node's answer."""
+
+STACKS_BYTES_ALL = 64 * 1024 * 1024
+"""Of all answers together: at many nodes each has less."""
+
+STACKS_BYTES_MIN = 2048
+TRACE_CHARS = 6000
+"""Of the stacks that a failure carries into the reason of a job's end."""
+
+
+@dataclass(slots=True)
+class Look:
+    """The look at a generation in which somebody is past its deadline."""
+
+    generation: int
+    begin_at: float
+    round: int = 0  # of the orders that are out; 0: none
+    until: float = 0.0  # answers are waited for
+    answers: dict[str, tuple[Standing, ...]] = field(default_factory=dict)  # by node
+    judged: tuple[str, ...] = ()  # who was past its deadline when it was last found that one waits on
+
+
+def tend(m: Machine, job: Job) -> None:
+    """Look at a generation in which a rank is past its deadline, until it is clear who is to blame."""
+    if not job.stalled and job.hang is None:
+        return
+    generation = job.generation
+    stalled = _stalled(job, generation) if generation is not None else ()
+    if generation is None or job.phase is not JobPhase.RUNNING or job.fresh or not stalled:
+        job.hang = None
+        return
+    if job.hang is None or job.hang.generation != generation.number:
+        job.hang = Look(generation.number, m.now + m.settings.stall_settle_s)
+    look = job.hang
+    if not look.round and not _ask(m, job, look, stalled):
+        return
+    silent = [node for node in job.seat_nodes() if node not in look.answers and m.up(node)]
+    if silent and m.now < look.until:
+        m.wake(job, look.until)
+        return
+    _judge(m, job, look, stalled)
+
+
+def _stalled(job: Job, generation: Generation) -> tuple[str, ...]:
+    return tuple(mb.name for mb in job.seated() if mb.name in job.stalled and _runs(mb, generation))
+
+
+def _runs(member: Member, generation: Generation) -> bool:
+    status = member.status
+    return (
+        status is not None
+        and not member.dead
+        and status.phase is MemberPhase.RUNNING
+        and status.generation == generation.number
+    )
+
+
+def _ask(m: Machine, job: Job, look: Look, stalled: tuple[str, ...]) -> bool:
+    """Have all nodes say where their ranks stand. False: it is not time yet."""
+    if stalled == look.judged:
+        return False
+    if m.now < look.begin_at:
+        m.wake(job, look.begin_at)
+        return False
+    job.hang_rounds += 1
+    look.round, look.until, look.answers = job.hang_rounds, m.now + m.settings.stacks_timeout_s, {}
+    nodes = job.seat_nodes()
+    room = max(STACKS_BYTES_MIN, min(STACKS_BYTES_MAX, STACKS_BYTES_ALL // len(nodes)))
+    for node in nodes:
+        if m.up(node):
+            m.emit(fx.CollectStacks(node, job.name, look.generation, look.round, room))
+    return True
+
+
+def collected(m: Machine, event: ev.StacksCollected) -> None:
+    """A node says where its ranks stand."""
+    job = m.jobs.get(event.job)
+    if job is None or job.hang is None or job.hang.round != event.round or event.round == 0:
+        m.drop("stale_stacks", event.node, f"nobody waits for stacks of round {event.round}")
+        return
+    job.hang.answers[event.node] = event.ranks
+    m.touch(job)
+
+
+def _judge(m: Machine, job: Job, look: Look, stalled: tuple[str, ...]) -> None:
+    found = _standings(job, look)
+    finding = arrivals.find(found)
+    late = [s.rank for s in found if s.stalled]
+    named = [rank for rank in finding.ranks if rank in late]
+    if (finding.ranks and not named) or (not finding.ranks and len(late) < len(found)):
+        _wait(m, job, look, stalled, finding)
+        return
+    job.hang = None
+    _blame(m, job, found, named, finding.reason)
+
+
+def _standings(job: Job, look: Look) -> list[Standing]:
+    """Of every seat that has not done its work: as its node said, else as its status tells. Who was found
+    late after its node had answered is late, unless it has got on since."""
+    told = {s.member: s for ranks in look.answers.values() for s in ranks}
+    found = []
+    for member in job.seated():
+        if not member.done and member.status is not None:
+            stood = told.get(member.name) or _from_status(member)
+            late = member.name in job.stalled and stood.step == member.status.step
+            found.append(dataclasses.replace(stood, stalled=stood.stalled or late))
+    return found
+
+
+def _from_status(member: Member) -> Standing:
+    status = member.status
+    if status is None:
+        raise AssertionError(f"{member.name} has no status")
+    stalled = status.stalled_s > 0
+    return Standing(member.name, member.rank, status.step, status.activity, status.stalled_s, stalled)
+
+
+def _wait(m: Machine, job: Job, look: Look, stalled: tuple[str, ...], finding: arrivals.Finding) -> None:
+    """Whoever the others wait for is within its own deadline (or nobody is behind, and not all are late)."""
+    look.judged, look.round, look.begin_at = stalled, 0, m.now + m.settings.stall_settle_s
+    whom = f"rank {finding.ranks[0]} is not past its own deadline yet" if finding.ranks else finding.reason
+    m.note("stalled", job.name, f"{len(stalled)} ranks are past their deadlines: {whom}")
+
+
+def _blame(m: Machine, job: Job, found: Sequence[Standing], named: Sequence[int], reason: str) -> None:
+    first = next((s for s in found if s.rank in named), max(found, key=lambda s: s.since_s))
+    level = min(job.failures_seen.get(f"{Cause.HUNG}@{first.step}", 0), len(_LEVELS) - 1)
+    hit = _LEVELS[level](job, named)
+    stood = f"rank {first.rank} hung {arrivals.told(first)}"
+    again = f" ({_AGAIN[level]})" if _AGAIN[level] and hit else ""
+    message = f"{arrivals.told(first)}: {reason}{again}" if named else f"all ranks hung: {reason}{again}"
+    m.emit(fx.StacksKept(job.name, job.number, first.step, f"{stood}: {reason}", tuple(found)))
+    trace = _trace(found, named)
+    if not hit:
+        failure = Failure(Cause.HUNG, message, step=first.step, traceback=trace, age_s=first.since_s)
+        job.fresh.append(Evidence(m.now, failure))
+        m.touch(job)
+        return
+    for member in hit:
+        guilty = member.rank in named or not named
+        words = f"hung {message}" if guilty else f"replaced with it: {stood}"
+        age_s = first.since_s if guilty else 0.0
+        failure = Failure(Cause.HUNG, words, step=first.step, traceback=trace, age_s=age_s)
+        members.bury(m, job, member, failure)
+        members.kill(m, job, member, words)
+
+
+def _trace(found: Sequence[Standing], named: Sequence[int]) -> str:
+    """The stacks of who is blamed, or of one of all: enough to see it, short enough for a reason."""
+    shown = [s for s in found if s.rank in named] or list(found)
+    parts = [f"rank {s.rank} ({s.member}), {arrivals.told(s)}:\n{s.stacks}" for s in shown[:4]]
+    return "\n".join(part[: TRACE_CHARS // len(parts)] for part in parts)
+
+
+def _named(job: Job, named: Sequence[int]) -> list[Member]:
+    return [mb for mb in job.seated() if mb.rank in named]
+
+
+def _their_nodes(job: Job, named: Sequence[int]) -> list[Member]:
+    nodes = {mb.node for mb in _named(job, named)}
+    return [mb for mb in job.seated() if mb.node in nodes]
+
+
+def _all(job: Job, named: Sequence[int]) -> list[Member]:
+    return [mb for mb in job.seated() if not mb.done]
+
+
+_LEVELS: tuple[Callable[[Job, Sequence[int]], list[Member]], ...] = (
+    _named,
+    lambda job, named: _named(job, named) or _all(job, named),
+    lambda job, named: _their_nodes(job, named) or _all(job, named),
+    _all,
+)
+"""Who is replaced when it hangs at this step for the first time, the second, ... Nobody: all re-form."""
+
+_AGAIN = ("", "again at this step", "again at this step: its node's ranks with it", "again: all ranks")

@@ -1,0 +1,218 @@
+"""Unlike evidence from both sides: when a collective breaks and nobody is dead, the nodes dial each other.
+
+What each says of the others is put together by pure functions. Where two nodes do not reach each other, one
+of them has to go: the larger side stays, of equals the one that has rank 0, which is where all meet. The
+other is fenced and parks; it is asked again and again whether it reaches them, and is free when it does."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from controlplane.core.failures import eligibility, quarantine
+from controlplane.core.membership import members
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import Cause, Failure, PeerAddress
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from controlplane.core.records import events as ev
+    from controlplane.core.records.model import PeerSight
+    from controlplane.core.state.job import Job
+    from controlplane.core.state.machine import Machine, Node
+
+ALL_UP_TO = 32
+"""So many nodes dial everybody; of more, each dials those at distances that are powers of two in the ring."""
+
+
+@dataclass(slots=True)
+class Looks:
+    """One round of dialling: who was asked, and what was said."""
+
+    round: int
+    generation: int
+    asked: tuple[str, ...]
+    said: dict[str, dict[str, PeerSight]] = field(default_factory=dict)
+    judged: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Everybody who was asked has answered."""
+        return all(node in self.said for node in self.asked)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The connection between two nodes, as both tell of it. `kind`: cut, one-way, lossy."""
+
+    one: str
+    other: str
+    kind: str
+    words: str
+
+
+def lines(said: Mapping[str, Mapping[str, PeerSight]], ring: Sequence[str]) -> list[Line]:
+    """What is wrong between which two nodes. One that has not answered has said nothing."""
+    found = []
+    for one, other in _told_of(said, ring):
+        there, back = said.get(one, {}).get(other), said.get(other, {}).get(one)
+        kind = _kind(there, back)
+        if kind:
+            words = f"{_word(one, other, there)}; {_word(other, one, back)}"
+            found.append(Line(one, other, kind, words))
+    return found
+
+
+def _told_of(said: Mapping[str, Mapping[str, PeerSight]], ring: Sequence[str]) -> list[tuple[str, str]]:
+    """The pairs of which one has told, in the order of the ring: few beside all that there are."""
+    place = {node: index for index, node in enumerate(ring)}
+    pairs = {
+        (min(place[one], place[other]), max(place[one], place[other])): None
+        for one, sights in said.items()
+        for other in sights
+        if one != other and one in place and other in place
+    }
+    return [(ring[first], ring[second]) for first, second in sorted(pairs)]
+
+
+def _kind(there: PeerSight | None, back: PeerSight | None) -> str:
+    sights = [each for each in (there, back) if each is not None and each.tries]
+    dead = [each for each in sights if each.failed == each.tries]
+    if not any(each.failed for each in sights):
+        return ""
+    if not dead:
+        return "lossy"
+    return "cut" if len(dead) == len(sights) else "one-way"
+
+
+def _word(who: str, whom: str, sight: PeerSight | None) -> str:
+    if sight is None:
+        return f"{who} has said nothing of {whom}"
+    if not sight.failed:
+        return f"{who} reaches {whom}"
+    return f"{who} does not reach {whom} ({sight.failed} of {sight.tries} tries failed: {sight.reason})"
+
+
+def untangle(ring: Sequence[str], bad: Sequence[Line]) -> list[str]:
+    """The nodes that have to go so that all others reach each other: the one with the most broken lines
+    first; of equals the last in the ring, so that the side of rank 0 stays."""
+    left = [(line.one, line.other) for line in bad if line.kind != "lossy"]
+    place = {node: index for index, node in enumerate(ring)}
+    gone: list[str] = []
+    while left:
+        count = Counter(node for pair in left for node in pair)
+        worst = max(count, key=lambda node: (count[node], place[node]))
+        gone.append(worst)
+        left = [pair for pair in left if worst not in pair]
+    return gone
+
+
+# ------------------------------------------------------------------ from the book
+
+
+def look(m: Machine, job: Job) -> None:
+    """A collective broke and nobody is dead: have the nodes dial each other."""
+    number = job.generation.number if job.generation else 0
+    ring = [name for name in job.seat_nodes() if m.up(name) and m.nodes[name].peer]
+    if len(ring) < 2 or (job.looks is not None and job.looks.generation == number):
+        return
+    m.rounds += 1
+    job.looks = Looks(m.rounds, number, tuple(ring))
+    for index, name in enumerate(ring):
+        peers = tuple(PeerAddress(each, m.nodes[each].peer) for each in _dialled(ring, index))
+        m.emit(fx.LookAtPeers(name, job.name, m.rounds, peers))
+
+
+def _dialled(ring: Sequence[str], index: int) -> list[str]:
+    size = len(ring)
+    if size <= ALL_UP_TO:
+        return [name for name in ring if name != ring[index]]
+    steps = [1 << power for power in range(size.bit_length()) if 1 << power < size]
+    near = {(index + step) % size: None for step in (*steps, *(-step for step in steps))}
+    return [ring[at] for at in near if at != index]
+
+
+def looked(m: Machine, event: ev.PeersLooked) -> None:
+    """One node has dialled its peers."""
+    sights = {sight.node: sight for sight in event.found}
+    node = m.nodes[event.node]
+    for job in m.jobs.values():
+        if job.looks is not None and job.looks.round == event.round and event.node in job.looks.asked:
+            job.looks.said[event.node] = sights
+            m.touch(job)
+            return
+    if node.cut:
+        _healed(m, node, sights)
+        return
+    m.drop("stale_look", event.node, f"round {event.round} is over")
+
+
+def cut_off(m: Machine, job: Job) -> bool:
+    """Once all have answered: fence whoever has to go. Returns whether somebody has."""
+    if job.looks is None or not job.looks.complete:
+        return False
+    if job.generation is None or job.looks.generation != job.generation.number or job.looks.judged:
+        return False
+    job.looks.judged = True
+    ring = [name for name in job.looks.asked if name in job.seat_nodes()]
+    bad = lines(job.looks.said, ring)
+    gone = untangle(ring, bad)
+    for name in gone:
+        _fence(m, job, m.nodes[name], [line for line in bad if name in (line.one, line.other)])
+    if gone:
+        job.looks = None
+    return bool(gone)
+
+
+def words(job: Job) -> str:
+    """What the nodes said of lines that are bad but not cut, to be added to a verdict's evidence."""
+    if job.looks is None:
+        return ""
+    bad = lines(job.looks.said, job.looks.asked)
+    return "".join(f"; {line.kind}: {line.words}" for line in bad)
+
+
+def _fence(m: Machine, job: Job, node: Node, bad: list[Line]) -> None:
+    evidence = " | ".join(f"{line.kind}: {line.words}" for line in bad)
+    node.cut = f"it does not reach its peers: {evidence}"
+    node.cut_from = tuple(line.other if line.one == node.name else line.one for line in bad)
+    m.note("node_cut", node.name, evidence)
+    m.deadlines.sooner(("cut", node.name), m.now + m.settings.look_again_s)
+    quarantine.charge(m, node, Cause.CUT, "")
+    m.ask_health()
+    failure = Failure(Cause.CUT, evidence, age_s=m.now - (job.broken_since or m.now))
+    for member in [job.members[seat.member] for seat in job.seating.on(node.name)]:
+        if not member.dead:
+            members.bury(m, job, member, dataclasses.replace(failure, step=members.step_of(member)))
+
+
+def look_again(m: Machine, name: str) -> None:
+    """The deadline of a node that was cut: does it reach its peers now?"""
+    node = m.nodes[name]
+    if not node.cut:
+        return
+    peers = [each for each in node.cut_from if m.up(each) and m.nodes[each].peer]
+    if not peers:
+        _uncut(m, node, "the peers that it did not reach are gone")
+        return
+    m.deadlines.sooner(("cut", name), m.now + m.settings.look_again_s)
+    if node.up:
+        m.rounds += 1
+        found = tuple(PeerAddress(each, m.nodes[each].peer) for each in peers)
+        m.emit(fx.LookAtPeers(name, "", m.rounds, found))
+
+
+def _healed(m: Machine, node: Node, sights: Mapping[str, PeerSight]) -> None:
+    if sights and not any(sight.failed for sight in sights.values()):
+        _uncut(m, node, f"it reaches {', '.join(sights)} again")
+
+
+def _uncut(m: Machine, node: Node, why: str) -> None:
+    node.cut, node.cut_from = "", ()
+    m.note("node_healed", node.name, why)
+    eligibility.returned(m, node)
+    m.ask_health()
+    m.touch_all()

@@ -1,0 +1,93 @@
+"""From evidence to a verdict: what failed, how far it reaches, and which failure came first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controlplane.core.failures import blame
+from controlplane.core.records.model import NO_RANK, Cause, Failure, Placement, Scope, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NODE_CAUSES = (Cause.NODE_LOST, Cause.NODE_RESTARTED, Cause.CUT)
+"""Causes that are about a node by their nature, however many ranks it holds."""
+
+SUSPICIONS = (Cause.BROKEN, Cause.RESIZED)
+"""Causes that tell of trouble without a dead member."""
+
+EXCUSED = frozenset(Cause) - {Cause.HUNG, Cause.FAULT}
+"""Causes whose count begins anew once the job gets on. The others lie in the script or its data: a roll back
+behind them and a few good steps say nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One failure as the core heard of it at `heard_at` (s). `member` is "" when nobody is dead."""
+
+    heard_at: float
+    failure: Failure
+    member: str = ""
+    node: str = ""
+    rank: int = NO_RANK
+
+    @property
+    def injured_at(self) -> float:
+        """When it is believed to have happened."""
+        return self.heard_at - self.failure.age_s
+
+
+def root(evidence: Sequence[Evidence]) -> Evidence:
+    """The failure that the others followed from: the earliest injury; a death before a suspicion."""
+    return min(evidence, key=lambda e: (e.failure.cause in SUSPICIONS, e.injured_at, e.heard_at, e.rank))
+
+
+def judge(job: str, evidence: Sequence[Evidence], seats: Sequence[Placement]) -> Verdict:
+    """One verdict over overlapping evidence. `seats` is the layout that was hit."""
+    first = root(evidence)
+    hit = {e.rank: e for e in sorted(evidence, key=lambda e: e.rank) if e.member and e.rank != NO_RANK}
+    nodes = tuple(dict.fromkeys(e.node for e in hit.values()))
+    return Verdict(
+        job=job,
+        scope=_scope(first, hit, seats),
+        cause=first.failure.cause,
+        nodes=nodes,
+        members=tuple(e.member for e in hit.values()),
+        ranks=tuple(hit),
+        step=first.failure.step,
+        evidence=tuple(_sentence(e) for e in evidence),
+        whose=blame.whose(first.failure),
+    )
+
+
+def repeat_key(failure: Failure, *, behind: bool = False) -> str:
+    """What counts as the same failure again: the same exception (or cause) at the same step. `behind`: behind
+    the training, where nothing excuses it: a job that gets there again has not got on."""
+    return f"{'behind ' if behind else ''}{failure.exception or failure.cause}@{failure.step}"
+
+
+def is_exception(key: str) -> bool:
+    """Whether a repeat key names an exception of the user's script, or what else progress does not excuse."""
+    return key.rpartition("@")[0] not in EXCUSED
+
+
+def _scope(first: Evidence, hit: dict[int, Evidence], seats: Sequence[Placement]) -> Scope:
+    if not hit:
+        return Scope.JOB
+    nodes = dict.fromkeys(e.node for e in hit.values())
+    if len(hit) == len(seats) and len(seats) > 1 and len(dict.fromkeys(s.node for s in seats)) > 1:
+        return Scope.JOB
+    if first.failure.cause in NODE_CAUSES:
+        return Scope.NODE
+    if first.failure.cause is Cause.DEVICE:
+        return Scope.DEVICE
+    if len(hit) == len(nodes):
+        return Scope.RANK
+    return Scope.RANK if any(s.node in nodes and s.rank not in hit for s in seats) else Scope.NODE
+
+
+def _sentence(e: Evidence) -> str:
+    if not e.member:
+        return e.failure.message
+    return f"rank {e.rank} ({e.member} on {e.node}): {e.failure.message}"

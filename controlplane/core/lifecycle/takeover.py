@@ -1,0 +1,114 @@
+"""A new leader: what etcd holds becomes the book, and every node named there has its grace to report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core.checkpoint import overdue, saving
+from controlplane.core.checkpoint.commit import newest_good
+from controlplane.core.failures import marks, numeric_anomalies, quarantine
+from controlplane.core.membership import nodes, replacement
+from controlplane.core.placement import placing
+from controlplane.core.records.model import JobPhase, Role
+from controlplane.core.state.job import ENDED, Job, Member
+
+if TYPE_CHECKING:
+    from controlplane.core.records import events as ev
+    from controlplane.core.records.model import Generation, JobState
+    from controlplane.core.state.machine import Machine
+
+
+def elected(m: Machine, event: ev.Elected) -> None:
+    """Lead from now on, from these records. Training does not notice: living generations are adopted."""
+    if event.term <= m.term:
+        m.drop("stale_election", str(event.term), f"term {m.term} is here already")
+        return
+    if m.term:
+        raise AssertionError(f"term {m.term} was led from this book: a new reign takes a new Cluster")
+    m.term = event.term
+    m.wall_s = event.wall_s - m.now if event.wall_s else 0.0
+    for spec in event.specs:
+        m.jobs[spec.job] = Job(spec, reason="read from etcd")
+    for state in event.states:
+        if state.job in m.jobs:
+            _state(m.jobs[state.job], state)
+    for record in event.checkpoints:
+        job = m.jobs.get(record.job)
+        held = m.unclaimed.setdefault(record.job, {}) if job is None else job.checkpoints
+        held[record.id] = record
+    again = [s.job for s in event.states if s.phase is JobPhase.PENDING and s.job in m.jobs]
+    for generation in sorted(event.generations, key=lambda g: g.number):
+        if generation.job in m.jobs:
+            _generation(m, m.jobs[generation.job], generation, generation.job in again)
+    for name in sorted(event.nodes):
+        nodes.expect(m, name)
+    for name in again:
+        placing.recall(m, m.jobs[name])
+    m.unread = event.unread
+    for row in event.unread:
+        m.note("unreadable", row.key, row.reason)
+    marks.take(m, event.marks)
+    quarantine.adopt(m, event.lemons)
+    m.ask_health()
+    replacement.recall(m, event.places)
+    replacement.begin(m)
+    overdue.begin(m)
+    for job in m.jobs.values():
+        _checkpoints(job)
+        saving.adopt(m, job)
+        m.touch(job)
+    m.note("elected", str(event.term), f"{len(m.jobs)} jobs and {len(m.nodes)} nodes read from etcd")
+
+
+def _state(job: Job, state: JobState) -> None:
+    job.incidents, job.failures_seen = state.incidents, dict(state.failures_seen)
+    job.planned, job.over = state.planned, state.reason if state.phase is JobPhase.RUNNING else ""
+    if state.phase is JobPhase.FORMING:
+        job.unfinished = state.incidents
+    numeric_anomalies.recall(job, state)
+    job.pause = state.pause
+    job.cut_words = job.cut_words_told = state.cut_words
+    if state.phase in (*ENDED, JobPhase.PAUSED, JobPhase.LEAVING):
+        job.phase, job.reason = state.phase, state.reason
+
+
+def _generation(m: Machine, job: Job, generation: Generation, former: bool) -> None:
+    """The newest generation; `former`: of a job that is to begin again, none of its ranks is to go on."""
+    job.turn(generation)
+    job.number = max(job.number, generation.number)
+    job.known[generation.number] = None
+    job.cut_at = generation.cut_at
+    if generation.cut_at:  # it is in shards, whatever a rank says that has built nothing yet
+        job.shards = {seat.rank: f"?{seat.rank}" for seat in generation.seats}
+    if generation.store:
+        job.lines[generation.number] = (generation.resume.step, generation.resume.born)
+        job.formed = generation.number
+        job.known_step = max(job.known_step, generation.resume.step)
+    if not former:
+        _adopt(m, job, generation)
+
+
+def _adopt(m: Machine, job: Job, generation: Generation) -> None:
+    """Its ranks live, and go on, for all that is known."""
+    job.elastic = job.barrier = bool(generation.store)
+    if job.ended:
+        return
+    paused, leaving = job.phase is JobPhase.PAUSED, job.phase is JobPhase.LEAVING and generation.store
+    if not leaving:
+        job.phase = JobPhase.RUNNING if generation.store else JobPhase.LAUNCHING
+        job.reason = "adopted from etcd: " + (job.over or generation.reason)
+    if paused and generation.store:  # until its ranks have spoken, none is known to stand at the barrier
+        job.phase, job.reason = JobPhase.STOPPING, f"paused: {job.pause}"
+        job.stop_by = m.now + m.settings.stop_timeout_s
+    job.launched_at = m.now
+    for seat in generation.seats:
+        job.enlist(Member(seat.member, job.name, seat.node, Role.RANK, seat.rank))
+        nodes.expect(m, seat.node)
+    job.sit(generation.seats)
+
+
+def _checkpoints(job: Job) -> None:
+    good = newest_good(job.checkpoints.values())
+    if good is not None:
+        job.begun = good.step
+        job.known_step = max(job.known_step, good.step)

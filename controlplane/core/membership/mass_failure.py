@@ -1,0 +1,129 @@
+"""The mass-loss brake: when too many nodes fall silent at once, we suspect ourselves before them.
+
+More than `mass_loss_ratio` of the nodes gone within one node timeout: no node is given up, each silent one is
+asked directly, and the judgement is made when the answers are in, or after `brake_max_s`. Clusters of fewer
+than `mass_loss_least` nodes know no mass loss: of three nodes one is a third already."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from controlplane.core.records import effects as fx
+
+if TYPE_CHECKING:
+    from controlplane.core.records import events as ev
+    from controlplane.core.state.machine import Machine, Node
+
+
+@dataclass(slots=True)
+class Brake:
+    """While it is on. `waits`: silent nodes, and why they are believed gone; "" while nothing is known."""
+
+    since: float
+    reason: str
+    waits: dict[str, str] = field(default_factory=dict)
+
+
+def heard_at(node: Node) -> float:
+    """When a node was last known to live, by its own word or by its answer to a probe."""
+    return max(node.heard_at, node.proved_at)
+
+
+def brakes(m: Machine, node: Node) -> bool:
+    """A node's time is over: whether it is too early to give it up."""
+    if node.free_to_go:
+        return False
+    if m.brake is None:
+        reason = _mass_loss(m)
+        if not reason:
+            return False
+        m.brake = Brake(m.now, reason)
+        m.note("mass_loss", "cluster", f"{reason}: decisions are paused, each is asked directly")
+        m.ask_health()
+        for each in m.nodes.values():
+            if each.state != "lost" and not each.free_to_go and _silent(m, each):
+                _ask(m, m.brake, each)
+        m.deadlines.sooner(("brake", ""), m.now + m.settings.probe_every_s)
+    _ask(m, m.brake, node)
+    return True
+
+
+def _ask(m: Machine, brake: Brake, node: Node) -> None:
+    if node.name not in brake.waits:
+        brake.waits[node.name] = "" if node.peer else "it has left no address to ask it at"
+        _probe(m, node)
+
+
+def _probe(m: Machine, node: Node) -> None:
+    if node.peer:
+        m.emit(fx.Probe(node.peer, node.name, node.incarnation))
+
+
+def _silent(m: Machine, node: Node) -> bool:
+    return node.state == "suspect" or m.now - heard_at(node) >= m.settings.node_timeout_s / 2
+
+
+def _mass_loss(m: Machine) -> str:
+    """Why we suspect ourselves; "" when the loss is an ordinary one."""
+    within = m.now - m.settings.node_timeout_s
+    wanted = [node for node in m.nodes.values() if not node.free_to_go]
+    there = [node for node in wanted if node.state != "lost" or node.lost_at > within]
+    gone = sum(1 for node in there if node.state == "lost" or _silent(m, node))
+    if len(there) < m.settings.mass_loss_least or gone <= m.settings.mass_loss_ratio * len(there):
+        return ""
+    return f"{gone} of {len(there)} nodes fell silent within {m.settings.node_timeout_s:.0f} s"
+
+
+def answered(m: Machine, event: ev.ProbeAnswered) -> None:
+    """A probe came back."""
+    node = m.nodes.get(event.node)
+    if node is None or node.incarnation != event.incarnation or m.brake is None:
+        m.drop("stale_probe", event.node, "nobody waits for this answer")
+        return
+    if event.node not in m.brake.waits:
+        return
+    if event.answered:
+        node.proved_at = m.now
+        m.note("probe_answered", node.name, "it lives, although it does not speak to us")
+        spoke(m, node)
+        return
+    m.brake.waits[node.name] = event.reason or "no answer"
+    _perhaps_over(m)
+
+
+def spoke(m: Machine, node: Node) -> None:
+    """A node that was waited for is there."""
+    if m.brake is not None and m.brake.waits.pop(node.name, None) is not None:
+        m.deadlines.sooner(("node", node.name), heard_at(node) + m.settings.node_timeout_s)
+        _perhaps_over(m)
+
+
+def _perhaps_over(m: Machine) -> None:
+    """Every answer is in: judge in this step, so that what was lost together is one verdict."""
+    if m.brake is not None and all(m.brake.waits.values()):
+        m.deadlines.sooner(("brake", ""), m.now)
+
+
+def due(m: Machine) -> list[tuple[Node, str]]:
+    """The deadline of the brake: ask again, or let go. Returns the nodes that are to be given up, with what
+    their silence was answered by."""
+    brake = m.brake
+    if brake is None:
+        return []
+    ends = brake.since + m.settings.brake_max_s
+    open_ = [name for name, why in brake.waits.items() if not why]
+    addressless = [name for name in brake.waits if not m.nodes[name].peer]
+    if m.now < ends and (open_ or addressless):
+        for name in open_:
+            _probe(m, m.nodes[name])
+        m.deadlines.sooner(("brake", ""), min(ends, m.now + m.settings.probe_every_s))
+        return []
+    m.brake = None
+    gone = [(m.nodes[name], why or "no answer to any probe") for name, why in brake.waits.items()]
+    spent_s = m.now - brake.since
+    m.note(
+        "mass_loss_over", "cluster", f"after {spent_s:.1f} s {len(gone)} nodes are given up: {brake.reason}"
+    )
+    m.ask_health()
+    return gone

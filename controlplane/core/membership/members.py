@@ -1,0 +1,368 @@
+"""What agents say of members becomes what the book knows; a death becomes evidence."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from controlplane.core.checkpoint import releasing
+from controlplane.core.failures.verdicts import NODE_CAUSES, Evidence
+from controlplane.core.membership import fast_path, plausible
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import (
+    NO_RANK,
+    NO_STEP,
+    WHOLE_STATE,
+    Cause,
+    Failure,
+    JobPhase,
+    MemberPhase,
+    Role,
+    Source,
+    Tier,
+)
+from controlplane.core.records.words import GONE, IN_GENERATION
+from controlplane.core.restore import state_sources, vouching
+from controlplane.core.state.job import Member
+
+if TYPE_CHECKING:
+    from controlplane.core.records import events as ev
+    from controlplane.core.records.model import MemberStatus
+    from controlplane.core.state.job import Job
+    from controlplane.core.state.machine import Machine
+
+
+_SHOWS_STEP = (MemberPhase.RUNNING, MemberPhase.RAISED, MemberPhase.EXITED)
+"""Phases in which a member's step is that of the training: so many steps are complete."""
+
+_AT_BARRIER = (MemberPhase.READY, *IN_GENERATION)
+"""Phases in which a script has come to the barrier, or has left it with others."""
+
+_PHASES = ("form", "restore", "first_step")
+"""What a member tells the time of when it has completed its first step."""
+
+
+def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
+    """Take one status, unless a newer one of that member is known."""
+    job = m.jobs.get(status.job)
+    if job is None:
+        m.drop("stray", status.member, f"node {node} runs it for job {status.job}, which is unknown here")
+        return
+    member = job.members.get(status.member)
+    if reason := plausible.status(m, job, status):
+        _impossible(m, job, node, status, reason)
+        return
+    if member is None:
+        member = _adopt(m, job, node, status)
+    if member.node != node or seq < member.seen_seq:
+        m.drop("stale_report", status.member, f"sequence {seq} from {node} is not the newest word on it")
+        return
+    old, phase, step = member.status, status.phase, status.step
+    if old is None:
+        vouching.heard(job, status.member)
+    member.seen_seq, member.seen_at, member.status = seq, m.now, status
+    if status.generation > member.entered and phase in IN_GENERATION:
+        member.entered = status.generation
+    if not member.adopted or member.rank >= 0:
+        _see_step(m, job, phase, step)
+    if member.failure is not None:
+        _revive(m, job, member, status)
+    if old is not None and old.phase is phase and _same(old, status):
+        if member.dead or (job.incident is not None and not fast_path.still(m, job, member, old)):
+            m.touch(job)
+        return
+    _take(m, job, member, old, status)
+
+
+def _see_step(m: Machine, job: Job, phase: MemberPhase, step: int) -> None:
+    """How far the job is, as one of its ranks shows."""
+    if step > job.known_step and phase in _SHOWS_STEP:
+        job.known_step = step
+    if step > job.newest_step:  # noqa: PLR1730 - of every rank in every beat
+        job.newest_step = step
+    if step >= job.lapse_step:
+        releasing.lapsed(m, job, step)
+
+
+def _impossible(m: Machine, job: Job, node: str, status: MemberStatus, reason: str) -> None:
+    """A status that cannot be of this job changes nothing in the book. If there is such a process, it is of
+    another life of the job (etcd was lost), and its own node is told to end it."""
+    m.drop(plausible.REFUSED, node, f"its status of {status.member:.80} is not followed: {reason}")
+    if status.phase is not MemberPhase.EXITED and job.members.get(status.member) is None:
+        m.order(job, ("kill", node, status.member), fx.Kill(node, job.name, status.member, reason))
+
+
+def _take(m: Machine, job: Job, member: Member, old: MemberStatus | None, status: MemberStatus) -> None:
+    """What is new in a status."""
+    plain = not job.elastic
+    member.kept = _slots(status)
+    if old is not None and old.shard and not status.shard:
+        member.shard_before = (old.generation, old.shard)
+    _learn(job, member, status)
+    if old is None or old.phase is not status.phase or _stood_otherwise(old, status):
+        job.changed(member)
+    else:
+        job.unread[member.name] = member
+    if plain and job.elastic:
+        _left_before(m, job)
+    if status.phase in GONE:
+        _judge_end(m, job, member, status)
+    if member.rank == NO_RANK:
+        _judge_ghost(m, job, member, status)
+    if not fast_path.still(m, job, member, old):
+        m.touch(job)
+
+
+def started(m: Machine, event: ev.MemberStarted) -> None:
+    """A member completed its first step in a generation."""
+    job = m.jobs.get(event.job)
+    member = job.members.get(event.member) if job else None
+    if job is None or member is None or job.generation is None:
+        m.drop("stale_started", event.member, "no such member here")
+        return
+    if event.generation != job.generation.number:
+        m.drop("stale_started", event.member, f"generation {event.generation} is not the current one")
+        return
+    member.started = event.generation
+    job.seating.changed(member)
+    if job.known_step <= job.generation.resume.step:
+        job.known_step = job.generation.resume.step + 1
+    phases = job.phases
+    for name, spent in zip(_PHASES, (event.form_s, event.restore_s, event.first_step_s), strict=True):
+        if spent > phases.get(name, -1.0):
+            phases[name] = max(0.0, spent)
+    if event.inexact:
+        job.inexact[event.inexact] = None
+        if job.incident is not None:
+            told = "; ".join(filter(None, (job.incident.inexact, event.inexact)))
+            job.incident = dataclasses.replace(job.incident, inexact=told)
+    if not fast_path.still_started(m, job):
+        m.touch(job)
+
+
+def order_failed(m: Machine, event: ev.OrderFailed) -> None:
+    """An agent could not carry out an order: for the job that is the end of the member."""
+    job = m.jobs.get(event.job)
+    member = job.members.get(event.member) if job else None
+    if job is None or member is None or member.dead or member.node != event.node:
+        m.drop("stale_order_failed", event.member, event.failure.message)
+        return
+    if member.status is None:
+        member.launch = None
+        job.changed(member)
+    _spoil(job, member, event.failure)
+    bury(m, job, member, event.failure)
+
+
+def _spoil(job: Job, member: Member, failure: Failure) -> None:
+    """A snapshot in memory that its reader could not put in place is not chosen again."""
+    resume = job.generation.resume if job.generation and job.phase is JobPhase.FORMING else None
+    if resume is None or failure.cause is not Cause.STUCK:
+        return
+    own = [source for source in resume.sources if source.rank == member.rank]
+    if not resume.sources and member.rank == resume.rank:
+        own = [Source(WHOLE_STATE, resume.tier, resume.rank, resume.member)]
+    for source in own:
+        spoil(job, source, resume.step, failure.message)
+
+
+def spoil(job: Job, source: Source, step: int, reason: str) -> None:
+    """The state that this source had for a generation would not be put in place: not from there again."""
+    answer = job.answered.pop(source.member, None)
+    if source.tier in (Tier.MEMORY, Tier.PEER):
+        job.spoiled[(source.member, step)] = reason
+    if answer is not None and answer.tier is Tier.PEER:
+        key = state_sources.copy_key(answer.source, answer.keeper, step)
+        job.spoiled[key] = reason
+        job.fetch_tries.pop(key, None)  # it came, and is no good: it is not asked for again
+
+
+def bury(m: Machine, job: Job, member: Member, failure: Failure) -> None:
+    """This member is dead: it leaves play, and if it had a seat that is evidence of a failure."""
+    if failure.step == NO_STEP:
+        failure = dataclasses.replace(failure, step=step_of(member))
+    member.failure, member.died_at = failure, m.now
+    job.stalled.pop(member.name, None)
+    job.changed(member)
+    m.touch(job)
+    if job.seating.holds(member):
+        job.fresh.append(Evidence(m.now, failure, member.name, member.node, member.rank))
+        return
+    kind = "spare_died" if member.role is Role.SPARE else "member_died"
+    if member.role is Role.SPARE and failure.cause not in NODE_CAUSES:
+        job.spare_failures[member.node] = job.spare_failures.get(member.node, 0) + 1
+    m.note(kind, member.name, failure.message)
+
+
+def forget(m: Machine, job: Job, member: Member) -> None:
+    """Nothing is left of it, its snapshot included."""
+    member.status, member.kept = None, ()
+    job.changed(member)
+    if not job.seating.holds(member):
+        job.strike(member)
+    m.touch(job)
+
+
+def step_of(member: Member) -> int:
+    """The step it was last known to be in."""
+    return member.status.step if member.status else NO_STEP
+
+
+def kill(m: Machine, job: Job, member: Member, reason: str) -> None:
+    """Have it killed, for as long as its agent says that it lives."""
+    if member.alive:
+        key = ("kill", member.node, member.name)
+        m.order(job, key, fx.Kill(member.node, job.name, member.name, reason))
+
+
+def _adopt(m: Machine, job: Job, node: str, status: MemberStatus) -> Member:
+    """A member that this leader did not launch: its predecessor did. It may serve as a spare."""
+    member = Member(status.member, job.name, node, Role.SPARE, adopted=True)
+    job.enlist(member)
+    if status.phase not in GONE:
+        m.note("adopted", member.name, f"node {node} runs it for {job.name}; it may take a seat")
+    return member
+
+
+def _revive(m: Machine, job: Job, member: Member, status: MemberStatus) -> None:
+    """A node that was given up is back, and this member with it, before its seat was given away."""
+    lost = member.failure is not None and member.failure.cause is Cause.NODE_LOST
+    if not lost or status.phase in GONE or job.relaunch or job.ended:
+        return
+    if job.seating.holds(member):
+        member.failure = None
+        if status.stalled_s > 0:
+            job.stalled[member.name] = None
+        job.changed(member)
+        m.note("revived", member.name, f"node {member.node} is back, and it lives")
+        m.touch(job)
+
+
+def _same(old: MemberStatus, new: MemberStatus) -> bool:
+    """Whether nothing that counts is another now, its phase apart."""
+    return (
+        old.generation == new.generation
+        and old.held_step == new.held_step
+        and old.held_generation == new.held_generation
+        and old.ended_step == new.ended_step
+        and old.elastic == new.elastic
+        and old.snapshot_step == new.snapshot_step
+        and old.snapshot_generation == new.snapshot_generation
+        and old.snapshot_before == new.snapshot_before
+        and old.former_step == new.former_step
+        and old.shard == new.shard
+        and old.no_room == new.no_room
+        and old.store == new.store
+        and old.failure == new.failure
+        and (old.elastic or old.activity == new.activity)
+        and (old.stalled_s > 0) == (new.stalled_s > 0)
+    )
+
+
+def _slots(status: MemberStatus) -> tuple[tuple[int, int], ...]:
+    """What the slots of its arena hold: (generation, step), ascending."""
+    newest = status.snapshot_generation
+    if status.snapshot_before <= NO_STEP and status.former_step <= NO_STEP:
+        return ((newest, status.snapshot_step),) if status.snapshot_step > NO_STEP else ()
+    slots = (
+        (status.former_generation, status.former_step),
+        (newest, status.snapshot_before),
+        (newest, status.snapshot_step),
+    )
+    return tuple(sorted(slot for slot in slots if slot[1] > NO_STEP))
+
+
+def _stood_otherwise(old: MemberStatus, new: MemberStatus) -> bool:
+    """Whether more than its snapshots is another now, its phase apart."""
+    return old.generation != new.generation or old.failure != new.failure or old.no_room != new.no_room
+
+
+def _learn(job: Job, member: Member, status: MemberStatus) -> None:
+    phase = status.phase
+    if status.stalled_s > 0 and not member.dead:
+        job.stalled[status.member] = None
+    elif job.stalled:
+        job.stalled.pop(status.member, None)
+    if not member.adopted or member.rank >= 0:
+        job.elastic = job.elastic or status.elastic
+        job.barrier = job.barrier or phase in _AT_BARRIER
+        if status.held_step > job.known_step or status.snapshot_step > job.known_step:
+            job.known_step = max(status.held_step, status.snapshot_step)
+    if status.shard and member.rank >= 0 and job.shards.get(member.rank) != status.shard:
+        _learn_shard(job, member, status)
+    if phase is MemberPhase.FINISHED:
+        member.done = True
+    elif phase is MemberPhase.READY:
+        member.done = False
+
+
+def _learn_shard(job: Job, member: Member, status: MemberStatus) -> None:
+    """What a rank has held in a group. "all" never takes the place of a shard: a script says so, too, while
+    it has built nothing yet."""
+    rank, word = member.rank, status.shard
+    if job.shards.get(rank) and word == WHOLE_STATE:
+        return
+    if status.rank == rank and job.seating.holds(member) and member.generation >= max(1, job.cut_at):
+        job.shards[rank] = word
+        job.replan = True
+
+
+def _judge_end(m: Machine, job: Job, member: Member, status: MemberStatus) -> None:
+    if member.dead:
+        return
+    if status.phase is MemberPhase.EXITED and _left_rightly(job, member, status):
+        member.done = True
+        job.changed(member)
+        return
+    failure = status.failure or Failure(Cause.EXITED, "it is gone, and its agent does not say why")
+    if failure.exit_code == 0:
+        failure = dataclasses.replace(failure, message="left early, with exit code 0 before the job's end")
+    if job.phase is JobPhase.LEAVING and status.held_step > NO_STEP:  # its board shows a step that it was in
+        failure = dataclasses.replace(failure, step=status.held_step)
+    if member.rank == NO_RANK and job.ended:
+        member.failure = failure
+        job.changed(member)
+        return
+    bury(m, job, member, failure)
+
+
+def _left_before(m: Machine, job: Job) -> None:
+    """The script uses the SDK after all: who exited before a word of it has not done its work."""
+    for member in job.seated():
+        if member.status is not None and member.phase is MemberPhase.EXITED and not member.dead:
+            member.done = False
+            _judge_end(m, job, member, member.status)
+
+
+def _judge_ghost(m: Machine, job: Job, member: Member, status: MemberStatus) -> None:
+    """Without a seat nobody is in a generation: what a former leader left there has missed its own end."""
+    if member.dead or job.generation is None or job.ended:
+        return
+    plain = not job.elastic and status.role is Role.RANK and status.phase is MemberPhase.STARTING
+    if plain or status.phase in IN_GENERATION:
+        bury(m, job, member, Failure(Cause.STUCK, "it works in a generation that is over"))
+
+
+def _left_rightly(job: Job, member: Member, status: MemberStatus) -> bool:
+    clean = status.failure is None or status.failure.exit_code == 0
+    return clean and (member.done or job.ended or not job.elastic or job.phase is JobPhase.LEAVING)
+
+
+def is_over(job: Job, member: Member) -> bool:
+    """Whether its process has ended as it should, behind its function: it makes no difference what becomes of
+    its node."""
+    ended = member.done and not member.dead and member.phase is MemberPhase.EXITED
+    return ended and job.phase is JobPhase.LEAVING and job.seating.holds(member)
+
+
+def bury_again(m: Machine, job: Job) -> None:
+    """A member judged dead whose agent says that it lives is killed: nobody trains past its verdict.
+    One whose script raised has a while to end by itself, so that its exit code is known."""
+    if job.ended:
+        return
+    for member in sorted(job.ghosts.values(), key=lambda ghost: ghost.number):
+        leaves_by = member.died_at + m.settings.stop_timeout_s
+        if member.phase is MemberPhase.RAISED and m.now < leaves_by:
+            m.wake(job, leaves_by)
+        else:
+            kill(m, job, member, member.failure.message if member.failure else "")

@@ -1,0 +1,288 @@
+"""Nodes come, beat, break, and are lost; what their agents say of members becomes what the book knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane import contradictions
+from controlplane.core.elasticity import draining
+from controlplane.core.failures import eligibility, marks, quarantine
+from controlplane.core.membership import mass_failure, members, replacement
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import NO_RANK, Cause, Failure
+from controlplane.core.state.machine import Node
+
+if TYPE_CHECKING:
+    from controlplane.core.records import events as ev
+    from controlplane.core.state.job import Job, Member
+    from controlplane.core.state.machine import Machine
+
+
+NS = 1e9
+AHEAD_MAX_S = 86_400.0
+"""So far a node's clock may go ahead of ours. An agent's incarnation is the time of its start: whichever came
+from a later one would be the newest for so long."""
+
+
+def joined(m: Machine, event: ev.NodeJoined) -> None:
+    """An agent said hello: take it in, unless its name is another's or it comes from the past."""
+    node = m.nodes.setdefault(event.node, Node(event.node))
+    refusal = _refusal(m, node, event)
+    if refusal:
+        m.counts["refused_hello"] = m.counts.get("refused_hello", 0) + 1
+        m.emit(fx.Refuse(event.node, event.incarnation, *refusal))
+        return
+    new_launcher = node.launcher not in ("", event.launcher)
+    if event.incarnation != node.incarnation:
+        node.seq = node.top = -1
+        for _, member in m.members_of(node.name):
+            member.seen_seq = -1
+    was, away_s = node.state, m.now - node.heard_at
+    again = event.incarnation != node.incarnation and node.free_to_go
+    planned = node.replaced or node.drain is not None  # that it went away was no surprise
+    node.incarnation, node.launcher, node.address = event.incarnation, event.launcher, event.address
+    node.slots, node.port, node.heard_at = event.slots, event.port, m.now
+    node.domain, node.peer, node.copies = event.domain or event.node, event.peer, event.copies
+    node.version, node.jobs = event.holdfast_version, event.jobs
+    node.bad_devices = {}  # its agent tells of those after its hello
+    if was != "up" or new_launcher:
+        node.up_since = m.now
+    if new_launcher or again:  # `again`: it went, and is here with the same launcher
+        draining.new_life(m, node)
+    if new_launcher:
+        replacement.new_life(m, node)
+    node.state, node.reason = "up", ""
+    _back(m, node, was)
+    m.emit(fx.Admit(node.name, node.incarnation, m.term))
+    if was != "up" or new_launcher:
+        marks.record(m, node)
+    _listen(m, node)
+    _forget_orders(m, node)
+    missing = Failure(
+        Cause.NODE_RESTARTED,
+        f"node {node.name} came back without it",
+        age_s=away_s if was == "suspect" else 0.0,
+    )
+    if new_launcher and was != "lost" and not planned:
+        quarantine.charge(m, node, Cause.NODE_RESTARTED, "")
+    _whole_view(m, node, event, node.top, missing)
+    m.nodes_changed()
+
+
+def _back(m: Machine, node: Node, was: str) -> None:
+    """It is there: for whoever waited, and as one more return if it had broken."""
+    quarantine.take(m, node)
+    mass_failure.spoke(m, node)
+    if was in ("suspect", "lost"):
+        eligibility.returned(m, node)
+        m.ask_health()
+
+
+def _refusal(m: Machine, node: Node, event: ev.NodeJoined) -> tuple[str, bool] | None:
+    """Why a hello is not taken, and whether a later one may be. A node that came back faster than its end
+    was noticed, or with a clock set back, looks like another of its name: that passes."""
+    other = node.launcher not in ("", event.launcher)
+    if node.up and other and m.now - node.heard_at < m.settings.conflict_s:
+        return (
+            f"node {node.name} is connected already from {node.address} with another launcher: "
+            "give this agent a name of its own with --node",
+            True,
+        )
+    reason = contradictions.disagreement(event, m.settings) or _of_the_future(m, event)
+    if reason:
+        return reason, False
+    if event.incarnation < node.incarnation and node.state != "lost":
+        return (
+            f"incarnation {event.incarnation} of node {node.name} is older than {node.incarnation}: "
+            "a newer agent of this node was here; end this one",
+            not node.up,
+        )
+    return None
+
+
+def _of_the_future(m: Machine, event: ev.NodeJoined) -> str:
+    """Why an incarnation, the time in ns at which its agent began, would bar all agents to come."""
+    ahead_s = event.incarnation / NS - m.wall
+    if not m.wall_s or ahead_s <= AHEAD_MAX_S:
+        return ""
+    return (
+        f"incarnation {event.incarnation} of node {event.node} lies {ahead_s / 3600:.0f} h ahead of this "
+        f"coordinator's clock: set the clocks of both right, and start the agent again"
+    )
+
+
+def beat(m: Machine, event: ev.NodeBeat) -> None:
+    """A heartbeat carries the agent's whole view."""
+    node = _heard(m, event.node, event.incarnation, "beat")
+    if node is None:
+        return
+    if event.seq <= node.seq:
+        m.drop("stale_beat", node.name, f"sequence {event.seq} is not after {node.seq}")
+        return
+    node.seq, node.port, node.copies = event.seq, event.port, event.copies
+    node.top = max(node.top, event.seq)
+    _whole_view(m, node, event, event.seq)
+
+
+def heard(m: Machine, event: ev.NodesHeard) -> None:
+    """Beats that bring nothing new."""
+    for name, incarnation in event.nodes:
+        node = m.nodes.get(name)
+        if node is not None and node.incarnation == incarnation and node.state == "up":
+            node.heard_at = m.now
+            mass_failure.spoke(m, node)
+        else:
+            _heard(m, name, incarnation, "beat")
+
+
+def report(m: Machine, event: ev.MemberReport) -> None:
+    """One member changed."""
+    node = _heard(m, event.node, event.incarnation, "report")
+    if node is not None:
+        node.top = max(node.top, event.seq)
+        members.observe(m, node.name, event.status, event.seq)
+
+
+def broken(m: Machine, event: ev.NodeBroken) -> None:
+    """The stream broke: suspicion, and a deadline."""
+    node = m.nodes.get(event.node)
+    if node is None or event.incarnation != node.incarnation or not node.up:
+        m.drop("stale_broken", event.node, f"incarnation {event.incarnation} has no stream here")
+        return
+    node.state, node.reason = "suspect", event.reason
+    m.note("node_suspected", node.name, event.reason)
+    m.deadlines.sooner(("node", node.name), node.heard_at + m.settings.node_timeout_s)
+    m.nodes_changed()
+
+
+def device(m: Machine, event: ev.DeviceReport) -> None:
+    """A device went bad, or well again: noted, shown, and kept for placing."""
+    node = _heard(m, event.node, event.incarnation, "device report")
+    if node is None:
+        return
+    if event.healthy:
+        node.bad_devices.pop(event.device, None)
+    else:
+        node.bad_devices[event.device] = event.reason
+    m.ask_health()
+    kind = "device_healthy" if event.healthy else "device_unhealthy"
+    m.note(kind, f"{node.name}/{event.device}", event.reason)
+    m.nodes_changed()
+
+
+def expect(m: Machine, name: str) -> None:
+    """A node that etcd names has its grace to report before anything is judged."""
+    node = m.nodes.setdefault(name, Node(name))
+    node.heard_at = m.now
+    _listen(m, node)
+
+
+def deadline(m: Machine, name: str) -> None:
+    """The deadline of a node is here: silent for so long, it is lost."""
+    node = m.nodes[name]
+    if node.state == "lost":
+        return
+    if m.now < mass_failure.heard_at(node) + m.settings.node_timeout_s:
+        _listen(m, node)
+    elif not mass_failure.brakes(m, node):
+        _lose(m, node, "")
+
+
+def brake_due(m: Machine, _name: str) -> None:
+    """The answers to the probes are in, or the time is over: those that gave none are lost, together."""
+    gone = mass_failure.due(m)
+    for node, answer in gone:
+        _lose(m, node, answer)
+
+
+def _lose(m: Machine, node: Node, answer: str) -> None:
+    name, silent_s = node.name, m.now - node.heard_at
+    why = node.reason or f"silent for {silent_s:.0f} s"
+    node.state, node.lost_at = "lost", m.now
+    node.reason = f"{why}; asked directly: {answer}" if answer else why
+    m.note("node_lost", name, f"not heard of for {silent_s:.1f} s")
+    m.ask_health()
+    # what is lost with a third of the cluster, or goes away as planned, is not the node's own fault
+    if not (answer or node.free_to_go):
+        quarantine.charge(m, node, Cause.NODE_LOST, "")
+    marks.record(m, node)
+    for job, member in m.members_of(name):
+        if not member.dead and not members.is_over(job, member):
+            message = f"node {name} is lost: {node.reason}"
+            members.bury(m, job, member, Failure(Cause.NODE_LOST, message, age_s=silent_s))
+    m.nodes_changed()
+
+
+def known(m: Machine, name: str, incarnation: int, what: str) -> bool:
+    """Whether a message is from the agent that speaks for this node now; a stale one is dropped."""
+    return _heard(m, name, incarnation, what) is not None
+
+
+def _heard(m: Machine, name: str, incarnation: int, what: str) -> Node | None:
+    node = m.nodes.get(name)
+    if node is None or node.incarnation != incarnation or node.state == "expected":
+        m.drop("stale_incarnation", name, f"a {what} of incarnation {incarnation}, which is not the one here")
+        if node is None:  # it was forgotten while its stream stood, and does not know
+            m.emit(fx.Refuse(name, incarnation, f"node {name} was given up: come anew", retry=True))
+        return None
+    node.heard_at = m.now
+    if not node.up:
+        was, node.state, node.reason, node.up_since = node.state, "up", "", m.now
+        _back(m, node, was)
+        if was == "lost":  # etcd has it so: the next leader would not wait for it
+            marks.record(m, node)
+        m.note("node_heard_again", name, "its agent speaks")
+        _listen(m, node)
+        _forget_orders(m, node)
+        m.nodes_changed()
+    else:
+        mass_failure.spoke(m, node)
+    return node
+
+
+def _listen(m: Machine, node: Node) -> None:
+    m.deadlines.sooner(("node", node.name), mass_failure.heard_at(node) + m.settings.node_timeout_s)
+
+
+def _forget_orders(m: Machine, node: Node) -> None:
+    """Its stream is new: what was said on the old one may never have arrived."""
+    for _, member in m.members_of(node.name):
+        member.stop_by = m.now + m.settings.stop_timeout_s
+    m.streams += 1
+    for job in m.jobs.values():
+        job.replicated.pop(node.name, None)
+        job.sent.forget(node.name)
+        job.told.forget(node.name)
+
+
+def _whole_view(
+    m: Machine,
+    node: Node,
+    event: ev.NodeJoined | ev.NodeBeat,
+    seq: int,
+    missing: Failure | None = None,
+) -> None:
+    listed = {status.member for status in event.members}.union(event.unread)
+    for status in event.members:
+        members.observe(m, node.name, status, seq)
+    for job, member in m.members_of(node.name):
+        if member.name not in listed:
+            gone = missing or Failure(Cause.EXITED, f"the agent of {node.name} lists it no more")
+            _missing(m, job, member, seq, gone)
+
+
+def _missing(m: Machine, job: Job, member: Member, seq: int, failure: Failure) -> None:
+    """A member that its agent does not list: an order under way, a ghost, or a loss."""
+    if member.launch is not None and member.status is None:
+        return
+    if member.seen_seq > seq:
+        return
+    if members.is_over(job, member):
+        member.kept = ()  # what its node remembered of it is gone
+        return
+    if member.status is None and member.rank == NO_RANK:  # of a former life, and over
+        members.forget(m, job, member)
+        return
+    if not member.dead and not (member.done and job.ended):
+        members.bury(m, job, member, failure)
+    members.forget(m, job, member)

@@ -1,0 +1,246 @@
+"""What an agent says, held against what sits there: the node, member, generation and step of every word.
+
+One row per word; a word without a row is an error. What does not fit is dropped by name, counted, told in
+the journal, and changes nothing. A word that is merely late fits: it names what has been, and its handler
+says that it is over. Statuses are checked one by one (`status`): one does not take a whole beat with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from controlplane.core.records import events as ev
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controlplane.core.state.machine import Machine
+
+REFUSED = "refused_word"
+"""The kind under which such words are counted and told."""
+
+
+@dataclass(frozen=True, slots=True)
+class By:
+    """How one thing that a word names is checked. `reason` says why it does not fit, "" when it does; None:
+    its handler does it, as `how` says."""
+
+    how: str
+    reason: Callable[[Machine, Any], str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One word, as people are told of it. None: it names no such thing."""
+
+    word: str
+    node: By
+    member: By | None = None
+    generation: By | None = None
+    step: By | None = None
+
+
+def fits(m: Machine, event: Any) -> bool:
+    """Whether a word of the agent that speaks for its node now may be acted upon; one that may not is counted
+    and told."""
+    row = ROWS[type(event)]
+    for by in (row.node, row.member, row.generation, row.step):
+        reason = by.reason(m, event) if by is not None and by.reason is not None else ""
+        if reason:
+            m.drop(REFUSED, event.node, f"its word of a {row.word} is not followed: {reason}")
+            return False
+    return True
+
+
+# ------------------------------------------------------------------ nodes
+
+
+def _is_asked(asked: Callable[[Any, Any], tuple[str, ...]]) -> Callable[[Machine, Any], str]:
+    """The node is one of those that were asked for it; where nobody is, its handler says so."""
+
+    def check(m: Machine, event: Any) -> str:
+        job = m.jobs.get(event.record.job if hasattr(event, "record") else event.job)
+        nodes_asked = asked(job, event) if job is not None else ()
+        if not nodes_asked or event.node in nodes_asked:
+            return ""
+        return f"not it was asked, but {' and '.join(filter(None, nodes_asked)) or 'nobody'}"
+
+    return check
+
+
+def _errand(job: Any, event: Any) -> tuple[str, ...]:
+    name = event.record.id if hasattr(event, "record") else event.checkpoint
+    saving = job.savings.get(name)
+    return () if saving is None else (saving.node, *saving.nodes_before)
+
+
+def _collects(job: Any, _event: Any) -> tuple[str, ...]:
+    return (job.collecting.node,) if job.collecting is not None and job.collecting.node else ()
+
+
+def _reads_again(job: Any, _event: Any) -> tuple[str, ...]:
+    return (job.scrubbing[1],) if job.scrubbing is not None else ()
+
+
+def _has_seats(job: Any, _event: Any) -> tuple[str, ...]:
+    return job.seat_nodes() if job.hang is not None else ()
+
+
+# ------------------------------------------------------------------ members
+
+
+def _lives_there(m: Machine, event: Any) -> str:
+    """The member is of this job, and lives on the node that speaks of it."""
+    job = m.jobs.get(event.job)
+    return "" if job is None else _stranger(job, event.member, event.node)
+
+
+def _stranger(job: Any, name: str, node: str) -> str:
+    member = job.members.get(name)
+    if member is not None and member.node == node:
+        return ""
+    where = f"lives on {member.node}" if member is not None else "is unknown here"
+    return f"{name:.80} of job {job.name} {where}"
+
+
+def _took_part(m: Machine, event: Any) -> str:
+    """The same, and it has a seat in the generation of now when it speaks of that one."""
+    job = m.jobs.get(event.job)
+    reason = _lives_there(m, event)
+    if reason or job is None or job.generation is None or event.generation != job.generation.number:
+        return reason
+    if job.sat_in(job.generation, event.member):
+        return ""
+    return f"{event.member} has no seat in generation {event.generation} of job {job.name}"
+
+
+def _or_unknown(check: Callable[[Machine, Any], str]) -> Callable[[Machine, Any], str]:
+    """The same; whoever is not in the book any more is late, and its handler says so."""
+
+    def ask(m: Machine, event: Any) -> str:
+        job = m.jobs.get(event.job)
+        return check(m, event) if job is not None and event.member in job.members else ""
+
+    return ask
+
+
+def _holds_the_shard(m: Machine, event: ev.PartPersisted) -> str:
+    job, part = m.jobs.get(event.part.job), event.part
+    saving = job.savings.get(part.checkpoint) if job is not None else None
+    if saving is None or any((h.member, h.node) == (part.member, event.node) for h in saving.holders):
+        return ""
+    return f"{part.member:.80} on that node is nobody who holds checkpoint {part.checkpoint}"
+
+
+def _ranks_of_its_own(m: Machine, event: ev.StacksCollected) -> str:
+    """Each rank that it tells of lives there, and is the rank that it is told as."""
+    job = m.jobs.get(event.job)
+    for stood in event.ranks if job is not None and job.hang is not None else ():
+        if reason := _stranger(job, stood.member, event.node):
+            return reason
+        if job is not None and job.members[stood.member].rank != stood.rank:
+            return f"{stood.member} is rank {job.members[stood.member].rank}, not {stood.rank}"
+    return ""
+
+
+# ------------------------------------------------------------------ generations and steps
+
+
+def _was_given(m: Machine, event: Any) -> str:
+    job = m.jobs.get(event.job)
+    if job is None or event.generation <= job.number:
+        return ""
+    return f"job {job.name} has no generation {event.generation}: the newest is {job.number}"
+
+
+def _is_looked_at(m: Machine, event: ev.StacksCollected) -> str:
+    job = m.jobs.get(event.job)
+    if job is None or job.hang is None or job.hang.generation == event.generation:
+        return ""
+    return f"generation {job.hang.generation} is looked at, not {event.generation}"
+
+
+def _from_its_start(m: Machine, event: Any) -> str:
+    """No rank of the generation of now is in a step before that with which it began."""
+    job = m.jobs.get(event.job)
+    if job is None or job.generation is None or event.generation != job.generation.number:
+        return ""
+    first = job.generation.resume.step
+    if event.step >= first:
+        return ""
+    return f"generation {event.generation} began at step {first}, and it names step {event.step}"
+
+
+# ------------------------------------------------------------------ statuses
+
+
+def status(m: Machine, job: Any, told: Any) -> str:
+    """Why this status of a member cannot be; "" when it can. Asked of every rank in every beat."""
+    top = job.number
+    if (
+        told.generation > top
+        or told.snapshot_generation > top
+        or told.held_generation > top
+        or told.former_generation > top
+    ):
+        newest = max(told.generation, told.snapshot_generation, told.held_generation, told.former_generation)
+        return f"job {job.name} has no generation {newest}: the newest is {top}"
+    return "" if told.member in job.members else _invented(m, told.member)
+
+
+def _invented(m: Machine, name: str) -> str:
+    """A name that nobody has been given yet would stand in the way of whoever is."""
+    number = name.rpartition(".")[2]
+    if not (number.isascii() and number.isdigit()):
+        return ""
+    return "" if int(number[:20]) < m.next_number else f"nobody has been given the name {name:.80} yet"
+
+
+_STREAM = By("the agent that speaks for its node now, by its incarnation")
+_HELLO = By("its certificate; its incarnation is newer than the last, and not of the future: nodes.joined")
+_STATUSES = By("each status by itself: members.observe and `status`")
+_ORDERED = By("it answers an order that waits: loading")
+_BOUNDS = By("only within its bounds: it is shown and told, and decides nothing")
+_HERE = By("it lives there; who is unknown is answered, and no more: asking", _or_unknown(_lives_there))
+_SEATED = By("it is of the job, lives there, and has a seat in the generation of now", _took_part)
+_SEATED_THEN = By("the same; who is gone has no say: its handler", _or_unknown(_took_part))
+_VOUCHED = By("it lives there: vouching.vouched")
+_ANY_STEP = By("any: it may be of a generation before, and says nothing of where the ranks are")
+_GIVEN = By("the job has given that number to a generation", _was_given)
+_LASTS = By("not before the step with which the generation of now began", _from_its_start)
+_ERRAND = By("it was asked to seal, mirror or publish this checkpoint", _is_asked(_errand))
+_FITS_PART = By("what was ordered: commit.refuse_part")
+_FITS_RECORD = By("what was ordered: commit.refuse")
+
+ROWS: dict[type, Row] = {
+    ev.NodeJoined: Row("hello", _HELLO, _STATUSES, _STATUSES, _STATUSES),
+    ev.NodeBeat: Row("beat", _STREAM, _STATUSES, _STATUSES, _STATUSES),
+    ev.MemberReport: Row("report", _STREAM, _STATUSES, _STATUSES, _STATUSES),
+    ev.DeviceReport: Row("device", _STREAM),
+    ev.MemberStarted: Row("start", _STREAM, _SEATED_THEN, _GIVEN, _LASTS),
+    ev.SnapshotReady: Row("snapshot", _STREAM, _SEATED_THEN, _GIVEN, _LASTS),
+    ev.SnapshotVouched: Row("vouched snapshot", _STREAM, _VOUCHED, _GIVEN, _ANY_STEP),
+    ev.PartPersisted: Row(
+        "persisted part", _STREAM, By("it holds the shard there", _holds_the_shard), _FITS_PART, _FITS_PART
+    ),
+    ev.Persisted: Row("sealed checkpoint", _ERRAND, None, _FITS_RECORD, _FITS_RECORD),
+    ev.PersistFailed: Row("failed checkpoint", By("it was asked for a part, or to seal: saving")),
+    ev.Published: Row("published checkpoint", _ERRAND),
+    ev.Mirrored: Row("mirrored checkpoint", _ERRAND),
+    ev.Collected: Row("collection", By("it was asked to collect", _is_asked(_collects))),
+    ev.Scrubbed: Row("scrub", By("it was asked to read it again", _is_asked(_reads_again))),
+    ev.CheckpointAsked: Row("asked checkpoint", _STREAM, _HERE, _GIVEN, _LASTS),
+    ev.Fetched: Row("fetched copy", _ORDERED, _ORDERED, None, _ORDERED),
+    ev.Loaded: Row("loaded checkpoint", _ORDERED, _ORDERED),
+    ev.OrderFailed: Row("failed order", _STREAM, By("it lives there: members.order_failed"), None, _BOUNDS),
+    ev.PeersLooked: Row("look at peers", By("it was asked in this round: network.looked")),
+    ev.NodeLeaving: Row("leave", _STREAM),
+    ev.StacksCollected: Row(
+        "look at stacks",
+        By("the job has seats there", _is_asked(_has_seats)),
+        By("each rank lives there, and is told as what it is", _ranks_of_its_own),
+        By("the one that is looked at", _is_looked_at),
+        _BOUNDS,
+    ),
+    ev.UserFault: Row("fault", _STREAM, _SEATED, _GIVEN, _LASTS),
+}

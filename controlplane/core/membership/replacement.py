@@ -1,0 +1,170 @@
+"""Nodes that are gone for good, or will not do any more: replaced where a platform can, and forgotten.
+
+Off unless `replace_nodes` or `forget_after_s` say so. A node is never replaced while a rank sits on it, while
+people have marked it (a drain, a cordon: they decide), or while we are suspect ourselves (mass loss). The
+shell carries a replacement out and says what became of it; the fresh node has another name, or another
+launcher."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core.elasticity import draining
+from controlplane.core.failures import devices, eligibility
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import LemonRecord
+from controlplane.core.state.machine import LEFT, Drain, Node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from controlplane.core.records import events as ev
+    from controlplane.core.records.model import NodePlace
+    from controlplane.core.state.machine import Machine
+
+LOOK_S = 5.0
+HOUR_S = 3600.0
+GONE = "gone"
+"""The state of a node whose record is deleted."""
+
+
+def begin(m: Machine) -> None:
+    """Look from now on, if that is wanted at all."""
+    if m.settings.replace_nodes or m.settings.forget_after_s:
+        m.deadlines.sooner(("replace", ""), m.now + LOOK_S)
+
+
+def recall(m: Machine, places: Iterable[NodePlace]) -> None:
+    """What a former leader knew: nodes that it had lost and not forgotten are replaced, or forgotten, by
+    this one; of those that are waited for, where they were. A replacement that is asked for twice finds no
+    pod, or another one at another address, and lets it be."""
+    if not (m.settings.replace_nodes or m.settings.forget_after_s):
+        return
+    for place in places:
+        node = m.nodes.get(place.node)
+        if node is None and place.state in ("lost", LEFT):
+            node = m.nodes[place.node] = Node(place.node, state="lost")
+        if node is not None and node.drain is None and place.state == LEFT:
+            node.drain = Drain(place.reason, m.now, own=True, asked_at=m.now, done=True, in_order=True)
+        if node is not None and node.state == "lost":  # not of now: no part of a mass loss
+            node.reason, node.lost_at = place.reason, m.now - m.settings.node_timeout_s
+        if node is not None and node.state in ("lost", "expected"):
+            node.address, node.domain = place.address, place.domain
+
+
+def due(m: Machine) -> None:
+    """Look at every node."""
+    for node in list(m.nodes.values()):
+        if _forgettable(m, node):
+            _forget(m, node)
+        elif m.settings.replace_nodes:
+            _look(m, node)
+    begin(m)
+
+
+def _look(m: Machine, node: Node) -> None:
+    why = _why(m, node)
+    if not why:
+        node.unfit_since = -1.0
+        return
+    if node.unfit_since < 0:
+        node.unfit_since = node.lost_at if node.state == "lost" and node.lost_at >= 0 else m.now
+    if m.now < node.unfit_since + m.settings.replace_after_s or m.now < node.replace_again_at:
+        return
+    if _in_use(m, node) or not _may(m, node, why):
+        return
+    m.replaced.append(m.now)
+    node.replace_again_at = m.now + m.settings.replace_retry_s
+    m.note("node_replacing", node.name, why)
+    gone = node.state == "lost"
+    m.emit(fx.ReplaceNode(node.address, node.name, node.incarnation, node.domain, why, gone))
+
+
+def _why(m: Machine, node: Node) -> str:
+    """Why a node should be replaced; "" when it need not, or when that is for people to say."""
+    if node.cordoned or node.drain is not None or m.now < node.held_until or node.cut:
+        return ""
+    if node.state == "lost":
+        return f"it is lost: {node.reason}" if node.address else ""
+    if not node.up:
+        return ""
+    if node.excluded or any(devices.number(device) is not None for device in node.bad_devices):
+        bad = [f"{device}: {why}" for device, why in (*node.excluded.items(), *node.bad_devices.items())]
+        return f"its devices will not do: {'; '.join(bad)}"
+    if devices.ailing(node):
+        return devices.ailing(node)
+    return node.lemon.reason if node.lemon is not None and eligibility.last_choice(m, node) else ""
+
+
+def _in_use(m: Machine, node: Node) -> bool:
+    """Whether a job has ranks there, or is about to."""
+    planned = [job.resize for job in m.jobs.values() if job.resize is not None]
+    return bool(draining.jobs_on(m, node.name)) or any(
+        spot.node == node.name for resize in planned for spot in resize.spots
+    )
+
+
+def _may(m: Machine, node: Node, why: str) -> bool:
+    """Whether one more may be replaced now. What forbids it is told once."""
+    m.replaced = [at for at in m.replaced if at > m.now - HOUR_S]
+    held = m.paused or (m.brake.reason if m.brake else "")
+    if not held and len(m.replaced) >= m.settings.replace_per_hour:
+        held = f"{len(m.replaced)} nodes were replaced within the last hour, which is the limit"
+    if held and node.unreplaced != held:
+        node.unreplaced = held
+        m.note("node_replace_held", node.name, f"{why}; {held}")
+        m.ask_health()
+    return not held
+
+
+def replaced(m: Machine, event: ev.NodeReplaced) -> None:
+    """What became of it. One that failed is tried again later; people are told meanwhile."""
+    node = m.nodes.get(event.node)
+    if node is None or node.incarnation != event.incarnation:
+        m.drop("stale_replacement", event.node, "no replacement of this life of it was asked for")
+        return
+    node.unreplaced = "" if event.ok else event.reason
+    m.note("node_replaced" if event.ok else "node_replace_failed", node.name, event.reason)
+    m.ask_health()
+    if event.ok:
+        node.replaced = True
+
+
+def _forgettable(m: Machine, node: Node) -> bool:
+    """Lost, needed by nobody, and not expected back."""
+    if node.state != "lost" or node.cordoned or m.members_of(node.name) or _in_use(m, node):
+        return False
+    if m.brake is not None or any(job.incident is not None for job in m.jobs.values()):
+        return False
+    if node.excluded and not node.replaced:
+        return False
+    left = node.drain is not None and node.drain.own and node.drain.done
+    wait_s = m.settings.forget_after_s
+    return node.replaced or (wait_s > 0 and (left or m.now >= node.lost_at + wait_s))
+
+
+def _forget(m: Machine, node: Node) -> None:
+    """Its record goes, in the book and in etcd; its history with it, when another has taken its place."""
+    del m.nodes[node.name]
+    for kind in ("node", "drain", "hold", "lemon", "cut"):
+        m.deadlines.clear((kind, node.name))
+    lemon = None
+    if node.replaced and m.histories.pop(node.name, None) is not None:
+        lemon = LemonRecord(node.name, 0.0, m.wall)
+    m.note("node_forgotten", node.name, node.reason)
+    m.ask_health()
+    effect = fx.Store(0, 0, node=node.name, node_state=GONE, lemon=lemon)
+    m.store(f"node/{node.name}", effect, wanted=lambda: node.name not in m.nodes)
+
+
+def new_life(m: Machine, node: Node) -> None:
+    """A node of this name is back with another launcher. Where it was replaced it is another machine: what
+    was held against the former one is not held against it."""
+    if not node.replaced:
+        return
+    node.excluded, node.deaths, node.bad_devices, node.returns = {}, {}, {}, []
+    node.replaced, node.unreplaced, node.unfit_since, node.replace_again_at = False, "", -1.0, 0.0
+    if node.lemon is not None:
+        node.lemon = None
+        m.histories.pop(node.name, None)
+        m.store(f"lemon/{node.name}", fx.Store(0, 0, lemon=LemonRecord(node.name, 0.0, m.wall)))

@@ -1,0 +1,1 @@
+"""Choose nodes for a job's ranks, and have them launched."""

@@ -1,0 +1,55 @@
+"""Processes that do not come: a launcher does not start them, or the order to was lost with a leader."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core.failures import eligibility
+from controlplane.core.membership import members
+from controlplane.core.records.model import Cause, Failure, MemberPhase
+from controlplane.core.records.words import ASKED
+
+if TYPE_CHECKING:
+    from controlplane.core.state.job import Job, Member
+    from controlplane.core.state.machine import Machine
+
+
+def orphaned(member: Member) -> bool:
+    """Whether it waits for an order to run its script that a former leader may never have got through."""
+    return member.launch is None and member.status is not None and member.phase in ASKED
+
+
+def watch(m: Machine, job: Job, member: Member) -> None:
+    """A process that was ordered must be seen within the launch timeout. The time of a node that is away
+    does not count, nor does that of a warm interpreter, which is there."""
+    limit_s = m.settings.launch_timeout_s
+    if not m.up(member.node) or member.phase is not MemberPhase.LAUNCHED or member.launch is None:
+        member.launch_by = 0.0
+        return
+    if _waits(m, job, member):
+        return
+    if not member.launch_by:
+        member.launch_by = m.now + limit_s
+    if m.now < member.launch_by:
+        m.wake(job, member.launch_by)
+        return
+    message = f"the launcher of {member.node} has not started it within {limit_s:.0f} s"
+    eligibility.hold(m, m.nodes[member.node], m.settings.hold_max_s, message)
+    members.bury(m, job, member, Failure(Cause.SILENT, message, age_s=limit_s))
+    members.kill(m, job, member, message)
+
+
+def _waits(m: Machine, job: Job, member: Member) -> bool:
+    """Whether its node says what is in the way, and tries again by itself: that is told, and waited for. A
+    job that never came to its barrier ends instead: somebody looks on as it begins."""
+    why = member.status.no_room if member.status is not None else ""
+    told, member.waits_for = member.waits_for, why
+    if not why:
+        return False
+    member.launch_by = 0.0
+    if not (job.barrier or job.known_step > 0):
+        members.bury(m, job, member, Failure(Cause.LAUNCH_FAILED, why))
+        members.kill(m, job, member, why)
+    elif why != told:
+        m.note("launch_waits", job.name, f"rank {member.rank} cannot be started on {member.node} now: {why}")
+    return True

@@ -1,0 +1,86 @@
+"""What the layout asks of a job's nodes: how many hold one replica of the model, and which of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.planner.places import Site, place
+from controlplane.planner.shapes import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from controlplane.core.records.model import JobSpec
+
+_NAMED = 8  # nodes that a sentence names; more are counted
+
+
+def impossible(spec: JobSpec) -> str:
+    """Why the layout cannot be laid over the job's nodes, naming the divisor that fails; "" when it can."""
+    sizes = {
+        "--tensor-parallel": spec.tensor_parallel,
+        "--pipeline-parallel": spec.pipeline_parallel,
+        "--context-parallel": spec.context_parallel,
+    }
+    for flag, size in sizes.items():
+        if size < 1:
+            return f"{flag} {size} is not possible: give 1 or more"
+    per, ranks = spec.nproc_per_node, spec.replica_ranks
+    if per < 1 or spec.replica_nodes < 1 or ranks == 1:
+        return ""  # said elsewhere, or nothing to say
+    if per % spec.tensor_parallel:
+        return (
+            f"--nproc-per-node {per} is not divisible by --tensor-parallel {spec.tensor_parallel}: "
+            "a tensor group stays inside a node"
+        )
+    words = " x ".join(f"{flag} {size}" for flag, size in sizes.items() if size > 1)
+    if per % ranks and ranks % per:
+        return f"a replica of {ranks} ranks ({words}) and --nproc-per-node {per}: neither divides the other"
+    if spec.replica_nodes != nodes_of(spec):
+        return (
+            f"--replica-nodes {spec.replica_nodes} is not possible: a replica of {ranks} ranks ({words}) "
+            f"takes {nodes_of(spec)} nodes of {per}; leave it out"
+        )
+    return ""
+
+
+def nodes_of(spec: JobSpec) -> int:
+    """How many nodes one replica of the job's layout takes: as many as are named where there is none."""
+    if spec.replica_ranks == 1:
+        return spec.replica_nodes
+    return max(spec.replica_ranks // max(spec.nproc_per_node, 1), 1)
+
+
+def arrange(nodes: Sequence[str], replica_nodes: int, domains: Mapping[str, str]) -> list[str]:
+    """The nodes in the order of their ranks, whole replicas one after the other: the same place of all
+    replicas is dealt to one failure domain after the other. As they come where no domain has two of them."""
+    copies = len(nodes) // replica_nodes
+    if replica_nodes == 1 or len({domains[node] for node in nodes}) == len(nodes):
+        return list(nodes)
+    sites = [Site(node, 1, domains[node]) for node in nodes]
+    places = place(Layout(tp=1, pp=replica_nodes, dp=copies), sites)
+    return [spot.node for spot in sorted(places, key=lambda spot: (spot.dp, spot.pp))]
+
+
+def told(spec: JobSpec, nodes: int) -> str:
+    """The layout over so many nodes, for people: `tp 2 x pp 4 x dp 3`; "" where there is none."""
+    if spec.replica_ranks == 1:
+        return ""
+    sizes = {"tp": spec.tensor_parallel, "pp": spec.pipeline_parallel, "cp": spec.context_parallel}
+    sizes["dp"] = nodes * spec.nproc_per_node // spec.replica_ranks
+    return " x ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1 or axis == "dp")
+
+
+def shrunk(spec: JobSpec, before: int, left: int, aside: Sequence[str] = ()) -> str:
+    """The layout over the nodes that are left of those before, what it was, and why it is this one, for
+    people. `aside`: nodes that live, and wait because their replica is not whole."""
+    ranks = spec.replica_ranks
+    if ranks == 1 and spec.replica_nodes > 1:
+        ranks = spec.replica_nodes * spec.nproc_per_node
+    now, was = (told(spec, nodes) or f"dp {nodes * spec.nproc_per_node // ranks}" for nodes in (left, before))
+    why = f"gives way, replicas of {ranks} ranks stay whole" if ranks > 1 else "is its only axis"
+    words = f"layout {now}, it was {was}: data parallel {why}"
+    if not aside:
+        return words
+    names = ", ".join(aside[:_NAMED]) + (f" and {len(aside) - _NAMED} more" if len(aside) > _NAMED else "")
+    return f"{words}; {names} {'wait' if len(aside) > 1 else 'waits'}: the rest of the replica is gone"

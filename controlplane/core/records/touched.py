@@ -1,0 +1,114 @@
+"""Say which jobs an event touches: one line for every event of the core, and an error for one without a line.
+
+Who may speak for some jobs only is heard about those only (`controlplane.daemon.permitted`). So a line
+names every job that is in the event, not only the one that its handler looks at. `()`: it is about a node,
+about etcd or about time, and says nothing of any job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from controlplane.core.records import events as ev
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from controlplane.core.records.model import CheckpointRecord, Generation, JobSpec, JobState, Unread
+
+    JobsOf = Callable[[Any], Iterable[str]]
+
+
+def jobs(event: ev.Event) -> tuple[str, ...]:
+    """The jobs that an event touches, each once. Raises KeyError for an event that has no line."""
+    return tuple(dict.fromkeys(TOUCHED[type(event)](event)))
+
+
+def _none(_event: Any) -> Iterable[str]:
+    return ()
+
+
+def _own(event: Any) -> Iterable[str]:
+    return (event.job,)
+
+
+def _of_part(event: ev.PartPersisted) -> Iterable[str]:
+    return (event.part.job,)
+
+
+def _of_record(event: ev.Persisted) -> Iterable[str]:
+    return (event.record.job,)
+
+
+def _of_spec(event: ev.JobSubmitted) -> Iterable[str]:
+    return (event.spec.job,)
+
+
+def _of_status(event: ev.MemberReport) -> Iterable[str]:
+    return (event.status.job,)
+
+
+def _found(event: ev.CheckpointsFound) -> Iterable[str]:
+    return (event.job, *(record.job for record in event.records))
+
+
+def _beaten(event: ev.NodeBeat) -> Iterable[str]:
+    return (*(member.job for member in event.members), *(copy.job for copy in event.copies))
+
+
+def _joined(event: ev.NodeJoined) -> Iterable[str]:
+    members, copies = (member.job for member in event.members), (copy.job for copy in event.copies)
+    return (*members, *copies, *event.jobs)
+
+
+def _elected(event: ev.Elected) -> Iterable[str]:
+    records: tuple[JobSpec | JobState | Generation | CheckpointRecord | Unread, ...] = (
+        *event.specs,
+        *event.states,
+        *event.generations,
+        *event.checkpoints,
+        *event.unread,
+    )
+    return (record.job for record in records)
+
+
+TOUCHED: dict[type[Any], JobsOf] = {
+    ev.Elected: _elected,
+    ev.NodeJoined: _joined,
+    ev.NodeBeat: _beaten,
+    ev.NodesHeard: _none,
+    ev.MemberReport: _of_status,
+    ev.NodeBroken: _none,
+    ev.DeviceReport: _none,
+    ev.MemberStarted: _own,
+    ev.SnapshotReady: _own,
+    ev.SnapshotVouched: _own,
+    ev.PartPersisted: _of_part,
+    ev.Persisted: _of_record,
+    ev.PersistFailed: _own,
+    ev.Published: _own,
+    ev.Mirrored: _own,
+    ev.Collected: _own,
+    ev.Scrubbed: _own,
+    ev.CheckpointAsked: _own,
+    ev.CheckpointsFound: _found,
+    ev.Fetched: _own,
+    ev.Loaded: _own,
+    ev.OrderFailed: _own,
+    ev.PeersLooked: _none,
+    ev.ProbeAnswered: _none,
+    ev.DcsChanged: _none,
+    ev.QuarantineReleased: _none,
+    ev.NodeLeaving: _none,
+    ev.NodeReplaced: _none,
+    ev.DrainRequested: _none,
+    ev.CordonRequested: _none,
+    ev.StacksCollected: _own,
+    ev.UserFault: _own,
+    ev.JobSubmitted: _of_spec,
+    ev.JobStopRequested: _own,
+    ev.PauseRequested: _own,
+    ev.CheckpointWanted: _own,
+    ev.Stored: _none,
+    ev.StoreFailed: _none,
+    ev.Tick: _none,
+}

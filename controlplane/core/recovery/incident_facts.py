@@ -1,0 +1,34 @@
+"""What an open incident counts as, and who came in it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from controlplane.core.records.model import Cause
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from controlplane.core.records.model import Placement
+    from controlplane.core.state.job import Job
+    from controlplane.core.state.machine import Machine
+
+
+def count_in(m: Machine, job: Job, before: Cause | None) -> None:
+    """A planned change is none of the failures that people count; one that a failure overtakes is."""
+    now = job.incident.verdict.cause if job.incident else None
+    planned = (now is Cause.RESIZED) - (before is Cause.RESIZED)
+    job.planned += planned
+    if planned < 0 or (before is None and not planned):
+        m.begun.append(m.now)
+        m.ask_health()
+
+
+def came(job: Job, seats: Iterable[Placement]) -> None:
+    """Say in the open incident's plan who sits now and did not before it."""
+    if job.incident is None or job.generation is None:
+        return
+    new = tuple(seat.member for seat in seats if not job.sat_in(job.generation, seat.member))
+    plan = dataclasses.replace(job.incident.plan, add=new or job.incident.plan.add)
+    job.incident = dataclasses.replace(job.incident, plan=plan)

@@ -1,0 +1,331 @@
+"""The barrier is full: choose the state, store the generation, form it, and see it through its first step."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from controlplane.core.checkpoint import releasing
+from controlplane.core.failures import network, numeric_anomalies
+from controlplane.core.failures.verdicts import Evidence, is_exception
+from controlplane.core.lifecycle import ending
+from controlplane.core.membership import members
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import (
+    WHOLE_STATE,
+    Cause,
+    Failure,
+    Generation,
+    JobPhase,
+    MemberPhase,
+    Source,
+    Tier,
+)
+from controlplane.core.recovery import incident_facts, incidents
+from controlplane.core.restore import state_sources
+
+if TYPE_CHECKING:
+    from controlplane.core.records.model import Incident, Resume
+    from controlplane.core.state.job import Job, Member
+    from controlplane.core.state.machine import Machine
+
+
+CATCHING_UP = "script"
+"""A member's activity while it is FORMING and its script is still on its way."""
+
+
+_PAUSED = "the job goes on where it was paused"
+
+
+def store(m: Machine, job: Job, choice: Resume) -> None:
+    """Put the generation that starts from this state into etcd."""
+    old = job.generation
+    if old is None:
+        raise AssertionError(f"job {job.name} forms without a generation")
+    again = not old.store and old.number > job.formed and old.number == job.number and old.seats == job.seats
+    number = old.number if again else max(job.number, old.number) + 1
+    failed = job.incident is not None and job.incident.verdict.cause is not Cause.RESIZED
+    restarts = old.restarts + (1 if failed else 0)
+    first = job.seated()[0]
+    onward = "every rank has come to its next elastic function" if job.onward else _PAUSED
+    reason = onward if old.store else "the first group of the job"
+    reason = job.incident.plan.reason if job.incident else reason
+    generation = Generation(
+        job=job.name,
+        number=number,
+        term=m.term,
+        seats=job.seats,
+        store=first.status.store if first.status else "",
+        master=old.master,
+        resume=choice,
+        reason=reason,
+        restarts=restarts,
+        cut_at=state_sources.cut_at(job, len(job.seats), number),
+    )
+    job.number, job.formed = max(job.number, number), max(job.formed, number)
+    job.storing = generation
+    m.set_phase(job, JobPhase.STORING, f"generation {number} is on its way into etcd: {choice.reason}")
+    phase = JobPhase.FORMING if job.incident or not job.incidents else JobPhase.RUNNING
+    state = dataclasses.replace(job.state(phase, reason), skips=choice.skip)
+    effect = fx.Store(0, 0, job=job.name, state=state, generation=generation)
+    m.store(f"job/{job.name}", effect, lambda: _stored(m, job, generation))
+
+
+def _stored(m: Machine, job: Job, generation: Generation) -> None:
+    job.known[generation.number] = None
+    if job.storing is not generation:
+        m.note("superseded", job.name, f"generation {generation.number} was overtaken while it was stored")
+        return
+    if generation.world_size != (job.generation.world_size if job.generation else 0):
+        state_sources.relabel(job, generation)
+    incident_facts.came(job, generation.seats)
+    job.turn(generation)
+    job.over = ""
+    job.storing, job.skips = None, generation.resume.skip
+    job.lines[generation.number] = (generation.resume.step, generation.resume.born)
+    job.replan = job.leftovers = True
+    job.clock.stored = m.now
+    job.form_by = m.now + m.settings.form_timeout_s
+    releasing.begin(job)
+    job.final_by, job.final_tried = None, False
+    job.begun = min(job.begun, generation.resume.step)
+    job.phases = {}
+    lost = max(0, job.known_step - generation.resume.step)
+    lost = 0 if generation.resume.tier is Tier.DONOR else lost
+    fence = {"fence": m.now - job.clock.judged}
+    restored = f"{generation.resume.tier}: {generation.resume.reason}"
+    incidents.tell(m, job, fence, generation_after=generation.number, lost_steps=lost, restored=restored)
+    m.set_phase(job, JobPhase.FORMING, generation.reason)
+    m.touch(job)
+
+
+def running(m: Machine, job: Job) -> None:
+    """A stored generation: forming, running, or adopted from a former leader. Facts decide which."""
+    rolls, generation = job.seating.rolls, job.generation
+    if generation is None:
+        raise AssertionError(f"job {job.name} runs without a generation")
+    if ending.all_done(job):
+        _close(m, job, generation)
+        ending.finishing(m, job)
+        return
+    if rolls.unheard or numeric_anomalies.owed(m, job, generation):
+        return
+    if not generation.store:
+        _running_plain(m, job)
+        return
+    _order_form(m, job, generation)
+    if len(rolls.settled) == len(job.seats):
+        m.set_phase(job, JobPhase.RUNNING, job.over or generation.reason)
+        job.answered = {}
+        _close(m, job, generation)
+    elif job.phase is JobPhase.RUNNING and any(_enters(mb, generation) for mb in _unsettled(job)):
+        job.form_by = m.now + m.settings.form_timeout_s
+        m.set_phase(job, JobPhase.FORMING, "a rank of the stored generation is not in it yet")
+    _watch_broken(m, job, generation)
+    _watch_form(m, job, generation)
+
+
+def runs(member: Member, generation: Generation) -> bool:
+    """Whether a member trains in this generation."""
+    status = member.status
+    return (
+        status is not None and status.phase is MemberPhase.RUNNING and status.generation == generation.number
+    )
+
+
+def _unsettled(job: Job) -> list[Member]:
+    """Who neither trains in the generation nor has done its work."""
+    settled = job.seating.rolls.settled
+    return [mb for rank, mb in enumerate(job.seated()) if rank not in settled]
+
+
+def _outside(member: Member, generation: Generation) -> bool:
+    return member.status is not None and member.generation < generation.number
+
+
+def _enters(member: Member, generation: Generation) -> bool:
+    """Whether it is not in the generation yet, or only about to be: under a former leader, it seems."""
+    return _outside(member, generation) or member.phase is MemberPhase.FORMING
+
+
+def _order_form(m: Machine, job: Job, generation: Generation) -> None:
+    entered = job.seating.rolls.entered
+    if len(entered) == len(job.seats):
+        return
+    outside = [mb.node for rank, mb in enumerate(job.seated()) if rank not in entered and mb.status]
+    what = ("form", str(generation.number))
+    m.order_each(job, what, dict.fromkeys(outside), lambda node: fx.Form(node, generation))
+
+
+def _running_plain(m: Machine, job: Job) -> None:
+    """No member is known to use the SDK: the processes are all there is to see."""
+    if job.elastic:
+        m.set_phase(job, JobPhase.LAUNCHING, "the script uses the SDK: its ranks come to the barrier")
+        return
+    plain_at = job.launched_at + m.settings.plain_after_s
+    if m.now < plain_at:
+        m.wake(job, plain_at)
+    if job.incident is not None:
+        _watch_plain(m, job, plain_at)
+
+
+def _watch_plain(m: Machine, job: Job, plain_at: float) -> None:
+    """Every rank runs its script again: the incident is over with the first thing that one of them writes,
+    or when there was nothing for a while."""
+    clock, again = job.clock, "reform" not in job.phases
+    job.phases.setdefault("reform", m.now - clock.stored)
+    phases = {"fence": clock.stored - clock.judged, "reform": job.phases["reform"]}
+    if any(member.status is not None and member.status.activity for member in job.seated()):
+        spent = m.now - clock.stored - job.phases["reform"]
+        _recovered(m, job, phases | {"first_step": spent})
+    elif m.now >= plain_at:
+        _recovered(m, job, phases)
+    elif again:
+        incidents.tell(m, job, phases)
+
+
+def _watch_broken(m: Machine, job: Job, generation: Generation) -> None:
+    """A broken collective without a dead member to explain it: after a grace the same members re-form."""
+    suspects = job.seating.at(job.seating.rolls.suspects)
+    if not suspects:
+        job.broken_since = None
+        return
+    if job.broken_since is None:
+        job.broken_since = m.now
+        m.note("broken", job.name, f"{suspects[0].name} stopped: {_message(suspects[0])}")
+        network.look(m, job)
+    if network.cut_off(m, job):
+        return
+    if m.now < job.broken_since + m.settings.broken_grace_s:
+        m.wake(job, job.broken_since + m.settings.broken_grace_s)
+        return
+    _spoil(job, generation, suspects)
+    message = f"{suspects[0].name} stopped, and no member died: {_message(suspects[0])}{network.words(job)}"
+    failure = Failure(
+        Cause.BROKEN, message, step=members.step_of(suspects[0]), age_s=m.now - job.broken_since
+    )
+    job.fresh.append(Evidence(m.now, failure))
+
+
+def _message(member: Member) -> str:
+    failure = member.status.failure if member.status else None
+    return failure.message if failure else "it came back to the barrier by itself"
+
+
+def _spoil(job: Job, generation: Generation, suspects: list[Member]) -> None:
+    """State that could not be put in place is not chosen again. Of several sources none is blamed: a rank
+    that cannot read its own says so (see `members.order_failed`)."""
+    source = generation.resume
+    failed = any(mb.status and mb.status.failure for mb in suspects)
+    if (
+        failed
+        and source.tier in (Tier.MEMORY, Tier.PEER)
+        and not source.sources
+        and job.phase is JobPhase.FORMING
+    ):
+        whole = Source(WHOLE_STATE, source.tier, source.rank, source.member)
+        members.spoil(job, whole, source.step, _message(suspects[0]))
+
+
+def _watch_form(m: Machine, job: Job, generation: Generation) -> None:
+    """Members that do not form in time are killed; when all hang alike, they re-form first."""
+    if job.phase is not JobPhase.FORMING:
+        return
+    if m.now < job.form_by - m.settings.form_timeout_s / 2:
+        m.wake(job, job.form_by - m.settings.form_timeout_s / 2)
+        return
+    if any(mb.phase is MemberPhase.FORMING and _on_its_way(mb) for mb in job.seated()):
+        job.form_by = m.now + m.settings.form_timeout_s
+        m.wake(job, job.form_by - m.settings.form_timeout_s / 2)
+        return
+    network.look(m, job)
+    if network.cut_off(m, job):
+        return
+    if m.now < job.form_by:
+        m.wake(job, job.form_by)
+        return
+    message = f"did not form within {m.settings.form_timeout_s:.0f} s"
+    late = [mb for mb in job.seated() if not (mb.done or runs(mb, generation)) and m.up(mb.node)]
+    if late and all(mb.phase is MemberPhase.FORMING for mb in job.seated()):
+        job.form_by = m.now + m.settings.form_timeout_s
+        job.fresh.append(
+            Evidence(m.now, Failure(Cause.STUCK, f"all ranks {message}", step=generation.resume.step))
+        )
+        return
+    for member in late:
+        members.bury(m, job, member, Failure(Cause.STUCK, message))
+        members.kill(m, job, member, message)
+
+
+def _on_its_way(member: Member) -> bool:
+    """It joined a job that has elastic functions behind it, and runs what its script has between them: the
+    others wait for it, and it has all the time it needs."""
+    return not member.dead and member.status is not None and member.status.activity == CATCHING_UP
+
+
+def _close(m: Machine, job: Job, generation: Generation) -> None:
+    """Close the incident once every seat has completed a step (or its work) in the new generation.
+
+    `fence`: judged until the new generation is in etcd (survivors stopped, replacements at the barrier);
+    `reform`, `restore`, `first_step`: of the slowest member, on its own clock."""
+    if job.incident is None and not job.unfinished:
+        return
+    begun = job.seating.rolls.begun
+    waiting = [mb for rank, mb in enumerate(job.seated()) if rank not in begun and not mb.done]
+    first = generation.resume.step
+    for member in waiting:
+        if member.status is not None and member.status.step > first:
+            hint(m, job, member, generation)
+    if any(mb.hint[0] != generation.number for mb in waiting):
+        return
+    if any(m.now < mb.hint[1] + m.settings.retry_s for mb in waiting):
+        return
+    if job.incident is None:
+        reason = f"{incidents.unfinished(job)}: every rank has trained on in generation {generation.number}"
+        m.note("incident_over", job.name, reason)
+        job.unfinished = 0
+        _trains(m, job)
+        return
+    phases = {"fence": job.clock.stored - job.clock.judged}
+    phases["reform"] = job.phases.get("form", m.now - job.clock.stored)
+    phases |= {name: job.phases[name] for name in ("restore", "first_step") if name in job.phases}
+    _recovered(m, job, phases)
+
+
+def hint(m: Machine, job: Job, member: Member, generation: Generation) -> None:
+    """A beat may show the first step although its report was lost: believed after a moment."""
+    status = member.status
+    if status is not None and runs(member, generation) and status.step > generation.resume.step:
+        if member.hint[0] != generation.number:
+            member.hint = (generation.number, m.now)
+        believed_at = member.hint[1] + m.settings.retry_s
+        if m.now < believed_at:
+            m.wake(job, believed_at)
+
+
+def _recovered(m: Machine, job: Job, phases: dict[str, float]) -> None:
+    incidents.tell(m, job, phases, outcome="recovered")
+    if job.incident is not None:
+        m.incidents.append(job.incident)
+        job.over = _over(job.incident)
+    job.incident, job.evidence = None, []
+    if job.phase is JobPhase.RUNNING:
+        m.set_phase(job, JobPhase.RUNNING, job.over)
+    _trains(m, job)
+
+
+def _over(incident: Incident) -> str:
+    """Why a job trains whose incident is over: what was planned about that is no reason any more."""
+    if incident.verdict.cause is Cause.RESIZED:
+        return f"every rank trains; a planned change ({incident.plan.strategy}) is over"
+    return f"every rank trains; incident {incident.id} ({incident.verdict.cause}) is over"
+
+
+def _trains(m: Machine, job: Job) -> None:
+    """What is counted begins anew, and the next leader is to know that no incident is open."""
+    job.counted = {}
+    job.failures_seen = {key: times for key, times in job.failures_seen.items() if is_exception(key)}
+    if not job.generation or not job.generation.store:
+        return
+    effect = fx.Store(0, 0, job=job.name, state=job.state(JobPhase.RUNNING, job.reason))
+    m.store(f"job/{job.name}", effect)

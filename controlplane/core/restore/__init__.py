@@ -1,0 +1,1 @@
+"""Choose where a generation's state comes from, and have it brought in place."""

@@ -1,0 +1,307 @@
+"""Every rank is at the barrier: choose the state, and have brought in place what is not there yet."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from controlplane.core.checkpoint import finalizing
+from controlplane.core.failures import numeric_anomalies
+from controlplane.core.membership import members
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import Cause, Failure, JobPhase, Source, Tier
+from controlplane.core.recovery import incidents, rendezvous
+from controlplane.core.restore import restore_point, state_sources, vouching
+from controlplane.core.state.job import Answer, Restoring
+
+if TYPE_CHECKING:
+    from controlplane.core.records import events as ev
+    from controlplane.core.records.effects import Effect
+    from controlplane.core.records.model import CheckpointRecord, Resume
+    from controlplane.core.restore.restore_point import Choice, Copy
+    from controlplane.core.restore.state_sources import Shards
+    from controlplane.core.state.job import Job
+    from controlplane.core.state.machine import Machine
+
+    Key = tuple[str, ...]
+    Waits = dict[Key, tuple[Effect, Answer]]
+
+SHARED_FROM_BYTES = 64 * 1024 * 1024
+"""Replicated state from this size on is read by one rank per node, a share each; below it, by one rank."""
+
+READERS_MAX = 64
+"""More readers than this would not balance: chunks are not cut smaller."""
+
+
+def loading(m: Machine, job: Job) -> None:
+    """Choose where the state comes from, order what is away from its ranks, and go on once it is there."""
+    if not incidents.all_at_barrier(m, job):
+        job.restoring = None
+        m.set_phase(job, JobPhase.STOPPING, "a rank left the barrier: wait for all of them again")
+        return
+    if job.restoring is None or _outdated(m, job, job.restoring):
+        job.restoring = _choose(m, job)
+    restoring = job.restoring
+    if restoring is None:
+        return
+    if restoring.waits:
+        m.set_phase(job, JobPhase.LOADING, job.load_trouble or restoring.resume.reason)
+        _order(m, job, restoring)
+        return
+    job.restoring, job.load_trouble = None, ""
+    rendezvous.store(m, job, numeric_anomalies.skipping(job, _with_altered(job, restoring.resume)))
+    vouching.tidy(m, job)
+
+
+def _with_altered(job: Job, resume: Resume) -> Resume:
+    """The same, and which copies were refused before it was chosen."""
+    altered, job.altered = job.altered, {}
+    return dataclasses.replace(resume, reason="; ".join((resume.reason, *altered))) if altered else resume
+
+
+def _choose(m: Machine, job: Job) -> Restoring | None:
+    need = state_sources.shards(m, job)
+    vouching.tell_refuted(m, job)
+    copies = state_sources.copies(m, job, need)
+    choice = restore_point.choose(copies, job.known_step, tuple(need.readers), need.readers)
+    if _hopes(m, job, need, choice):
+        return None
+    if choice is None:
+        _begin_again(m, job, copies)
+        return None
+    silent = _unheard(m, job, choice.resume)
+    if silent:
+        _wait_for(m, job, silent)
+        return None
+    coming = finalizing.coming(m, job, choice.resume.step)
+    if coming:
+        m.set_phase(job, JobPhase.LOADING, f"checkpoint {coming} is newer: waits for its commit")
+        return None
+    return _restoring(m, job, choice)
+
+
+def _hopes(m: Machine, job: Job, need: Shards, choice: Choice | None) -> bool:
+    """Whether a newer state may be had yet: before an older one is gone on from, copies that could not be
+    fetched are asked for again, a few times, and nodes whose streams broke are waited for."""
+    if not any(node.state == "suspect" for node in m.nodes.values()) and not job.spoiled:
+        return False
+    hoped = state_sources.copies(m, job, need, hoped=True)
+    better = restore_point.choose(hoped, job.known_step, tuple(need.readers), need.readers)
+    if better is None or (choice is not None and better.resume.step <= choice.resume.step):
+        return False
+    away = [copy for copy in better.copies if copy.node and not copy.arena]
+    silent = dict.fromkeys(copy.node for copy in away if not m.up(copy.node))
+    if silent:
+        _wait_for(m, job, list(silent))
+        return True
+    keys = [state_sources.copy_key(copy.member, copy.node, copy.step) for copy in away]
+    left = [key for key in keys if key in job.spoiled]
+    m.set_phase(job, JobPhase.LOADING, f"{job.spoiled[left[0]]}; no other copy is as new: it is tried again")
+    m.wake(job, job.fetch_again_at)
+    if m.now >= job.fetch_again_at:
+        for key in left:
+            del job.spoiled[key]
+        m.touch(job)
+    return True
+
+
+def _wait_for(m: Machine, job: Job, silent: list[str]) -> None:
+    """They speak, or are given up: their own deadlines bring the answer."""
+    m.set_phase(job, JobPhase.LOADING, f"{', '.join(silent)} may keep newer state: waits for their word")
+
+
+def _unheard(m: Machine, job: Job, resume: Resume) -> list[str]:
+    """Nodes that have not spoken to this leader yet, and may keep copies of a later step."""
+    fallen = resume.tier in (Tier.CHECKPOINT, Tier.FRESH) and resume.step < job.known_step
+    if not fallen or not job.spec.replicas:
+        return []
+    return [node.name for node in m.nodes.values() if node.state == "expected"]
+
+
+def _begin_again(m: Machine, job: Job, copies: list[Copy]) -> None:
+    """Nothing whole is left: new processes take the place of those that cannot begin at step 0. Of
+    replicated state one beginner is enough."""
+    begins = {copy.rank for copy in copies if copy.step == 0 and copy.tier in (Tier.FRESH, Tier.DONOR)}
+    need = state_sources.shards(m, job)
+    worn = job.seated()[:1] if need.only else [mb for mb in job.seated() if mb.rank not in begins]
+    worn = worn or job.seated()  # each could begin, and together they do not make one state: all anew
+    message = "no clean state is left anywhere: a new process builds it"
+    if not need.only:
+        message = (
+            f"no step is left of which all {len(need.readers)} shards can be reached: "
+            "new processes build the state"
+        )
+    for member in worn:
+        members.bury(m, job, member, Failure(Cause.STUCK, message))
+        members.kill(m, job, member, message)
+
+
+def _restoring(m: Machine, job: Job, choice: Choice) -> Restoring:
+    chosen, waits = choice.resume, {}
+    record = job.checkpoints.get(chosen.checkpoint)
+    if record is not None and not chosen.reshard and len(choice.copies) == 1 and not choice.copies[0].arena:
+        chosen = _shared(m, job, chosen, record)
+        waits = _shares(job, chosen, record)
+    else:
+        chosen = _named(job, choice)
+        for copy in choice.copies:
+            if copy.tier in _ORDERS and not copy.arena:
+                key, effect, answer = _ORDERS[copy.tier](m, job, copy)
+                waits[key] = effect, answer
+    keepers = tuple(dict.fromkeys(copy.node for copy in choice.copies if copy.node and not copy.arena))
+    waits = {key: wait for key, wait in waits.items() if not _is_answered(job, wait[1])}
+    return Restoring(chosen, waits, keepers)
+
+
+def _is_answered(job: Job, answer: Answer) -> bool:
+    done = job.answered.get(answer.order[2])
+    return done is not None and done.order == answer.order
+
+
+def _named(job: Job, choice: Choice) -> Resume:
+    """The resume with the arena that each source reads: that of its own member, where none is named."""
+    resume = choice.resume
+    sources = tuple(
+        dataclasses.replace(source, member=copy.arena or source.member or _reader(job, copy))
+        for source, copy in zip(resume.sources, choice.copies, strict=False)
+    )
+    if sources or len(choice.copies) != 1:
+        return dataclasses.replace(resume, sources=sources)
+    (copy,) = choice.copies
+    return dataclasses.replace(resume, member=copy.arena or resume.member or _reader(job, copy))
+
+
+def _reader(job: Job, copy: Copy) -> str:
+    """In whose arena a copy is read: only orders fill another one than that it lies in."""
+    return job.seats[copy.rank].member if copy.tier in _ORDERS else ""
+
+
+def _shared(m: Machine, job: Job, resume: Resume, record: CheckpointRecord) -> Resume:
+    """Large replicated state is read by one rank per node, a share each."""
+    first = {seat.node: seat for seat in reversed(job.seats)}
+    readers = sorted(first.values(), key=lambda seat: seat.rank)[:READERS_MAX]
+    if record.bytes_total < SHARED_FROM_BYTES or len(readers) < 2:
+        return resume
+    shard = state_sources.shards(m, job).only
+    sources = [
+        Source(shard, Tier.CHECKPOINT, seat.rank, seat.member, share, len(readers))
+        for share, seat in enumerate(readers)
+    ]
+    reason = f"{resume.reason}; {len(readers)} nodes read a share of it each"
+    return dataclasses.replace(resume, sources=tuple(sources), reason=reason)
+
+
+def _shares(job: Job, resume: Resume, record: CheckpointRecord) -> Waits:
+    own = state_sources.checkpoint_shard(record)
+    sources = resume.sources or (Source(own, Tier.CHECKPOINT, resume.rank),)
+    waits: Waits = {}
+    for source in sources:
+        key, effect, answer = _load(job, record, source)
+        waits[key] = effect, answer
+    return waits
+
+
+def _load(job: Job, record: CheckpointRecord, source: Source) -> tuple[Key, Effect, Answer]:
+    seat = job.seats[source.rank]
+    effect = fx.Load(seat.node, seat.member, job.spec, record, source.shard, source.share, source.shares)
+    key = _load_key(effect.node, effect.member, record.id, source)
+    return key, effect, Answer(key, Tier.CHECKPOINT, record.step, checkpoint=record.id)
+
+
+def _load_key(node: str, member: str, checkpoint: str, what: Source | ev.Loaded) -> Key:
+    return "load", node, member, checkpoint, what.shard, str(what.share), str(what.shares)
+
+
+def _load_copy(m: Machine, job: Job, copy: Copy) -> tuple[Key, Effect, Answer]:
+    return _load(job, job.checkpoints[copy.checkpoint], Source(copy.shard, copy.tier, copy.rank))
+
+
+def _fetch_copy(m: Machine, job: Job, copy: Copy) -> tuple[Key, Effect, Answer]:
+    seat = job.seats[copy.rank]
+    effect = fx.Fetch(
+        seat.node, seat.member, job.name, copy.member, copy.step, copy.generation, m.nodes[copy.node].peer,
+        copy.digest,
+    )  # fmt: skip
+    key = _fetch_key(seat.node, seat.member, copy.member, copy.step)
+    return key, effect, Answer(key, Tier.PEER, copy.step, copy.member, copy.node, doubted=copy.doubted)
+
+
+def _fetch_key(node: str, member: str, source: str, step: int) -> Key:
+    return "fetch", node, member, source, str(step)
+
+
+_ORDERS = {Tier.CHECKPOINT: _load_copy, Tier.PEER: _fetch_copy}
+
+
+def _order(m: Machine, job: Job, restoring: Restoring) -> None:
+    """Repeat the orders that are not answered; no more often than there is reason to."""
+    m.wake(job, restoring.again_at)
+    if m.now < restoring.again_at and restoring.streams == m.streams:
+        return
+    restoring.again_at, restoring.streams = m.now + m.settings.long_retry_s, m.streams
+    for key, (effect, answer) in restoring.waits.items():
+        m.order(job, (*key, answer.keeper), effect, m.settings.long_retry_s)
+
+
+def _outdated(m: Machine, job: Job, restoring: Restoring) -> bool:
+    """What it was to be brought from is no more."""
+    record = job.checkpoints.get(restoring.resume.checkpoint)
+    rotten = bool(restoring.resume.checkpoint) and (record is None or bool(record.bad))
+    return rotten or any(m.nodes[keeper].state == "lost" for keeper in restoring.keepers)
+
+
+def _waited(job: Job, key: Key) -> tuple[Restoring, Answer] | None:
+    restoring = job.restoring
+    if restoring is None or job.phase is not JobPhase.LOADING or key not in restoring.waits:
+        return None
+    return restoring, restoring.waits[key][1]
+
+
+def _in_place(m: Machine, job: Job, restoring: Restoring, answer: Answer) -> None:
+    del restoring.waits[answer.order]
+    job.answered[answer.order[2]] = answer
+    m.touch(job)
+
+
+def loaded(m: Machine, event: ev.Loaded) -> None:
+    """A checkpoint, or a part of it, is in place, or it is bad and the next older one's turn has come."""
+    job = m.jobs.get(event.job)
+    key = _load_key(event.node, event.member, event.checkpoint, event)
+    found = _waited(job, key) if job else None
+    if job is None or found is None:
+        m.drop("stale_loaded", event.checkpoint, f"nobody waits for {event.member} to read this of it")
+        return
+    m.touch(job)
+    job.load_trouble = ""
+    if not event.reason:
+        _in_place(m, job, *found)
+    elif not event.corrupt:
+        name = event.checkpoint
+        job.load_trouble = f"checkpoint {name} could not be loaded, and is tried again: {event.reason}"
+    else:
+        job.restoring = None
+        finalizing.mark_bad(m, job, event.checkpoint, event.reason)
+
+
+def fetched(m: Machine, event: ev.Fetched) -> None:
+    """A peer's copy is in place; or it is not, and is left alone."""
+    job = m.jobs.get(event.job)
+    found = _waited(job, _fetch_key(event.node, event.member, event.source, event.step)) if job else None
+    if job is None or found is None:
+        m.drop("stale_fetched", event.member, f"nobody waits for it to fetch {event.source}'s snapshot")
+        return
+    restoring, answer = found
+    if not event.reason:
+        _in_place(m, job, restoring, answer)
+        return
+    key = state_sources.copy_key(answer.source, answer.keeper, answer.step)
+    words = f"step {answer.step} of {answer.source} cannot be had from {answer.keeper}: {event.reason}"
+    job.spoiled[key], job.fetch_tries[key] = words, job.fetch_tries.get(key, 0) + 1
+    if event.altered:  # it would be the next time, too
+        job.fetch_tries[key], job.altered[words] = state_sources.FETCH_TRIES, None
+    job.fetch_again_at = m.now + m.settings.long_retry_s
+    given_up = job.fetch_tries[key] >= state_sources.FETCH_TRIES
+    kind = "copy_altered" if event.altered else "copy_given_up" if given_up else "fetch_failed"
+    m.note(kind, job.name, words)
+    job.restoring = None
+    m.touch(job)

@@ -1,0 +1,217 @@
+"""Which nodes keep copies of whose snapshots: every shard lives in enough failure domains."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import JobPhase, Partner
+from controlplane.core.restore import state_sources
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from controlplane.core.state.job import Job, Member
+    from controlplane.core.state.machine import Machine
+
+Load = tuple[int, int]
+"""What a node keeps for others: (bytes, copies)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One shard: the domains of the ranks that hold it, and the size of a copy in bytes."""
+
+    word: str
+    domains: tuple[str, ...]
+    size: int
+    former: tuple[str, ...] = ()  # nodes that keep copies of it now
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """A node that could keep copies. `load`: what it keeps already."""
+
+    node: str
+    domain: str
+    load: Load = (0, 0)
+
+
+@dataclass(slots=True)
+class _Pool:
+    """Keepers by load, the lightest first, ties in the order given."""
+
+    keepers: Sequence[Keeper]
+    load: dict[str, Load]
+    heap: list[tuple[Load, int]] = field(default_factory=list)
+
+    def lightest(self, outside: list[str]) -> Keeper | None:
+        """The lightest keeper whose domain is none of these."""
+        passed, found = [], None
+        while self.heap and found is None:
+            load, index = heapq.heappop(self.heap)
+            keeper = self.keepers[index]
+            if load != self.load[keeper.node]:
+                heapq.heappush(self.heap, (self.load[keeper.node], index))
+            elif keeper.domain in outside:
+                passed.append((load, index))
+            else:
+                found = keeper
+                passed.append((load, index))
+        for entry in passed:
+            heapq.heappush(self.heap, entry)
+        return found
+
+    def take(self, node: str, size: int) -> None:
+        """One more copy lies there."""
+        held, copies = self.load[node]
+        self.load[node] = held + size, copies + 1
+
+
+@dataclass(slots=True)
+class _Home:
+    """Where a shard lives, and will."""
+
+    shard: Shard
+    domains: list[str]
+    nodes: list[str] = field(default_factory=list)
+
+    def add(self, pool: _Pool, keeper: Keeper) -> None:
+        pool.take(keeper.node, self.shard.size)
+        self.domains.append(keeper.domain)
+        self.nodes.append(keeper.node)
+
+
+def plan(shards: Sequence[Shard], keepers: Sequence[Keeper], replicas: int) -> dict[str, tuple[str, ...]]:
+    """For every shard that lives in fewer than 1 + `replicas` domains: the nodes that are to keep copies.
+
+    Former keepers stay; then the ones with the least to keep. Fewer than wanted when there are no more
+    domains."""
+    by_name = {keeper.node: keeper for keeper in keepers}
+    pool = _Pool(keepers, {keeper.node: keeper.load for keeper in keepers})
+    pool.heap = sorted((keeper.load, index) for index, keeper in enumerate(keepers))
+    homes = [_Home(shard, list(shard.domains)) for shard in shards if len(shard.domains) <= replicas]
+    for home in homes:
+        for former in (by_name[name] for name in home.shard.former if name in by_name):
+            if len(home.domains) <= replicas and former.domain not in home.domains:
+                home.add(pool, former)
+    for home in _in_turns(homes):
+        while len(home.domains) <= replicas and (keeper := pool.lightest(home.domains)) is not None:
+            home.add(pool, keeper)
+    return {home.shard.word: tuple(home.nodes) for home in homes}
+
+
+def _in_turns(homes: Sequence[_Home]) -> list[_Home]:
+    """One of each domain after another: the last ones in line could not use their own domain's nodes."""
+    seen: dict[str, int] = {}
+    turns = []
+    for index, home in enumerate(homes):
+        turn = seen[home.domains[0]] = seen.get(home.domains[0], 0) + 1
+        turns.append((turn, index))
+    return [homes[index] for _, index in sorted(turns)]
+
+
+def tend(m: Machine, job: Job) -> None:
+    """While a job runs: look at its partners again when anything about them may have changed."""
+    if not job.replan or job.phase is not JobPhase.RUNNING or not job.elastic:
+        return
+    if job.generation is None or not job.generation.store or job.seating.rolls.unheard:
+        return
+    if any(node.state == "expected" for node in m.nodes.values()):
+        return
+    job.replan = False
+    if not job.spec.replicas:
+        _none(m, job)
+        return
+    need = state_sources.shards(m, job)
+    _keep_words(m, job)
+    owners = {word: job.members[job.seats[rank].member] for word, rank in need.readers.items()}
+    shards = _shards(m, job, need.words, owners)
+    job.partners = plan(shards, _keepers(m, job), job.spec.replicas)
+    _tell_alone(m, job, shards)
+    _order(m, job, owners)
+
+
+def _none(m: Machine, job: Job) -> None:
+    """No copies are wanted: who was told to make some hears so."""
+    state_sources.recall(m, job)
+    _keep_words(m, job)
+    job.partners, job.alone = {}, ""
+    _order(m, job, {})
+
+
+def _keep_words(m: Machine, job: Job) -> None:
+    """Where replicas were seen to hold the same shards, a later leader has to know: it may not see it."""
+    words = state_sources.repeats(job)
+    if words != job.cut_words_told:
+        job.cut_words_told = words
+        m.store(f"job/{job.name}", fx.Store(0, 0, job=job.name, state=job.state()))
+
+
+def _shards(m: Machine, job: Job, words: Sequence[str], owners: Mapping[str, Member]) -> list[Shard]:
+    domains: dict[str, dict[str, None]] = {word: {} for word in owners}
+    if len(owners) == 1:
+        domains = {word: dict.fromkeys(_domain(m, node) for node in job.seat_nodes()) for word in owners}
+    else:
+        for seat, word in zip(job.seats, words, strict=True):
+            domains[word][_domain(m, seat.node)] = None
+    former = job.partners or _kept(m, job)
+    sizes = {word: owner.status.state_bytes if owner.status else 0 for word, owner in owners.items()}
+    return [Shard(word, tuple(domains[word]), sizes[word], former.get(word, ())) for word in owners]
+
+
+def _kept(m: Machine, job: Job) -> dict[str, tuple[str, ...]]:
+    """Who keeps copies of what: what a former leader had chosen."""
+    found: dict[str, tuple[str, ...]] = {}
+    for node in m.nodes.values():
+        for word in dict.fromkeys(copy.shard for copy in node.copies_of(job.name)):
+            found[word] = (*found.get(word, ()), node.name)
+    return found
+
+
+def _domain(m: Machine, node: str) -> str:
+    found = m.nodes.get(node)
+    return found.domain if found and found.domain else node
+
+
+def _keepers(m: Machine, job: Job) -> list[Keeper]:
+    """Connected nodes that serve peers and may hold this job, with what they keep for other jobs. A suspect
+    one keeps its place."""
+    kept = {name for names in job.partners.values() for name in names}
+    able = [n for n in m.nodes.values() if n.drain is None and n.takes(job.name)]
+    able = [n for n in able if n.peer and (n.up or (n.state == "suspect" and n.name in kept))]
+    able.sort(key=lambda node: node.name)
+    return [
+        Keeper(n.name, n.domain or n.name, (0, sum(copy.job != job.name for copy in n.copies))) for n in able
+    ]
+
+
+def _tell_alone(m: Machine, job: Job, shards: Sequence[Shard]) -> None:
+    """Say once that some state would be lost with one domain, and the mend."""
+    short = [s for s in shards if len(s.domains) + len(job.partners.get(s.word, ())) <= job.spec.replicas]
+    reason = ""
+    if short:
+        what = "its snapshots are" if len(shards) == 1 else f"{len(short)} of its {len(shards)} shards are"
+        reason = (
+            f"{what} in too few failure domains ({', '.join(short[0].domains)} only): with one more node "
+            "(or domain) whose agent serves peers, copies would be kept there"
+        )
+    if reason and reason != job.alone:
+        m.note("no_partner", job.name, reason)
+    job.alone = reason
+
+
+def _order(m: Machine, job: Job, owners: Mapping[str, Member]) -> None:
+    """Tell every owner's node its partners, when it has not been told just these on its present stream."""
+    wanted: dict[str, list[Partner]] = {}
+    for word, names in job.partners.items():
+        owner = owners[word]
+        for name in names:
+            wanted.setdefault(owner.node, []).append(Partner(owner.name, name, m.nodes[name].peer))
+    for node in dict.fromkeys((*job.seat_nodes(), *job.replicated)):
+        partners = tuple(wanted.get(node, ()))
+        if m.up(node) and partners != job.replicated.get(node, ()):
+            m.emit(fx.Replicate(node, job.name, partners))
+            job.replicated[node] = partners

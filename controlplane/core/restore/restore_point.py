@@ -1,0 +1,223 @@
+"""Where a generation's state comes from: the newest whole step, and of every shard the nearest copy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from controlplane.core.records.model import NO_RANK, WHOLE_STATE, Resume, Source, Tier
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+WHOLE = (WHOLE_STATE,)
+"""The shards of replicated state: every copy holds all of it."""
+
+NO_READERS: Mapping[str, int] = MappingProxyType({})
+
+EVERY = "+"
+"""The shard of a copy that holds all of them: a checkpoint of this layout."""
+
+OTHER = "*"
+"""The shard of a checkpoint of another layout: good for all shards, when the ranks reshard it themselves."""
+
+NEAREST = {Tier.DONOR: 0, Tier.MEMORY: 1, Tier.PEER: 2, Tier.CHECKPOINT: 3, Tier.FRESH: 4}
+
+NAMED_MAX = 4
+"""More shards than this are counted in a reason, not named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One shard of the state after `step` steps, where rank `rank` can get at it.
+
+    `born`: the generation that computed it; shards of one step and birth are one state."""
+
+    tier: Tier
+    step: int
+    rank: int
+    shard: str = WHOLE_STATE
+    member: str = ""  # MEMORY: in whose arena; PEER: whose snapshot it is
+    checkpoint: str = ""
+    born: int = 0
+    node: str = ""  # PEER: who keeps it
+    generation: int = 0  # PEER: what it is labelled with there
+    arena: str = ""  # PEER, CHECKPOINT: the member in whose arena it is already
+    digest: str = ""  # CHECKPOINT: of its manifest; PEER: of its bytes, as far as somebody vouches for them
+    doubted: bool = False  # PEER: nobody vouches for it
+    hearsay: bool = False  # PEER: only those who keep it say what its rank's agent vouched for
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a generation starts from: the resume as the ranks read it, and the copy of each shard."""
+
+    resume: Resume
+    copies: tuple[Copy, ...]  # one per shard, in the order of the shards; none when each rank reads by itself
+
+
+State = tuple[int, int]
+"""(step, born)."""
+
+
+def choose(
+    copies: Sequence[Copy],
+    known_step: int,
+    shards: Sequence[str] = WHOLE,
+    readers: Mapping[str, int] = NO_READERS,
+) -> Choice | None:
+    """The newest step of which every shard is reachable, from its nearest copy; None when there is none.
+
+    A copy for which nobody vouches is chosen only when all that was reached would be lost without it.
+    `known_step` is the newest step ever completed: a fall behind it is named in the reason. `readers`: by
+    shard, the rank that reads it from a checkpoint; 0 when not named."""
+    believed = [copy for copy in copies if not copy.doubted]
+    choice = _newest(believed, known_step, shards, readers)
+    all_lost = choice is None or choice.resume.step <= 0 < known_step
+    if not all_lost or len(believed) == len(copies):
+        return choice
+    doubted = _newest(copies, known_step, shards, readers)
+    better = doubted is not None and (choice is None or doubted.resume.step > choice.resume.step)
+    return doubted if better else choice
+
+
+def _newest(
+    copies: Sequence[Copy], known_step: int, shards: Sequence[str], readers: Mapping[str, int]
+) -> Choice | None:
+    states = _states(copies, by_birth=len(shards) > 1)
+    for state in sorted(states, reverse=True):
+        found = _whole(states[state], shards, readers)
+        if found:
+            return _choice(found, shards, known_step)
+    return None
+
+
+def _states(copies: Sequence[Copy], by_birth: bool) -> dict[State, dict[str, Copy]]:
+    """For every state the nearest copy of each of its shards."""
+    states: dict[State, dict[str, Copy]] = {}
+    for copy in copies:
+        held = states.setdefault((copy.step, copy.born if by_birth else 0), {})
+        if copy.shard not in held or _distance(copy) < _distance(held[copy.shard]):
+            held[copy.shard] = copy
+    return states
+
+
+def _distance(copy: Copy) -> tuple[bool, int, bool, int, str, str, str]:
+    return (
+        copy.doubted,
+        NEAREST[copy.tier],
+        not copy.arena,
+        copy.rank,
+        copy.member,
+        copy.node,
+        copy.checkpoint,
+    )
+
+
+def _whole(held: dict[str, Copy], shards: Sequence[str], readers: Mapping[str, int]) -> list[Copy]:
+    """One copy per shard; none when some shard is out of reach."""
+    every, other = held.get(EVERY), held.get(OTHER)
+    found = []
+    for shard in shards:
+        copy = held.get(shard)
+        if copy is None and every is not None:
+            copy = replace(every, shard=shard, rank=readers.get(shard, 0))
+        if copy is None:
+            return [other] if other else []
+        found.append(copy)
+    return found
+
+
+def _farthest(found: Sequence[Copy]) -> Copy:
+    """The shard that is farthest away says what kind of restore this is."""
+    return max(found, key=lambda copy: (NEAREST[copy.tier], -copy.rank))
+
+
+def _choice(found: list[Copy], shards: Sequence[str], known_step: int) -> Choice:
+    worst = _farthest(found)
+    if worst.shard == OTHER:
+        reason = (
+            f"checkpoint {worst.checkpoint} was saved in another layout: every rank reads its own part of it"
+        )
+        return Choice(
+            Resume(
+                Tier.CHECKPOINT, worst.step, 0, checkpoint=worst.checkpoint, reason=reason,
+                born=worst.born, reshard=True, digest=worst.digest,
+            ),
+            (),
+        )  # fmt: skip
+    born = 0 if worst.tier is Tier.FRESH else worst.born
+    resume = Resume(
+        tier=worst.tier,
+        step=worst.step,
+        rank=worst.rank if worst.rank != NO_RANK else 0,
+        member=worst.member if worst.tier is Tier.MEMORY else "",
+        checkpoint=worst.checkpoint,
+        reason=_reason(found, shards, known_step),
+        sources=tuple(map(_source, shards, found)) if len(shards) > 1 else (),
+        born=born,
+    )
+    return Choice(resume, tuple(found))
+
+
+def _source(shard: str, copy: Copy) -> Source:
+    return Source(shard, copy.tier, max(copy.rank, 0), copy.member if copy.tier is Tier.MEMORY else "")
+
+
+def _reason(found: list[Copy], shards: Sequence[str], known_step: int) -> str:
+    worst = _farthest(found)
+    if worst.tier is Tier.FRESH and known_step > 0:
+        return f"step {known_step} was reached, but no copy of any state is left: the job begins again"
+    if worst.tier is Tier.FRESH:
+        return "nothing to restore: the job begins"
+    if len(shards) == 1:
+        return _ONE[worst.tier].format(copy=worst) + _doubts(found)
+    words = "; ".join(_words(tier, found) for tier in NEAREST if any(c.tier is tier for c in found))
+    storage = "" if worst.tier in (Tier.CHECKPOINT, Tier.FRESH) else "; no storage touched"
+    return f"step {worst.step} is the newest of which every shard is left: {words}{storage}{_doubts(found)}"
+
+
+def _doubts(found: Sequence[Copy]) -> str:
+    """What is to be said of copies that do not rest on the word of their rank's own agent."""
+    doubted = [f"{copy.node}'s of {copy.member}" for copy in found if copy.doubted][:NAMED_MAX]
+    hearsay = [f"{copy.node}'s of {copy.member}" for copy in found if copy.hearsay][:NAMED_MAX]
+    words = ""
+    if doubted:
+        words = f"; nobody vouches for the copy {', '.join(doubted)}, and nothing else is left"
+    if hearsay:
+        words += f"; what {', '.join(hearsay)} hashes to is known from those who keep it"
+    return words
+
+
+def _words(tier: Tier, found: list[Copy]) -> str:
+    here = [copy for copy in found if copy.tier is tier]
+    if len(here) > NAMED_MAX:
+        return f"{len(here)} shards {_WHERE[tier]}"
+    return ", ".join(f"rank {copy.rank} {_FROM[tier].format(copy=copy)}" for copy in here)
+
+
+_ONE = {
+    Tier.DONOR: "rank {copy.rank} lives and is clean with step {copy.step}, the newest there is",
+    Tier.MEMORY: "the snapshot that {copy.member} left in memory is the newest state there is; "
+    "no storage touched",
+    Tier.PEER: "the copy that {copy.node} keeps of {copy.member}'s snapshot is the newest state there is; "
+    "no storage touched",
+    Tier.CHECKPOINT: "no living copy and no snapshot is as new as checkpoint {copy.checkpoint}",
+}
+
+_FROM = {
+    Tier.DONOR: "as it lives",
+    Tier.MEMORY: "from the snapshot of {copy.member} in memory",
+    Tier.PEER: "from the copy that {copy.node} keeps of {copy.member}",
+    Tier.CHECKPOINT: "from checkpoint {copy.checkpoint}",
+    Tier.FRESH: "as its script built it",
+}
+
+_WHERE = {
+    Tier.DONOR: "as they live",
+    Tier.MEMORY: "from snapshots in memory",
+    Tier.PEER: "from copies at other nodes",
+    Tier.CHECKPOINT: "from the checkpoint",
+    Tier.FRESH: "as the script built them",
+}

@@ -1,0 +1,104 @@
+"""When a checkpoint is due: by steps, by seconds, or by what failures and checkpoints cost. Pure.
+
+`checkpoint_auto` follows J. W. Young, "A first order approximation to the optimum checkpoint interval"
+(CACM 17(9), 1974) and J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart
+dumps" (FGCS 22(3), 2006): too seldom, and a failure costs much; too often, and the saving does."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from controlplane.core.records.model import JobSpec
+
+PRIOR_MTBF_S = 6 * 3600.0
+"""What is believed of a job that has shown nothing yet: one failure in so long (s), counted as one seen."""
+
+SLOWDOWN_SHARE = 0.05
+"""The part of an upload's time that training loses to it."""
+
+COST_MIN_S = 0.01
+"""A checkpoint costs so much (s) at least, known or not."""
+
+CHANGE_TOLD = 0.1
+"""A choice that differs by less from the one told last is not told."""
+
+
+@dataclass(slots=True)
+class Costs:
+    """What a job's checkpoints were seen to cost, in s; 0 until seen."""
+
+    stall_s: float = 0.0  # a snapshot kept the ranks from training
+    upload_s: float = 0.0  # from the first order to the seal
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An interval between the beginnings of two checkpoints, and what it follows from; all in s."""
+
+    interval_s: float
+    cost_s: float
+    mtbf_s: float
+    upload_s: float
+
+    @property
+    def reason(self) -> str:
+        """For the journal."""
+        return (
+            f"a checkpoint every {self.interval_s:.1f} s: one costs {self.cost_s:.3f} s, an upload takes "
+            f"{self.upload_s:.1f} s, a failure is expected every {self.mtbf_s:.0f} s"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """The checkpoint that the next one is counted from: its step, and when (s) it began."""
+
+    step: int
+    at: float
+
+
+def mtbf(incidents: int, watched_s: float) -> float:
+    """Mean time between failures (s) after so many of them in so long, the prior included."""
+    return (PRIOR_MTBF_S + max(0.0, watched_s)) / (1 + incidents)
+
+
+def young(cost_s: float, mtbf_s: float) -> float:
+    """Young's interval of training (s) between two checkpoints: sqrt(2 cost MTBF)."""
+    return math.sqrt(2.0 * cost_s * mtbf_s)
+
+
+def daly(cost_s: float, mtbf_s: float) -> float:
+    """Daly's interval of training (s) between two checkpoints: Young's with its higher order terms; the
+    MTBF itself where a checkpoint costs twice that or more."""
+    if cost_s >= 2.0 * mtbf_s:
+        return mtbf_s
+    ratio = cost_s / (2.0 * mtbf_s)
+    return young(cost_s, mtbf_s) * (1.0 + math.sqrt(ratio) / 3.0 + ratio / 9.0) - cost_s
+
+
+def choose(costs: Costs, incidents: int, watched_s: float) -> Choice:
+    """The interval for a job that has cost so much and failed so often; never shorter than an upload."""
+    cost_s = max(COST_MIN_S, costs.stall_s + SLOWDOWN_SHARE * costs.upload_s)
+    mtbf_s = mtbf(incidents, watched_s)
+    interval_s = max(costs.upload_s, daly(cost_s, mtbf_s))
+    return Choice(interval_s, cost_s, mtbf_s, costs.upload_s)
+
+
+def differs(new: Choice, told: Choice | None) -> bool:
+    """Whether people should hear of the new choice."""
+    return told is None or abs(new.interval_s - told.interval_s) > CHANGE_TOLD * told.interval_s
+
+
+def due(spec: JobSpec, step: int, now: float, last: Last, choice: Choice | None) -> bool:
+    """Whether a snapshot of `step` is to be made durable now. By steps, a boundary must have been passed that
+    the last one did not pass; by time, so long must have gone by. With `checkpoint_auto` only time counts."""
+    if step <= last.step:
+        return False
+    if spec.checkpoint_auto:
+        return choice is not None and now >= last.at + choice.interval_s
+    if step // spec.checkpoint_every > last.step // spec.checkpoint_every:
+        return True
+    return spec.checkpoint_every_s > 0 and now >= last.at + spec.checkpoint_every_s
