@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from agent.deciding.events import Room
 from controlplane.core.records.model import MemberPhase
 from holdfast import removal
-from holdfast.checkpoint.arena import SLOTS, Arena
-from holdfast.checkpoint.shm import PAGE_BYTES, ArenaError
+from holdfast.ipc.arena import SLOTS, Arena
+from holdfast.ipc.shm import PAGE_BYTES, ArenaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

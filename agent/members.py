@@ -12,10 +12,10 @@ from controlplane.core.records.model import NO_STEP, JobSpec, MemberStatus
 from controlplane.wire import records
 from controlplane.wire.shape import WireError
 from holdfast import removal
-from holdfast.checkpoint.arena import Arena, SlotState
-from holdfast.checkpoint.shm import ArenaError
 from holdfast.folders import MEMORY_FILES
-from holdfast.ipc.board import Board
+from holdfast.ipc.arena import Arena, SlotState
+from holdfast.ipc.progress_page import Board
+from holdfast.ipc.shm import ArenaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

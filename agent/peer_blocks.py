@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from controlplane.settings import NAME
-from holdfast.checkpoint import layout
-from holdfast.checkpoint.shm import HEADER_ALIGN_BYTES, align
+from holdfast.ipc import layout
+from holdfast.ipc.shm import HEADER_ALIGN_BYTES, align
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from holdfast.checkpoint.arena import SlotView
+    from holdfast.ipc.arena import SlotView
 
 CHUNK_BYTES = 8 << 20
 BLOCK_BYTES = 1 << 20

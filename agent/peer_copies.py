@@ -19,16 +19,16 @@ from agent.peer_filling import Kept, Receiving, fill_in, header_of
 from agent.peer_room import check_memory
 from controlplane.core.records.model import PeerCopy
 from holdfast import removal
-from holdfast.checkpoint import layout
-from holdfast.checkpoint.arena import SLOTS, Arena, SkipReason, SlotState
-from holdfast.checkpoint.shm import PAGE_BYTES, ArenaError
 from holdfast.folders import MEMORY_FILES
+from holdfast.ipc import layout
+from holdfast.ipc.arena import SLOTS, Arena, SkipReason, SlotState
+from holdfast.ipc.shm import PAGE_BYTES, ArenaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.checkpoint.arena import SlotView
+    from holdfast.ipc.arena import SlotView
 
 _VERSION = 1
 _NEWER = 1 << 62

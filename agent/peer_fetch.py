@@ -13,9 +13,9 @@ from agent.peer_threads import in_thread
 from agent.vouching import Altered, Sealing
 from controlplane.core.records import effects, events
 from controlplane.wire import peer_pb2 as pb
-from holdfast.checkpoint import layout
-from holdfast.checkpoint.arena import SkipReason
-from holdfast.checkpoint.shm import ArenaError
+from holdfast.ipc import layout
+from holdfast.ipc.arena import SkipReason
+from holdfast.ipc.shm import ArenaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agent.peer_blocks import Held
     from agent.peer_copies import Copies
     from controlplane.access.own import Access
-    from holdfast.checkpoint.arena import Arena, SlotWriter
+    from holdfast.ipc.arena import Arena, SlotWriter
 
 _ANY_STEP = 1 << 62
 _FAILURES = (*wire.BROKEN, ArenaError, ValueError)

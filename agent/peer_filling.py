@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from agent.peer_blocks import Held, PeerError, Place, digest, places
 from holdfast import removal
-from holdfast.checkpoint.shm import HEADER_ALIGN_BYTES, align
+from holdfast.ipc.shm import HEADER_ALIGN_BYTES, align
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.checkpoint.arena import Arena, SlotView, SlotWriter
+    from holdfast.ipc.arena import Arena, SlotView, SlotWriter
 
 
 class Filling:

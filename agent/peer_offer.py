@@ -6,15 +6,15 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from agent.peer_blocks import Held, digests_of
-from holdfast.checkpoint import layout
-from holdfast.checkpoint.arena import Arena, SlotState
+from holdfast.ipc import layout
+from holdfast.ipc.arena import Arena, SlotState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from controlplane.core.records.model import MemberStatus
-    from holdfast.checkpoint.arena import SlotView
+    from holdfast.ipc.arena import SlotView
 
 
 class Offer:

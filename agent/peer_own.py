@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.peer_offer import held_in, offered
-from holdfast.checkpoint.arena import Arena, SlotState
+from holdfast.ipc.arena import Arena, SlotState
 
 if TYPE_CHECKING:
     from collections.abc import Callable

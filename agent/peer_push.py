@@ -18,7 +18,7 @@ from agent.peer_blocks import PeerError, blocks, digest, places
 from agent.peer_rights import job_of
 from agent.peer_threads import in_thread
 from controlplane.wire import peer_pb2 as pb
-from holdfast.checkpoint.shm import ArenaError
+from holdfast.ipc.shm import ArenaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

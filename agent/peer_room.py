@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.checkpoint.shm import ArenaError
+from holdfast.ipc.shm import ArenaError
 
 _CGROUP = Path("/sys/fs/cgroup")
 

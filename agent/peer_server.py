@@ -20,7 +20,7 @@ from controlplane.access.guard import Guard, Sparing, calling
 from controlplane.access.tls import LIMITS, listen
 from controlplane.settings import SettingsError
 from controlplane.wire import peer_pb2 as pb
-from holdfast.checkpoint.shm import ArenaError
+from holdfast.ipc.shm import ArenaError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from controlplane.core.records import effects, events
     from controlplane.core.records.model import MemberStatus, PeerCopy
     from controlplane.settings import AgentSettings
-    from holdfast.checkpoint.arena import Arena
+    from holdfast.ipc.arena import Arena
 
 log = logging.getLogger("holdfast.agent.peers")
 

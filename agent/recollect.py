@@ -6,16 +6,17 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.checkpoint import chunks, layout
-from holdfast.checkpoint.arena import Arena, SlotState
-from holdfast.checkpoint.shm import ArenaError
+from holdfast.checkpoint.format import chunks
+from holdfast.ipc import layout
+from holdfast.ipc.arena import Arena, SlotState
+from holdfast.ipc.shm import ArenaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agent.paths import Paths
-    from holdfast.checkpoint.arena import SlotView
-    from holdfast.checkpoint.manifest import Manifest
+    from holdfast.checkpoint.format.manifest import Manifest
+    from holdfast.ipc.arena import SlotView
 
 
 class _Span(NamedTuple):

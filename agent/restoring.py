@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from agent.site import Kind, Site, said
 from controlplane.core.records import effects, events
-from holdfast.checkpoint import layout, load
+from holdfast.checkpoint import load
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
+from holdfast.ipc import layout
 
 if TYPE_CHECKING:
-    from holdfast.checkpoint.arena import Arena
-    from holdfast.checkpoint.store import Store
+    from holdfast.checkpoint.storage.store import Store
+    from holdfast.ipc.arena import Arena
 
 
 class Restoring:

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 from agent.site import Held, Kind, Site, log, said
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import CheckpointRecord
-from holdfast.checkpoint import load, mirroring, names, save
-from holdfast.checkpoint.arena import Arena
+from holdfast.checkpoint import load, mirroring, save
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, StorageError
-from holdfast.checkpoint.manifest import MANIFEST_BYTES_MAX
+from holdfast.checkpoint.format import names
+from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX
+from holdfast.ipc.arena import Arena
 
 if TYPE_CHECKING:
-    from holdfast.checkpoint.arena import SlotView
-    from holdfast.checkpoint.store import Store
+    from holdfast.checkpoint.storage.store import Store
+    from holdfast.ipc.arena import SlotView
 
 
 class _Slot(Held):

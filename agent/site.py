@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.storage_settings import Allowed
 from holdfast import masking
-from holdfast.checkpoint import pacing, probing
 from holdfast.checkpoint.errors import CheckpointError, StorageError
-from holdfast.checkpoint.retrying import Patience
-from holdfast.checkpoint.shm import ArenaError
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage import pacing, probing
+from holdfast.checkpoint.storage.retrying import Patience
+from holdfast.checkpoint.storage.store import Store
+from holdfast.ipc.shm import ArenaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agent.paths import Paths
     from controlplane.core.records import events
     from controlplane.settings import AgentSettings
-    from holdfast.checkpoint.stats import Totals
+    from holdfast.checkpoint.storage.stats import Totals
 
 FAILURES = (CheckpointError, ArenaError, OSError, ValueError)
 """What an order about snapshots may end with; anything else is a fault of ours and logged whole."""

@@ -17,7 +17,7 @@ from agent.deciding.fields import BadMessage
 from agent.deciding.silence import unheard_s
 from controlplane.core.records import events
 from controlplane.core.records.model import Collective, MemberPhase, Standing
-from holdfast.ipc.board import ACTIVITIES, PHASES
+from holdfast.ipc.progress_page import ACTIVITIES, PHASES
 from holdfast.launch.traces import CHARS_MAX
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from agent.deciding.events import Looked
 from agent.progress import Sight
-from holdfast.ipc.board import ACTIVITIES
+from holdfast.ipc.progress_page import ACTIVITIES
 
 if TYPE_CHECKING:
     from agent.deciding.member import Member
     from agent.node import Node
-    from holdfast.ipc.board import Board
+    from holdfast.ipc.progress_page import Board
 
 
 class Stalls:

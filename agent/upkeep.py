@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 from agent.recollect import Recollection
 from agent.site import Kind, Site, log, said
 from controlplane.core.records import effects, events
-from holdfast.checkpoint import collect, load, mirroring, names, pacing, scrub
+from holdfast.checkpoint import collect, load, mirroring, scrub
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused, StorageError
-from holdfast.checkpoint.manifest import MANIFEST_BYTES_MAX, unseal
+from holdfast.checkpoint.format import names
+from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, unseal
+from holdfast.checkpoint.storage import pacing
 
 if TYPE_CHECKING:
-    from holdfast.checkpoint.manifest import Manifest
-    from holdfast.checkpoint.store import Store
+    from holdfast.checkpoint.format.manifest import Manifest
+    from holdfast.checkpoint.storage.store import Store
 
 _ROTTEN = (CheckpointCorrupt, CheckpointRefused)
 

@@ -33,8 +33,8 @@ from benchmarks.load import LoadMeter
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import MemberPhase, MemberStatus, Partner
 from controlplane.settings import AgentSettings
-from holdfast.checkpoint import layout
-from holdfast.checkpoint.arena import Arena, SkipReason
+from holdfast.ipc import layout
+from holdfast.ipc.arena import Arena, SkipReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from holdfast.coordinates import Coordinates
     from holdfast.errors import SessionError
     from holdfast.session import Session
-    from holdfast.state.asking import CheckpointHandle
+    from holdfast.snapshots.checkpoint_requests import CheckpointHandle
 
 from holdfast.version import __version__
 
 __all__ = ["CheckpointHandle", "Coordinates", "Session", "SessionError", "__version__"]
 
 _HOMES = {
-    "CheckpointHandle": "holdfast.state.asking",
+    "CheckpointHandle": "holdfast.snapshots.checkpoint_requests",
     "Coordinates": "holdfast.coordinates",
     "Session": "holdfast.session",
     "SessionError": "holdfast.errors",

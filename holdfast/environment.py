@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from holdfast import coordinates
 from holdfast.data.ledger import Ledger
 from holdfast.errors import SessionError
-from holdfast.ipc.board import Board
+from holdfast.ipc.progress_page import Board
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
-    from holdfast.reentry.formation import Formation
+    from holdfast.groups.formation import Formation
 
 
 WORKER = "worker"

@@ -9,7 +9,7 @@ The proofs:
 - *dead*: a socket at which nobody listens.
 - *written*: it holds what we wrote, byte for byte.
 - *begun*: a file that begins as only ours do.
-- *named*: on a storage, where names say what they hold (`holdfast.checkpoint.names`), it has one of ours.
+- *named*: on a storage, where names say what they hold (`checkpoint.format.names`), it has one of ours.
 
 What cannot be proven stays, and the error says so. Links are never followed. Standard library only: the
 launcher imports it."""

@@ -12,6 +12,9 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from holdfast import coordinates, ddp
+from holdfast.agreement import generators
+from holdfast.agreement.equality import Equality
+from holdfast.clean.guard import Guard
 from holdfast.data import loader, stateful
 from holdfast.data.sampler import Sampler
 from holdfast.data.streams import Streams
@@ -19,26 +22,14 @@ from holdfast.data.taking import Batch
 from holdfast.data.weighting import Weighting
 from holdfast.environment import Environment
 from holdfast.errors import SessionError
+from holdfast.groups import collectives, groups
 from holdfast.launch import traces
-from holdfast.reentry import (
-    elastic,
-    functions,
-    generators,
-    groups,
-    joining,
-    misuse,
-    proof,
-    sessions,
-    stepping,
-    words,
-)
+from holdfast.reentry import elastic, functions, joining, misuse, own_reports, sessions, stepping
 from holdfast.reentry.after_step import AfterStep
-from holdfast.reentry.equality import Equality
-from holdfast.reentry.gate import Gate
-from holdfast.reentry.guard import Guard
-from holdfast.state.asking import Asking, CheckpointHandle
+from holdfast.reentry.agent_client import Gate
+from holdfast.snapshots.checkpoint_requests import Asking, CheckpointHandle
+from holdfast.snapshots.snapshot import Snapshots
 from holdfast.state.claims import Claim
-from holdfast.state.snapshot import Snapshots
 from holdfast.state.tracked import Tracked
 from holdfast.telemetry import numbers, progress, reporting
 from holdfast.telemetry.telling import Telling
@@ -47,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from holdfast.coordinates import Coordinates
-    from holdfast.state.snapshot import Kept
+    from holdfast.snapshots.snapshot import Kept
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -101,7 +92,7 @@ class Session(Telling):
         if not again:
             self._functions.joined = None
         self._functions.groups = self._groups
-        self._proof = proof.Proof(self)
+        self._proof = collectives.Proof(self)
         self._mistakes = misuse.Mistakes(self)
         if environment.gate:
             misuse.check_no_group(sessions.living())
@@ -143,8 +134,8 @@ class Session(Telling):
         self._address = self._groups.serve(self._own_sockets)
         self._gate = Gate(
             environment.gate,
-            functools.partial(words.hello, self),
-            functools.partial(words.beat, self),
+            functools.partial(own_reports.hello, self),
+            functools.partial(own_reports.beat, self),
             self._groups.sever,
         )
         self._gate.describe = progress.collectives

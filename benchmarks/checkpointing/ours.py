@@ -10,8 +10,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.checkpointing.state import Holder
-from holdfast.state import snapshot
-from holdfast.state.snapshot import Snapshots
+from holdfast.snapshots import snapshot
+from holdfast.snapshots.snapshot import Snapshots
 from holdfast.state.tracked import Tracked
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from agent.snapshots import NICE
 from holdfast.checkpoint import load, priority, save
-from holdfast.checkpoint.arena import Arena
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.store import Store
+from holdfast.ipc.arena import Arena
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -168,7 +168,7 @@ def _probe(url: str, mirror: str) -> None:
     if not url:
         return
     from holdfast.checkpoint.errors import CheckpointError
-    from holdfast.checkpoint.store import probe
+    from holdfast.checkpoint.storage.store import probe
 
     try:
         found = probe(url, mirror)

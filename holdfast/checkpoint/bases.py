@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.checkpoint import names
-from holdfast.checkpoint.chunks import BaseIndex, Chunk
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused, NameRefused
-from holdfast.checkpoint.manifest import MANIFEST_BYTES_MAX, unseal
+from holdfast.checkpoint.format import names
+from holdfast.checkpoint.format.chunks import BaseIndex, Chunk
+from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, unseal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.checkpoint.store import Store
+    from holdfast.checkpoint.storage.store import Store
 
 
 def index(store: Store, job: str, base: str) -> BaseIndex:

@@ -11,15 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from holdfast.checkpoint import envelope, lease, names
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused, NameRefused
-from holdfast.checkpoint.manifest import MANIFEST_BYTES_MAX, Manifest, unseal
+from holdfast.checkpoint.format import envelope, names
+from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, Manifest, unseal
+from holdfast.checkpoint.storage import lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from holdfast.checkpoint.names import Entry
-    from holdfast.checkpoint.store import Store
+    from holdfast.checkpoint.format.names import Entry
+    from holdfast.checkpoint.storage.store import Store
 
 GRACE_S = 3600.0
 _DELETERS = 8

@@ -17,18 +17,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast import removal
-from holdfast.checkpoint import load, syncing, typed, whole
+from holdfast.checkpoint import load, whole
 from holdfast.checkpoint.errors import CheckpointError
+from holdfast.checkpoint.format import typed
 from holdfast.checkpoint.reading import read_chunk
-from holdfast.checkpoint.shm import align
-from holdfast.checkpoint.telling import storage_error
+from holdfast.checkpoint.storage import syncing
+from holdfast.checkpoint.storage.telling import storage_error
+from holdfast.ipc.shm import align
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast.checkpoint.manifest import Manifest
-    from holdfast.checkpoint.names import Bytes
-    from holdfast.checkpoint.store import Store
+    from holdfast.checkpoint.format.manifest import Manifest
+    from holdfast.checkpoint.format.names import Bytes
+    from holdfast.checkpoint.storage.store import Store
     from holdfast.checkpoint.whole import Box, Global, Whole
 
 WORKERS = 4

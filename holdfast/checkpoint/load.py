@@ -8,8 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from holdfast.checkpoint import layout, names
-from holdfast.checkpoint.arena import SkipReason
 from holdfast.checkpoint.errors import (
     CheckpointCorrupt,
     CheckpointError,
@@ -18,16 +16,19 @@ from holdfast.checkpoint.errors import (
     NotAFile,
     StorageError,
 )
-from holdfast.checkpoint.manifest import MANIFEST_BYTES_MAX, Manifest, Shard, unseal
+from holdfast.checkpoint.format import names
+from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, Manifest, Shard, unseal
 from holdfast.checkpoint.reading import read_chunk, read_chunk_into
-from holdfast.checkpoint.shm import touch
+from holdfast.ipc import layout
+from holdfast.ipc.arena import SkipReason
+from holdfast.ipc.shm import touch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.checkpoint.arena import Arena
-    from holdfast.checkpoint.chunks import Chunk
-    from holdfast.checkpoint.store import Store
+    from holdfast.checkpoint.format.chunks import Chunk
+    from holdfast.checkpoint.storage.store import Store
+    from holdfast.ipc.arena import Arena
 
 T = TypeVar("T")
 WORKERS = 12

@@ -8,17 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.checkpoint import chunks, codec, load, names
+from holdfast.checkpoint import load
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused, StorageError
-from holdfast.checkpoint.manifest import MANIFEST_BYTES_MAX, unseal
+from holdfast.checkpoint.format import chunks, codec, names
+from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, unseal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from concurrent.futures import Future
 
-    from holdfast.checkpoint.chunks import Chunk
-    from holdfast.checkpoint.manifest import Manifest
-    from holdfast.checkpoint.store import Store
+    from holdfast.checkpoint.format.chunks import Chunk
+    from holdfast.checkpoint.format.manifest import Manifest
+    from holdfast.checkpoint.storage.store import Store
 
 WORKERS = 4
 """Chunks in flight; each holds one chunk's stored bytes."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from holdfast.checkpoint import chunks, codec
 from holdfast.checkpoint.errors import CheckpointCorrupt, NotAFile
-from holdfast.checkpoint.names import PLAIN
+from holdfast.checkpoint.format import chunks, codec
+from holdfast.checkpoint.format.names import PLAIN
 
 if TYPE_CHECKING:
-    from holdfast.checkpoint.chunks import Chunk
-    from holdfast.checkpoint.names import Bytes
-    from holdfast.checkpoint.store import Store
+    from holdfast.checkpoint.format.chunks import Chunk
+    from holdfast.checkpoint.format.names import Bytes
+    from holdfast.checkpoint.storage.store import Store
 
 
 _DECODING = threading.BoundedSemaphore(4)

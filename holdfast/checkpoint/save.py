@@ -12,25 +12,27 @@ from __future__ import annotations
 from dataclasses import asdict, astuple, dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.checkpoint import bases, cutting, layout, names
-from holdfast.checkpoint import codec as codecs
-from holdfast.checkpoint import parts as parting
+from holdfast.checkpoint import bases
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused, StorageError
-from holdfast.checkpoint.manifest import MANIFEST_BYTES_MAX, Manifest, unseal
-from holdfast.checkpoint.manifest import seal as seal_manifest
-from holdfast.checkpoint.parts import Part
-from holdfast.checkpoint.records import CheckpointPart
+from holdfast.checkpoint.format import codec as codecs
+from holdfast.checkpoint.format import cutting, names
+from holdfast.checkpoint.format import parts as parting
+from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, Manifest, unseal
+from holdfast.checkpoint.format.manifest import seal as seal_manifest
+from holdfast.checkpoint.format.parts import Part
+from holdfast.checkpoint.format.records import CheckpointPart
 from holdfast.checkpoint.writing import Target, Writing
+from holdfast.ipc import layout
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Sequence
 
-    from holdfast.checkpoint.arena import SlotView
-    from holdfast.checkpoint.chunks import Ref
-    from holdfast.checkpoint.cutting import Cut
-    from holdfast.checkpoint.layout import Tensor
-    from holdfast.checkpoint.store import Store
+    from holdfast.checkpoint.format.chunks import Ref
+    from holdfast.checkpoint.format.cutting import Cut
+    from holdfast.checkpoint.storage.store import Store
+    from holdfast.ipc.arena import SlotView
+    from holdfast.ipc.layout import Tensor
 
 _LOOK_AT_EACH = 16
 """Up to so many chunks are looked at one by one; more are found by one listing of the base."""

@@ -9,18 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.checkpoint import chunks, codec
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError
+from holdfast.checkpoint.format import chunks, codec
 from holdfast.checkpoint.reading import read_chunk
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
-    from holdfast.checkpoint.chunks import Chunk
-    from holdfast.checkpoint.manifest import Manifest
-    from holdfast.checkpoint.names import Bytes
-    from holdfast.checkpoint.store import Store
+    from holdfast.checkpoint.format.chunks import Chunk
+    from holdfast.checkpoint.format.manifest import Manifest
+    from holdfast.checkpoint.format.names import Bytes
+    from holdfast.checkpoint.storage.store import Store
 
     Memory = Callable[[str], Bytes | None]
     """The raw bytes of a chunk by its blake3, where a snapshot in memory still has them."""

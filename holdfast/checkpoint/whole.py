@@ -11,14 +11,14 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoint import typed
 from holdfast.checkpoint.errors import CheckpointCorrupt
+from holdfast.checkpoint.format import typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.checkpoint.layout import Tensor
-    from holdfast.checkpoint.manifest import Manifest, Piece, Shard
+    from holdfast.checkpoint.format.manifest import Manifest, Piece, Shard
+    from holdfast.ipc.layout import Tensor
 
 DCP = "dcp"
 """The key of a shard's state that says that `dcp.save` wrote it."""

@@ -9,17 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.checkpoint import chunks, codec, names, priority, rows
-from holdfast.checkpoint.chunks import BaseIndex, Chunk, Claims, Place, Ref, Seen
+from holdfast.checkpoint import priority
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError
-from holdfast.checkpoint.names import PLAIN
+from holdfast.checkpoint.format import chunks, codec, names, rows
+from holdfast.checkpoint.format.chunks import BaseIndex, Chunk, Claims, Place, Ref, Seen
+from holdfast.checkpoint.format.names import PLAIN
 from holdfast.checkpoint.reading import read_chunk
 
 if TYPE_CHECKING:
-    from holdfast.checkpoint.cutting import Cut, Span
-    from holdfast.checkpoint.layout import Tensor
-    from holdfast.checkpoint.names import Bytes
-    from holdfast.checkpoint.store import Store
+    from holdfast.checkpoint.format.cutting import Cut, Span
+    from holdfast.checkpoint.format.names import Bytes
+    from holdfast.checkpoint.storage.store import Store
+    from holdfast.ipc.layout import Tensor
 
 WORKERS = 6
 """Chunks in flight: hashing one overlaps with writing others. Each holds two chunks' bytes at most: what it

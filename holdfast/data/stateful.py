@@ -17,13 +17,13 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, default_collate
 
 from holdfast import coordinates
-from holdfast.checkpoint import typed
+from holdfast.checkpoint.format import typed
 from holdfast.data import objects, sampler, sampling
 from holdfast.data.contract import Held
 from holdfast.data.seeding import Aside, seed_all
 from holdfast.data.taking import Taking
 from holdfast.errors import SessionError
-from holdfast.reentry.groups import carrier, gather_numbers
+from holdfast.groups.groups import carrier, gather_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,7 +9,7 @@ import logging
 import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.checkpoint import typed
+from holdfast.checkpoint.format import typed
 from holdfast.data import contract, sampling
 from holdfast.data.claims import Claims
 from holdfast.data.contract import Held, Order, Stream
@@ -19,7 +19,7 @@ from holdfast.errors import RestoreError, SessionError
 if TYPE_CHECKING:
     import torch
 
-    from holdfast.reentry.formation import Resume
+    from holdfast.groups.formation import Resume
     from holdfast.session import Session
 
 CHANGES = ("refuse", "continue")

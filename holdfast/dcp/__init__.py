@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.utils import find_tensor_shard
 from holdfast.checkpoint import load as loading
 from holdfast.checkpoint import whole
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.store import Store
 from holdfast.dcp import metadata as dcp_metadata
 from holdfast.dcp.fetch import fetch
 from holdfast.dcp.reader import HoldfastReader, newest

@@ -17,8 +17,8 @@ from holdfast.dcp.memory import address, scratch
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from holdfast.checkpoint.manifest import Manifest
-    from holdfast.checkpoint.store import Store
+    from holdfast.checkpoint.format.manifest import Manifest
+    from holdfast.checkpoint.storage.store import Store
     from holdfast.checkpoint.whole import Box
 
 WORKERS = 4

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from holdfast.checkpoint.cutting import CHUNK_BYTES
-from holdfast.checkpoint.shm import PAGE_BYTES
+from holdfast.checkpoint.format.cutting import CHUNK_BYTES
+from holdfast.ipc.shm import PAGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import torch
 
-    from holdfast.checkpoint.layout import Tensor
+    from holdfast.ipc.layout import Tensor
 
 ALIGN_FROM_BYTES = 1 << 20
 """Smaller writes do not go past the page cache."""

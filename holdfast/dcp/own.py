@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from holdfast.checkpoint import load as loading
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.store import Store
 from holdfast.checkpoint.whole import Box
 from holdfast.dcp.fetch import Region, fetch
 from holdfast.dcp.reader import newest
@@ -17,7 +17,7 @@ from holdfast.state.tracked import dtype_of
 if TYPE_CHECKING:
     from typing import Any
 
-    from holdfast.checkpoint.manifest import Manifest, Shard
+    from holdfast.checkpoint.format.manifest import Manifest, Shard
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,23 +8,25 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch.distributed.checkpoint.planner import WriteItemType
 
-from holdfast.checkpoint import bases, cutting, layout, names, parts, save, typed, whole
+from holdfast.checkpoint import bases, save, whole
+from holdfast.checkpoint.format import cutting, names, parts, typed
 from holdfast.checkpoint.writing import Target, Writing
 from holdfast.dcp import plan as dcp_plan
 from holdfast.dcp.memory import Scattered
 from holdfast.dcp.plan import Assignment
 from holdfast.dcp.staged import Staged
 from holdfast.errors import SessionError
+from holdfast.ipc import layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 
-    from holdfast.checkpoint.layout import Tensor
-    from holdfast.checkpoint.records import CheckpointPart
+    from holdfast.checkpoint.format.records import CheckpointPart
     from holdfast.dcp.plan import Portion
     from holdfast.dcp.writer import HoldfastWriter
+    from holdfast.ipc.layout import Tensor
 
 
 class PartWriter:

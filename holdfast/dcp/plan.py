@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.distributed.checkpoint.planner import WriteItemType
 
-from holdfast.checkpoint.layout import SMALL_BYTES
+from holdfast.ipc.layout import SMALL_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

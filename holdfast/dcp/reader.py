@@ -13,9 +13,10 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from holdfast.checkpoint import load, names, whole
+from holdfast.checkpoint import load, whole
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.format import names
+from holdfast.checkpoint.storage.store import Store
 from holdfast.dcp import metadata as dcp_metadata
 from holdfast.dcp.fetch import Region, fetch
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from torch.distributed.checkpoint.planner import LoadPlanner
 
-    from holdfast.checkpoint.manifest import Manifest
+    from holdfast.checkpoint.format.manifest import Manifest
 
 log = logging.getLogger("holdfast.sdk.dcp")
 

@@ -21,10 +21,10 @@ import torch
 from torch.distributed.checkpoint.staging import AsyncStager
 from torch.distributed.tensor import DTensor
 
-from holdfast.checkpoint import layout
-from holdfast.checkpoint.shm import ArenaError, populate
 from holdfast.dcp.staged import Box, Staged, box_of, place_of
 from holdfast.errors import AwayError, SessionError
+from holdfast.ipc import layout
+from holdfast.ipc.shm import ArenaError, populate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -16,7 +16,7 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
-    from holdfast.checkpoint import layout
+    from holdfast.ipc import layout
 
 
 @dataclass(frozen=True, slots=True)

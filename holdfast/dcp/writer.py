@@ -12,9 +12,10 @@ from torch.distributed.checkpoint.planner import SavePlan
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from holdfast.checkpoint import load, manifest, names, save, whole
+from holdfast.checkpoint import load, save, whole
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.format import manifest, names
+from holdfast.checkpoint.storage.store import Store
 from holdfast.dcp import plan as dcp_plan
 from holdfast.dcp.part import PartWriter
 from holdfast.dcp.stage import HoldfastStager, StateDict
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from torch.distributed.checkpoint.metadata import Metadata
     from torch.distributed.checkpoint.planner import SavePlanner
 
-    from holdfast.checkpoint.records import CheckpointPart
+    from holdfast.checkpoint.format.records import CheckpointPart
 
 KINDS = ("full", "incremental")
 _PART = MetadataIndex("holdfast.part")

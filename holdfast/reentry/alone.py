@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch.distributed as dist
 
-from holdfast.reentry import restore, stepping
-from holdfast.reentry.formation import Resume
+from holdfast.agreement import restore
+from holdfast.groups.formation import Resume
+from holdfast.reentry import stepping
 
 if TYPE_CHECKING:
     from collections.abc import Callable

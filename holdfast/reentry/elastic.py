@@ -10,20 +10,21 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from holdfast.checkpoint.shm import ArenaError
+from holdfast.agreement import restore
 from holdfast.environment import announce
 from holdfast.errors import AwayError, CollectiveFailed, Interrupted, RestoreError, SessionError, StateError
-from holdfast.reentry import alone, ending, joining, leaving, lines, meeting, misuse, restore, stepping, words
+from holdfast.groups.groups import is_broken_collective
+from holdfast.ipc.shm import ArenaError
+from holdfast.reentry import alone, ending, joining, leaving, lines, meeting, misuse, own_reports, stepping
 from holdfast.reentry.functions import Joined
-from holdfast.reentry.groups import is_broken_collective
-from holdfast.state import keeping
+from holdfast.snapshots import keeping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.groups.formation import Formation, Resume
     from holdfast.ipc.frames import Message
-    from holdfast.reentry.formation import Formation, Resume
-    from holdfast.reentry.gate import Gate, Orders
+    from holdfast.reentry.agent_client import Gate, Orders
     from holdfast.session import Session
 
 P = ParamSpec("P")
@@ -164,7 +165,7 @@ class _Loop:
             "generation": session._generation,
             "held_step": session._held,
             "held_generation": session._held_in,
-            "ended_step": words.ended(session),
+            "ended_step": own_reports.ended(session),
             "step": session._completed,
         }
 

@@ -6,10 +6,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from holdfast.reentry import joining, stepping
-from holdfast.state import keeping
+from holdfast.snapshots import keeping
 
 if TYPE_CHECKING:
-    from holdfast.reentry.gate import Gate
+    from holdfast.reentry.agent_client import Gate
     from holdfast.session import Session
 
 _LAST_SNAPSHOT_S = 60.0  # how long the end of training waits for room for its snapshot

@@ -12,15 +12,15 @@ import json
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoint import typed
+from holdfast.checkpoint.format import typed
 from holdfast.errors import RestoreError, SessionError
 from holdfast.telemetry import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.reentry.formation import Formation
-    from holdfast.reentry.groups import Groups
+    from holdfast.groups.formation import Formation
+    from holdfast.groups.groups import Groups
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from holdfast.checkpoint.shm import ArenaError
+from holdfast.agreement import restore
 from holdfast.errors import RestoreError, SessionError
-from holdfast.reentry import functions, restore
-from holdfast.reentry.groups import carrier, gather_numbers
+from holdfast.groups.groups import carrier, gather_numbers
+from holdfast.ipc.shm import ArenaError
+from holdfast.reentry import functions
 
 if TYPE_CHECKING:
-    from holdfast.reentry.formation import Resume
+    from holdfast.groups.formation import Resume
     from holdfast.session import Session
 
 _DIGEST_BYTES = 7

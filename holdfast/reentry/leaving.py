@@ -8,12 +8,12 @@ import weakref
 from typing import TYPE_CHECKING
 
 from holdfast.errors import StateError
-from holdfast.state import keeping
+from holdfast.snapshots import keeping
 
 if TYPE_CHECKING:
-    from holdfast.reentry.gate import Gate
+    from holdfast.reentry.agent_client import Gate
     from holdfast.session import Session
-    from holdfast.state.snapshot import Kept
+    from holdfast.snapshots.snapshot import Kept
 
 _ROOM_WAIT_S = 2.0  # how long the end of a generation waits for room for its snapshot
 log = logging.getLogger("holdfast.sdk")

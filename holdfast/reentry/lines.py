@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.reentry.gate import Gate
+    from holdfast.reentry.agent_client import Gate
 
 log = logging.getLogger("holdfast.sdk")
 

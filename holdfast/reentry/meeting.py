@@ -8,12 +8,12 @@ import sys
 import traceback
 from typing import TYPE_CHECKING
 
+from holdfast.groups.groups import carrier, gather_numbers
 from holdfast.reentry import lines
-from holdfast.reentry.groups import carrier, gather_numbers
 
 if TYPE_CHECKING:
-    from holdfast.reentry.formation import Formation
-    from holdfast.reentry.gate import Gate
+    from holdfast.groups.formation import Formation
+    from holdfast.reentry.agent_client import Gate
     from holdfast.session import Session
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from holdfast.clean.guard import DIRTY
 from holdfast.errors import Interrupted, SessionError
 from holdfast.reentry import meeting
-from holdfast.reentry.guard import DIRTY
-from holdfast.state import keeping
+from holdfast.snapshots import keeping
 from holdfast.state.randomness import seed_step
 
 if TYPE_CHECKING:

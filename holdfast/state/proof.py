@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from holdfast.checkpoint import typed
+from holdfast.checkpoint.format import typed
 from holdfast.state import digest, shards
 from holdfast.state import tracked as state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.state.plan import Part, Plan
+    from holdfast.snapshots.plan import Part, Plan
     from holdfast.state.tracked import Tracked
 
 SLICE_BYTES = 1 << 20

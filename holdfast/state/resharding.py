@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from holdfast.checkpoint import typed
+from holdfast.checkpoint.format import typed
 from holdfast.errors import RestoreError, SessionError
-from holdfast.reentry import transfer
+from holdfast.groups import transfer
 from holdfast.state import modes, shards
 from holdfast.state import tracked as state
 from holdfast.state.optimizers import parameters_of
@@ -21,7 +21,7 @@ from holdfast.state.optimizers import parameters_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from holdfast.reentry.formation import Resume
+    from holdfast.groups.formation import Resume
     from holdfast.state.tracked import Tracked
 
 

@@ -1,6 +1,6 @@
 """What a session keeps: the tracked objects, as one list of tensors and one tree of plain data, and back.
 
-The header that names the tensors is the same in a snapshot (holdfast.checkpoint.layout) and between ranks."""
+The header that names the tensors is the same in a snapshot (holdfast.ipc.layout) and between ranks."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from holdfast.checkpoint import layout, typed
+from holdfast.checkpoint.format import typed
 from holdfast.coordinates import Coordinates
 from holdfast.errors import RestoreError, SessionError
-from holdfast.state import copying, modes, shards, wrapped
+from holdfast.snapshots import copying
+from holdfast.state import modes, shards, wrapped
 from holdfast.state.claims import REPLICATED, Claim
 from holdfast.state.optimizers import parameters_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from holdfast.ipc import layout
 
 Tree = dict[str, Any]
 

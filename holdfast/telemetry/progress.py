@@ -13,12 +13,12 @@ from torch._C import _distributed_c10d as c10d
 from torch.distributed import distributed_c10d
 
 from holdfast.errors import SessionError
-from holdfast.ipc.board import ACTIVITIES, DECLARED, PHASES
+from holdfast.ipc.progress_page import ACTIVITIES, DECLARED, PHASES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.ipc.board import Board
+    from holdfast.ipc.progress_page import Board
 
 RECORDED = 64
 """Collectives that torch's flight recorder keeps: their names and sizes are told of a hung rank."""

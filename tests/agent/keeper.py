@@ -16,8 +16,8 @@ import zlib
 
 import numpy as np
 
-from holdfast.checkpoint import layout
-from holdfast.checkpoint.arena import Arena, SkipReason
+from holdfast.ipc import layout
+from holdfast.ipc.arena import Arena, SkipReason
 from holdfast.ipc.frames import Decoder, encode
 
 SMALL = 1000

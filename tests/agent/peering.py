@@ -22,8 +22,8 @@ from controlplane.core.records import effects, events
 from controlplane.core.records.model import MemberPhase, MemberStatus, Partner, PeerCopy
 from controlplane.settings import AgentSettings
 from holdfast import removal
-from holdfast.checkpoint import layout
-from holdfast.checkpoint.arena import Arena, SkipReason
+from holdfast.ipc import layout
+from holdfast.ipc.arena import Arena, SkipReason
 from tests.agent.support import PATIENCE_S, until
 
 JOB = "job"

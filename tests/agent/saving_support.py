@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core.records import effects, events, model
-from holdfast.checkpoint import layout
-from holdfast.checkpoint.arena import Arena
+from holdfast.ipc import layout
+from holdfast.ipc.arena import Arena
 from tests.agent import keeper
 from tests.agent.support import AgentProcess, Leader, launch, spec, until
 

@@ -77,7 +77,7 @@ while True:
         if message["op"] == "complete":
             sys.exit(0)
         if message["op"] == "arena":
-            from holdfast.checkpoint.arena import Arena
+            from holdfast.ipc.arena import Arena
             from holdfast.checkpoint import layout
             arena = Arena.open(message["path"])
             writer = arena.begin(1, 1, released_step=-1)

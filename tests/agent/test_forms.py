@@ -20,7 +20,7 @@ from controlplane.core.records.model import (
 )
 from controlplane.settings import AgentSettings, SettingsError, check_agent
 from holdfast import removal
-from holdfast.checkpoint.arena import Arena, SlotWriter
+from holdfast.ipc.arena import Arena, SlotWriter
 from tests.agent.support import generation, spec
 
 if TYPE_CHECKING:

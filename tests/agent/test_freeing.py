@@ -15,7 +15,7 @@ from agent.peer_filling import Kept
 from controlplane.core.records import effects
 from controlplane.core.records.model import MemberPhase, MemberStatus
 from holdfast import removal
-from holdfast.checkpoint.arena import Arena
+from holdfast.ipc.arena import Arena
 from tests.agent.peering import JOB, LARGE, Side, values
 from tests.agent.support import PATIENCE_S, until
 

@@ -12,9 +12,9 @@ from agent.peer_push import Pushes
 from agent.peer_threads import nice_pool
 from controlplane.core.records import effects
 from controlplane.core.records.model import Partner, PeerCopy
-from holdfast.checkpoint.arena import Arena
-from holdfast.checkpoint.layout import LayoutError
-from holdfast.checkpoint.shm import HEADER_ALIGN_BYTES, align
+from holdfast.ipc.arena import Arena
+from holdfast.ipc.layout import LayoutError
+from holdfast.ipc.shm import HEADER_ALIGN_BYTES, align
 from tests.agent.peering import CHUNK, JOB, LARGE, Side, header, read, values
 from tests.agent.support import until
 

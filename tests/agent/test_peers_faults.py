@@ -15,8 +15,8 @@ from agent.peer_blocks import BLOCK_BYTES, Held, digest
 from agent.peer_room import available_bytes, check_memory
 from agent.peer_server import STREAMS_MAX
 from controlplane.wire import peer_pb2 as pb
-from holdfast.checkpoint.arena import Arena, SlotState
-from holdfast.checkpoint.shm import ArenaError
+from holdfast.ipc.arena import Arena, SlotState
+from holdfast.ipc.shm import ArenaError
 from tests.agent.peering import CHUNK, JOB, Process, Side, header, read, values
 from tests.agent.support import until
 

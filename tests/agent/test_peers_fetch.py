@@ -9,7 +9,7 @@ import pytest
 
 from agent.peer_blocks import CHUNK_BYTES
 from controlplane.core.records import effects
-from holdfast.checkpoint.arena import Arena, SlotState
+from holdfast.ipc.arena import Arena, SlotState
 from tests.agent.peering import JOB, Side, read, values, write
 from tests.agent.support import until
 

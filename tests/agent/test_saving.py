@@ -10,9 +10,9 @@ import pytest
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import MemberPhase
 from holdfast.checkpoint import load
-from holdfast.checkpoint.arena import Arena, SlotState
 from holdfast.checkpoint.errors import CheckpointCorrupt
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.store import Store
+from holdfast.ipc.arena import Arena, SlotState
 from tests.agent import keeper
 from tests.agent.saving_support import Site
 from tests.agent.support import AgentProcess, Leader, folder, until

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agent.stacks import frames_of
-from holdfast.ipc.board import ACTIVITIES, RING, Board
+from holdfast.ipc.progress_page import ACTIVITIES, RING, Board
 from holdfast.launch import traces
 from tests.agent.support import until_sync
 

@@ -13,7 +13,7 @@ from agent.peer_offer import newest
 from agent.vouching import seal
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import Partner
-from holdfast.checkpoint.arena import Arena, SlotState
+from holdfast.ipc.arena import Arena, SlotState
 from tests.agent.peering import JOB, Side, read, values
 from tests.agent.saving_support import Site
 from tests.agent.support import AgentProcess, Leader, until

@@ -10,7 +10,7 @@ from controlplane.daemon.recording import folder_of
 from controlplane.telling import story
 from holdfast.checkpoint import load
 from holdfast.checkpoint.errors import CheckpointError
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.store import Store
 from tests.chaos.cluster import COORDINATORS
 
 if TYPE_CHECKING:

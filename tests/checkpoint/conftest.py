@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.store import Store
 from tests.checkpoint.s3 import opened, proxy, s3, s3_bucket, s3_server
 from tests.checkpoint.states import SMALL, arena_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast.checkpoint.arena import Arena
+    from holdfast.ipc.arena import Arena
 
 __all__ = ["opened", "proxy", "s3", "s3_bucket", "s3_server"]
 

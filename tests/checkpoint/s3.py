@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import boto3
 import pytest
 
-from holdfast.checkpoint.retrying import Patience
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.retrying import Patience
+from holdfast.checkpoint.storage.store import Store
 from tests.checkpoint.proxy import Proxy
 from tests.e2e.cli_running import until
 from tests.leashed import leashed

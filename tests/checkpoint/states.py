@@ -7,19 +7,20 @@ import random
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoint import layout, names, typed
-from holdfast.checkpoint.arena import Arena, SlotWriter
+from holdfast.checkpoint.format import names, typed
 from holdfast.checkpoint.load import load, read_manifest
 from holdfast.checkpoint.save import persist_part, publish, seal
+from holdfast.ipc import layout
+from holdfast.ipc.arena import Arena, SlotWriter
 
 if TYPE_CHECKING:
     import threading
     from pathlib import Path
 
     from controlplane.core.records.model import CheckpointPart
-    from holdfast.checkpoint.arena import SlotView
     from holdfast.checkpoint.save import PersistResult
-    from holdfast.checkpoint.store import Store
+    from holdfast.checkpoint.storage.store import Store
+    from holdfast.ipc.arena import SlotView
 
 JOB = "job"
 ITEM_BYTES = {

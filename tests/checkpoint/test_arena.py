@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.checkpoint.arena import Arena, SkipReason, SlotState, SlotWriter
-from holdfast.checkpoint.shm import ArenaError
+from holdfast.ipc.arena import Arena, SkipReason, SlotState, SlotWriter
+from holdfast.ipc.shm import ArenaError
 from tests.checkpoint.states import SMALL, arena_for, content, snapshot, values_of, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from holdfast.checkpoint.arena import SlotView
+    from holdfast.ipc.arena import SlotView
 
 
 def begin(arena: Arena, step: int, released: int, generation: int = 1) -> SlotWriter:
@@ -136,8 +136,8 @@ def test_after_a_roll_back_the_newest_is_that_of_the_newer_generation(arena: Are
 CHILD = """
 import sys, time
 from pathlib import Path
-from holdfast.checkpoint.arena import Arena
-from holdfast.checkpoint.shm import locked
+from holdfast.ipc.arena import Arena
+from holdfast.ipc.shm import locked
 arena = Arena.open(sys.argv[1])
 if sys.argv[2] == "copy":
     writer = arena.begin(30, 1, released_step=20)
@@ -279,7 +279,7 @@ def test_views_outlive_the_arena(shm: Path) -> None:
 def test_ranks_load_the_standard_library_only() -> None:
     script = (
         "import sys; before = set(sys.modules)\n"
-        "import holdfast.checkpoint.arena, holdfast.checkpoint.layout, holdfast.checkpoint.typed\n"
+        "import holdfast.ipc.arena, holdfast.ipc.layout, holdfast.checkpoint.format.typed\n"
         "new = {name.split('.')[0] for name in set(sys.modules) - before}\n"
         "print(sorted(new - set(sys.stdlib_module_names)))"
     )

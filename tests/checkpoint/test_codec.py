@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import zstandard
 
-from holdfast.checkpoint import choosing, codec, names
 from holdfast.checkpoint.errors import CheckpointCorrupt, NameRefused
+from holdfast.checkpoint.format import choosing, codec, names
 from holdfast.checkpoint.load import load, verify
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.store import Store
 from tests.checkpoint.states import ITEM_BYTES, JOB, SMALL, Shapes, arena_for, content, loaded, save, write
 
 if TYPE_CHECKING:

@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.checkpoint import collect, lease, names
+from holdfast.checkpoint import collect
 from holdfast.checkpoint.errors import CheckpointError
+from holdfast.checkpoint.format import names
 from holdfast.checkpoint.load import listing, verify
 from holdfast.checkpoint.save import publish
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage import lease
+from holdfast.checkpoint.storage.store import Store
 from tests.checkpoint.states import JOB, SMALL, Order, content, loaded, save, save_part, snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from holdfast.checkpoint.arena import Arena
+    from holdfast.ipc.arena import Arena
 
 HOUR_S = 3600.0
 
@@ -177,8 +179,8 @@ def test_what_a_process_killed_while_it_took_a_lease_has_left_goes(saved: Store)
 
 HOLDER = """
 import sys, time
-from holdfast.checkpoint.lease import Lease
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.lease import Lease
+from holdfast.checkpoint.storage.store import Store
 Lease(Store.open(sys.argv[1]), sys.argv[2]).take()
 print("taken", flush=True)
 time.sleep(60)

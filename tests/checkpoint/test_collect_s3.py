@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.checkpoint import collect, lease
+from holdfast.checkpoint import collect
 from holdfast.checkpoint.load import listing
+from holdfast.checkpoint.storage import lease
 from tests.checkpoint.states import JOB, SMALL, content, loaded, save, snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from holdfast.checkpoint.arena import Arena
+    from holdfast.ipc.arena import Arena
     from tests.checkpoint.s3 import Opened
 
 

@@ -11,15 +11,17 @@ import pytest
 from safetensors import safe_open
 
 from controlplane.cli.main import main
-from holdfast.checkpoint import layout, load, typed
-from holdfast.checkpoint.arena import SlotWriter
+from holdfast.checkpoint import load
+from holdfast.checkpoint.format import typed
+from holdfast.ipc import layout
+from holdfast.ipc.arena import SlotWriter
 from tests.checkpoint.states import JOB, SMALL, content, nbytes, save, snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from holdfast.checkpoint.arena import Arena, SlotView
-    from holdfast.checkpoint.store import Store
+    from holdfast.checkpoint.storage.store import Store
+    from holdfast.ipc.arena import Arena, SlotView
 
 
 @pytest.fixture

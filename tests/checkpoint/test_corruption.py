@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.checkpoint import chunks
-from holdfast.checkpoint.arena import Arena, SlotState
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused
+from holdfast.checkpoint.format import chunks
+from holdfast.checkpoint.format.manifest import unseal
 from holdfast.checkpoint.load import load, read_manifest, verify
-from holdfast.checkpoint.manifest import unseal
+from holdfast.ipc.arena import Arena, SlotState
 from tests.checkpoint.states import JOB, arena_for, save, snapshot
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.checkpoint.save import PersistResult
-    from holdfast.checkpoint.store import Store
+    from holdfast.checkpoint.storage.store import Store
     from tests.checkpoint.states import Shapes
 
 SHAPES: Shapes = [("w", "float32", (20_000,)), ("v", "float32", (20_000,)), ("b", "float32", (16,))]

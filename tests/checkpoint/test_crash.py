@@ -17,7 +17,7 @@ from holdfast.checkpoint import collect
 from holdfast.checkpoint.errors import CheckpointCorrupt
 from holdfast.checkpoint.load import listing, verify
 from holdfast.checkpoint.save import publish
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.store import Store
 from tests.checkpoint.states import JOB, SMALL, arena_for, content, loaded, save, snapshot
 from tests.checkpoint.writer import values
 
@@ -110,7 +110,7 @@ RACER = """
 import sys
 from pathlib import Path
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.store import Store
 from tests.checkpoint.states import SMALL, arena_for, save, snapshot
 url, arena, seed = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 with arena_for(arena, SMALL) as arena:

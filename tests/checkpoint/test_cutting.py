@@ -8,8 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast.checkpoint import cutting, layout
-from holdfast.checkpoint.layout import SMALL_BYTES, Tensor, share_range
+from holdfast.checkpoint.format import cutting
+from holdfast.ipc import layout
+from holdfast.ipc.layout import SMALL_BYTES, Tensor, share_range
 
 MIB = 1 << 20
 

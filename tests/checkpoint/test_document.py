@@ -10,8 +10,8 @@ from pathlib import Path
 import blake3
 import pytest
 
-from holdfast.checkpoint.cutting import CHUNK_BYTES
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.format.cutting import CHUNK_BYTES
+from holdfast.checkpoint.storage.store import Store
 from tests.checkpoint.states import JOB, Shapes, arena_for, content, save, write
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "checkpoints.md"

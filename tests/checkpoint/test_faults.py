@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.checkpoint import causes
 from holdfast.checkpoint.errors import StorageError
 from holdfast.checkpoint.load import listing
-from holdfast.checkpoint.retrying import Attempts, GaveUpError, Patience
-from holdfast.checkpoint.stats import Stats
-from holdfast.checkpoint.store import Store, probe
+from holdfast.checkpoint.storage import causes
+from holdfast.checkpoint.storage.retrying import Attempts, GaveUpError, Patience
+from holdfast.checkpoint.storage.stats import Stats
+from holdfast.checkpoint.storage.store import Store, probe
 from tests.checkpoint.faulty import ECONNRESET, EIO, ENOSPC, EROFS, Faulty
 from tests.checkpoint.states import JOB, SMALL, content, loaded, save, snapshot
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.checkpoint.arena import Arena
+    from holdfast.ipc.arena import Arena
 
 QUICK = Patience(deadline_s=20.0, pause_first_s=0.001, pause_max_s=0.01)
 NAME = "jobs/job/manifests/1-1.json"

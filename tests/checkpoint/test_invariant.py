@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.checkpoint.arena import Arena, SkipReason, SlotState
+from holdfast.ipc.arena import Arena, SkipReason, SlotState
 
 if TYPE_CHECKING:
     from pathlib import Path

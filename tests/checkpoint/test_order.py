@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SAVE = """
 import sys
 from pathlib import Path
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.store import Store
 from tests.checkpoint.states import SMALL, arena_for, save, snapshot
 with arena_for(Path(sys.argv[2]), SMALL) as arena:
     save(Store.open(sys.argv[1]), snapshot(arena, 10))

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.checkpoint import layout, names, typed
-from holdfast.checkpoint.arena import Arena, SlotState, SlotWriter
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused
+from holdfast.checkpoint.format import names, typed
 from holdfast.checkpoint.load import listing, load, read_manifest, verify
 from holdfast.checkpoint.save import publish, seal
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.store import Store
+from holdfast.ipc import layout
+from holdfast.ipc.arena import Arena, SlotState, SlotWriter
 from tests.checkpoint.states import JOB, Order, arena_for, content, nbytes, save_part, snapshot, values_of
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controlplane.core.records.model import CheckpointPart
-    from holdfast.checkpoint.arena import SlotView
+    from holdfast.ipc.arena import SlotView
     from tests.checkpoint.states import Shapes
 
 SHAPES: Shapes = [

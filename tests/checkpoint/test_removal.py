@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import removal
-from holdfast.checkpoint import names
 from holdfast.checkpoint.errors import StorageError
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.format import names
+from holdfast.checkpoint.storage.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path

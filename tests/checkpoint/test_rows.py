@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.checkpoint import layout, rows
-from holdfast.checkpoint.layout import Tensor
+from holdfast.checkpoint.format import rows
 from holdfast.checkpoint.load import read_manifest, verify
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.store import Store
+from holdfast.ipc import layout
+from holdfast.ipc.layout import Tensor
 from tests.checkpoint.states import JOB, arena_for, content, loaded, nbytes, save, values_of, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.checkpoint.arena import Arena, SlotView
+    from holdfast.ipc.arena import Arena, SlotView
     from tests.checkpoint.states import Shapes
 
 CHUNK = 8 << 20

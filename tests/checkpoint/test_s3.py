@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.checkpoint import chunks, names
 from holdfast.checkpoint.errors import CheckpointCorrupt, StorageError
+from holdfast.checkpoint.format import chunks, names
 from holdfast.checkpoint.load import listing, verify
 from holdfast.checkpoint.mirroring import mirror
-from holdfast.checkpoint.pacing import Pace
-from holdfast.checkpoint.retrying import Patience
-from holdfast.checkpoint.store import Store, probe
+from holdfast.checkpoint.storage.pacing import Pace
+from holdfast.checkpoint.storage.retrying import Patience
+from holdfast.checkpoint.storage.store import Store, probe
 from tests.checkpoint import proxy as faults
 from tests.checkpoint.s3 import HASTY, QUICK
 from tests.checkpoint.states import JOB, SMALL, content, loaded, save, snapshot
@@ -25,7 +25,7 @@ from tests.checkpoint.states import JOB, SMALL, content, loaded, save, snapshot
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from holdfast.checkpoint.arena import Arena
+    from holdfast.ipc.arena import Arena
     from tests.checkpoint.proxy import Proxy
     from tests.checkpoint.s3 import Opened
 
@@ -112,7 +112,7 @@ def test_an_object_of_many_parts(s3: str, opened: Opened) -> None:
 RACERS = r"""
 import os, sys
 import s3fs
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.store import Store
 begin, wait = os.pipe()[::-1]
 for number in range(8):
     if os.fork() == 0:
@@ -347,7 +347,7 @@ def test_a_bucket_that_does_not_exist(s3: str, opened: Opened) -> None:
 MISSING = """
 import sys
 sys.modules["s3fs"] = None
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.store import Store
 Store.open("s3://bucket/x")
 """
 

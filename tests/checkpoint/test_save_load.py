@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import xxhash
 
-from holdfast.checkpoint import layout, names, typed
-from holdfast.checkpoint.arena import Arena, SlotState
 from holdfast.checkpoint.errors import CheckpointError, CheckpointRefused, NameRefused, StorageError
+from holdfast.checkpoint.format import names, typed
+from holdfast.checkpoint.format.manifest import seal
 from holdfast.checkpoint.load import Found, listing, load, read_manifest, verify
-from holdfast.checkpoint.manifest import seal
 from holdfast.checkpoint.save import persist_part, publish
-from holdfast.checkpoint.shm import ArenaError
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.store import Store
+from holdfast.ipc import layout
+from holdfast.ipc.arena import Arena, SlotState
+from holdfast.ipc.shm import ArenaError
 from tests.checkpoint.states import (
     ITEM_BYTES,
     JOB,

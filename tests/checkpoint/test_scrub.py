@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.checkpoint import chunks
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError
+from holdfast.checkpoint.format import chunks
 from holdfast.checkpoint.load import read_manifest, verify
 from holdfast.checkpoint.scrub import scrub
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.store import Store
 from tests.checkpoint.states import JOB, arena_for, content, loaded, save, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from holdfast.checkpoint.manifest import Manifest
+    from holdfast.checkpoint.format.manifest import Manifest
     from tests.checkpoint.states import Shapes
 
 SHAPES: Shapes = [("w", "float32", (40_000,)), ("v", "float32", (40_000,)), ("b", "float32", (16,))]

@@ -13,10 +13,11 @@ import torch
 from torch.distributed.checkpoint.api import CheckpointException
 
 from controlplane.cli.checkpoint import verifying
-from holdfast.checkpoint import envelope, export, names
+from holdfast.checkpoint import export
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError
+from holdfast.checkpoint.format import envelope, names
+from holdfast.checkpoint.format.manifest import KIND, unseal
 from holdfast.checkpoint.load import listing, load, verify
-from holdfast.checkpoint.manifest import KIND, unseal
 from holdfast.dcp import HoldfastReader, HoldfastWriter
 from tests.checkpoint.states import JOB, arena_for, save, snapshot
 from tests.sdk.plain_dcp import dcp
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from holdfast.checkpoint.arena import Arena
-    from holdfast.checkpoint.store import Store
+    from holdfast.checkpoint.storage.store import Store
+    from holdfast.ipc.arena import Arena
     from tests.checkpoint.states import Shapes
 
 SHAPES: Shapes = [("w", "float32", (20_000,)), ("b", "float32", (16,))]

@@ -10,14 +10,14 @@ import pytest
 
 from holdfast.checkpoint.errors import CheckpointError, StorageError
 from holdfast.checkpoint.load import listing, verify
-from holdfast.checkpoint.store import Store, probe
+from holdfast.checkpoint.storage.store import Store, probe
 from tests.checkpoint.states import JOB, Shapes, arena_for, content, loaded, save, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from holdfast.checkpoint.arena import Arena
+    from holdfast.ipc.arena import Arena
 
 LARGE: Shapes = [("w", "uint8", (6 << 20,))]
 
@@ -101,7 +101,7 @@ LIMITED = """
 import resource, sys
 from pathlib import Path
 from holdfast.checkpoint.errors import StorageError
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.store import Store
 from tests.checkpoint.states import arena_for, save, snapshot
 from tests.checkpoint.test_storage import LARGE
 with arena_for(Path(sys.argv[2]), LARGE) as arena:

@@ -12,8 +12,8 @@ import pytest
 
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, StorageError
 from holdfast.checkpoint.mirroring import Copied, mirror
-from holdfast.checkpoint.pacing import PIECE_BYTES, Pace
-from holdfast.checkpoint.store import Store, probe
+from holdfast.checkpoint.storage.pacing import PIECE_BYTES, Pace
+from holdfast.checkpoint.storage.store import Store, probe
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.checkpoint.typed import DEPTH_MAX, TypedDataError, decode, encode
+from holdfast.checkpoint.format.typed import DEPTH_MAX, TypedDataError, decode, encode
 
 
 def through_json(value: Any) -> Any:

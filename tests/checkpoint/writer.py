@@ -10,11 +10,12 @@ import sys
 import time
 from pathlib import Path
 
-from holdfast.checkpoint import collect, names
-from holdfast.checkpoint.lease import LeaseHeldError
+from holdfast.checkpoint import collect
+from holdfast.checkpoint.format import names
 from holdfast.checkpoint.load import listing
 from holdfast.checkpoint.save import publish, seal
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.lease import LeaseHeldError
+from holdfast.checkpoint.storage.store import Store
 from tests.checkpoint.states import JOB, Order, Shapes, arena_for, content, save_part, write
 
 SHAPES: Shapes = [("w", "float32", (1 << 19,)), ("v", "uint8", (3000, 1024)), ("b", "float32", (16,))]

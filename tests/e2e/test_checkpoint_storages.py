@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.daemon.etcd.server import PrivateEtcd
 from holdfast.checkpoint import load
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.store import Store
 from tests.e2e.checkpointing import Trained, checkpoint, spoil, trained, verified
 from tests.e2e.test_bad_moments import small_memory
 from tests.e2e.test_cli_by_hand import daemon, holdfast

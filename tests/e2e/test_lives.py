@@ -14,8 +14,8 @@ from controlplane.cli.local.child import Child, ChildFailed
 from controlplane.cli.local.layout import make_layout, sweep
 from controlplane.cli.local.lives import Beginning, current_life, passed_over, remember
 from controlplane.core.records.model import JobSpec
-from holdfast.checkpoint import names
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.format import names
+from holdfast.checkpoint.storage.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from holdfast.checkpoint import layout, save
-from holdfast.checkpoint.arena import Arena, SlotWriter
-from holdfast.checkpoint.store import Store
-from holdfast.state.snapshot import Snapshots
+from holdfast.checkpoint import save
+from holdfast.checkpoint.storage.store import Store
+from holdfast.ipc import layout
+from holdfast.ipc.arena import Arena, SlotWriter
+from holdfast.snapshots.snapshot import Snapshots
 from holdfast.state.tracked import Tracked
 from tests.checkpoint import states
 

@@ -18,9 +18,9 @@ import torch
 import torch.distributed as dist
 
 from holdfast.errors import Interrupted
-from holdfast.reentry import sockets
-from holdfast.reentry.formation import Formation, Resume
-from holdfast.reentry.groups import Groups
+from holdfast.groups import sockets
+from holdfast.groups.formation import Formation, Resume
+from holdfast.groups.groups import Groups
 
 STORE, RANK, DEED, OUT = sys.argv[1], int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
 ELEMENTS = 50_000_000  # 200 MB: far more than what sockets hold

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.checkpoint.arena import Arena
-from holdfast.ipc.board import Board
+from holdfast.ipc.arena import Arena
 from holdfast.ipc.frames import Decoder, FrameError, Message, encode
+from holdfast.ipc.progress_page import Board
 from tests.sdk import resuming
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.checkpoint.arena import SlotState
+from holdfast.ipc.arena import SlotState
 
 if TYPE_CHECKING:
     from holdfast.ipc.frames import Message

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from holdfast.checkpoint.arena import Arena, SlotWriter
-from holdfast.state import snapshot
+from holdfast.ipc.arena import Arena, SlotWriter
+from holdfast.snapshots import snapshot
 from holdfast.state.tracked import Tracked
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import Session, SessionError
-from holdfast.checkpoint import typed
+from holdfast.checkpoint.format import typed
 from holdfast.data import contract, sampling
 from holdfast.data.contract import Order, Stream
-from holdfast.reentry.formation import Resume
+from holdfast.groups.formation import Resume
 from tests.sdk.node import Node
 from tests.sdk.test_loading import SCRIPT, read, wanted
 

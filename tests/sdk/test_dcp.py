@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.checkpoint import load as loading
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.store import Store
 from tests.sdk.dcp_ranks import Ranks
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.planner import SavePlanner
 from torch.distributed.checkpoint.staging import AsyncStager
 
-from holdfast.checkpoint import names
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
+from holdfast.checkpoint.format import names
 from holdfast.checkpoint.load import listing, read_manifest
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.store import Store
 from holdfast.dcp import HoldfastReader, HoldfastStager, HoldfastWriter, load
 from holdfast.errors import SessionError
 from tests.sdk.dcp_states import JOB, StateDict, blank, same, zoo

@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from holdfast.checkpoint import typed
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError
 from holdfast.checkpoint.export import safetensors
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.format import typed
+from holdfast.checkpoint.storage.store import Store
 from holdfast.dcp import HoldfastWriter
 from holdfast.dcp import export as dcp_export
 from tests.sdk.dcp_ranks import Ranks

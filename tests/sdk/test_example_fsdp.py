@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.checkpoint.load import listing
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.store import Store
 
 if TYPE_CHECKING:
     from tests.sdk.zygote import Zygote

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.ipc.frames import Decoder, encode
-from holdfast.reentry.gate import Gate
+from holdfast.reentry.agent_client import Gate
 from tests.agent.support import until_sync
 
 if TYPE_CHECKING:

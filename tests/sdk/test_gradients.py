@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from holdfast.reentry.guard import DIRTY, Guard
+from holdfast.clean.guard import DIRTY, Guard
 from holdfast.state.tracked import Tracked
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast import Session
-from holdfast.ipc.board import ACTIVITIES, Board
+from holdfast.ipc.progress_page import ACTIVITIES, Board
 
 if TYPE_CHECKING:
     from pathlib import Path

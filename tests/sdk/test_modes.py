@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from holdfast import SessionError
-from holdfast.checkpoint import layout
-from holdfast.checkpoint.arena import Arena
-from holdfast.state import plan, proof, snapshot
+from holdfast.ipc import layout
+from holdfast.ipc.arena import Arena
+from holdfast.snapshots import plan, snapshot
+from holdfast.state import proof
 from holdfast.state.tracked import Tracked
 
 if TYPE_CHECKING:

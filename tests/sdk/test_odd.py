@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from holdfast import SessionError
-from holdfast.checkpoint.arena import Arena
-from holdfast.state import randomness, snapshot
+from holdfast.ipc.arena import Arena
+from holdfast.snapshots import snapshot
+from holdfast.state import randomness
 from holdfast.state.tracked import Tracked
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from holdfast.checkpoint import save
-from holdfast.checkpoint.arena import Arena
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.store import Store
 from holdfast.errors import RestoreError
-from holdfast.reentry.formation import Resume
+from holdfast.groups.formation import Resume
+from holdfast.ipc.arena import Arena
+from holdfast.snapshots.snapshot import Snapshots
 from holdfast.state import resharding
-from holdfast.state.snapshot import Snapshots
 from holdfast.state.tracked import Tracked
 from tests.sdk.node import Node
 

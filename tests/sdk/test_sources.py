@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoint import layout
-from holdfast.checkpoint.arena import Arena, SlotWriter
+from holdfast.ipc import layout
+from holdfast.ipc.arena import Arena, SlotWriter
 from tests.sdk.node import Node
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from holdfast.reentry.guard import DIRTY, Guard
-from holdfast.state.owned import Owned
+from holdfast.clean.guard import DIRTY, Guard
+from holdfast.clean.owned import Owned
+from holdfast.clean.unowned import Unowned
 from holdfast.state.tracked import Tracked
-from holdfast.state.unowned import Unowned
 
 
 class Odd(torch.nn.Module):

@@ -178,7 +178,7 @@ class Rank:
             self.say("snapshot", keep=True, generation=self.generation, step=self.held, slot=0, stall_s=0.0)
 
     def _snapshot(self) -> bool:
-        """Copy the state into the slot that may be overwritten (see holdfast.checkpoint.arena)."""
+        """Copy the state into the slot that may be overwritten (see holdfast.ipc.arena)."""
         if (self.generation, self.held) not in self.slots and len(self.slots) == 2:
             older, newer = sorted(self.slots)
             if newer[1] <= self.released:

@@ -6,18 +6,19 @@ import hashlib
 import threading
 from typing import TYPE_CHECKING
 
-from holdfast.checkpoint import layout, load
-from holdfast.checkpoint.arena import Arena, SlotState
+from holdfast.checkpoint import load
 from holdfast.checkpoint.errors import CheckpointError
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.storage.store import Store
+from holdfast.ipc import layout
+from holdfast.ipc.arena import Arena, SlotState
 from tests.soak.books import Steps
 from tests.soak.train import combined
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from holdfast.checkpoint.arena import SlotView
     from holdfast.checkpoint.load import Found
+    from holdfast.ipc.arena import SlotView
 
 ROOM_BYTES = 1 << 20
 PAUSE_S = 0.05

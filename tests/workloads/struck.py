@@ -26,7 +26,7 @@ from torch.optim.optimizer import (
 )
 
 import holdfast
-from holdfast.ipc.board import PHASES, Board
+from holdfast.ipc.progress_page import PHASES, Board
 from tests.workloads.blows import IN_RECOVERY, Blow
 
 if TYPE_CHECKING:

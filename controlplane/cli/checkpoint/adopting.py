@@ -13,11 +13,12 @@ from controlplane.cli.errors import FAILED, OK, CliError
 from controlplane.cli.outputs import data
 from controlplane.cli.queries import add_coordinator
 from controlplane.core.records.model import CheckpointRecord
-from holdfast.checkpoint import load, names
+from holdfast.checkpoint import load
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
-from holdfast.checkpoint.manifest import MANIFEST_BYTES_MAX
-from holdfast.checkpoint.manifest import opened as opened_manifest
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.format import names
+from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX
+from holdfast.checkpoint.format.manifest import opened as opened_manifest
+from holdfast.checkpoint.storage.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

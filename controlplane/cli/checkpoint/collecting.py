@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from holdfast.checkpoint.store import Store
+    from holdfast.checkpoint.storage.store import Store
 
 ABOUT = (
     "Delete checkpoints that are not to be kept, and what no checkpoint names. Of a job that runs, its own "

@@ -14,8 +14,8 @@ from holdfast.checkpoint import load
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from holdfast.checkpoint.layout import Tensor
-    from holdfast.checkpoint.manifest import Manifest
+    from holdfast.checkpoint.format.manifest import Manifest
+    from holdfast.ipc.layout import Tensor
 
 _Bytes = list[tuple[str, int, int, int]]  # chunk, its byte, the tensor's byte, length
 _Known = tuple["Tensor", _Bytes]

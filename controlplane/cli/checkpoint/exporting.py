@@ -16,7 +16,7 @@ from holdfast.checkpoint import export, load
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.checkpoint.store import Store
+    from holdfast.checkpoint.storage.store import Store
 
 
 def run(argv: Sequence[str]) -> int:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.checkpoint.load import Found
-    from holdfast.checkpoint.store import Store
+    from holdfast.checkpoint.storage.store import Store
 
 HEADINGS = ("JOB", "CHECKPOINT", "STEP", "KIND", "BASE", "STATE", "STORED", "RANKS", "")
 

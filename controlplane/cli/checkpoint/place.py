@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from controlplane.cli.errors import CliError, UsageError, nearest
 from controlplane.cli.outputs import add_output
 from controlplane.cli.parser import Parser
-from holdfast.checkpoint import load, names
+from holdfast.checkpoint import load
 from holdfast.checkpoint.errors import CheckpointError, NameRefused
-from holdfast.checkpoint.store import Store
+from holdfast.checkpoint.format import names
+from holdfast.checkpoint.storage.store import Store
 
 if TYPE_CHECKING:
     import argparse

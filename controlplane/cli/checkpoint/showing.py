@@ -10,12 +10,12 @@ from controlplane.cli.outputs import data
 from controlplane.cli.tables import plain
 from controlplane.telling.quantities import size
 from holdfast.checkpoint import load
-from holdfast.checkpoint.promised import read
+from holdfast.checkpoint.format.promised import read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.checkpoint.manifest import Manifest, Shard
+    from holdfast.checkpoint.format.manifest import Manifest, Shard
 
 
 def run(argv: Sequence[str]) -> int:

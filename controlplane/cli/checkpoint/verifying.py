@@ -12,17 +12,18 @@ from controlplane.cli.errors import FAILED, OK, CliError
 from controlplane.cli.outputs import data
 from controlplane.cli.tables import plain
 from controlplane.telling.quantities import size
-from holdfast.checkpoint import load, sense
+from holdfast.checkpoint import load
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
+from holdfast.checkpoint.format import sense
 from holdfast.checkpoint.reading import read_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.checkpoint.chunks import Chunk
+    from holdfast.checkpoint.format.chunks import Chunk
+    from holdfast.checkpoint.format.manifest import Manifest
     from holdfast.checkpoint.load import Found
-    from holdfast.checkpoint.manifest import Manifest
-    from holdfast.checkpoint.store import Store
+    from holdfast.checkpoint.storage.store import Store
 
 WORKERS = 4
 _BROKEN = (CheckpointCorrupt, CheckpointRefused)

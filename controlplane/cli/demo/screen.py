@@ -14,7 +14,7 @@ from rich.text import Text
 
 from controlplane.telling.event_text import Level, tell
 from controlplane.telling.quantities import duration
-from holdfast.ipc.board import PHASES
+from holdfast.ipc.progress_page import PHASES
 from holdfast.neutral import neutral, raw
 
 if TYPE_CHECKING:

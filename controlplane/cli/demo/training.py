@@ -14,7 +14,7 @@ from controlplane.cli.client import Admin
 from controlplane.cli.errors import CliError
 from controlplane.cli.local.layout import Layout, layout_at
 from controlplane.cli.local.processes import send
-from holdfast.ipc.board import Board
+from holdfast.ipc.progress_page import Board
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -84,8 +84,8 @@ def _read(layout: Layout) -> dict[str, Any]:
 def _has_checkpoints(storage: str, job: str) -> bool:
     if not storage:
         return False
-    from holdfast.checkpoint import names
-    from holdfast.checkpoint.store import Store
+    from holdfast.checkpoint.format import names
+    from holdfast.checkpoint.storage.store import Store
 
     with contextlib.closing(Store.open(storage)) as store:
         return bool(store.list(names.manifests(job)))

@@ -17,7 +17,7 @@ from controlplane.core.records.words import (
     Strategy,
     Tier,
 )
-from holdfast.checkpoint.records import CheckpointPart
+from holdfast.checkpoint.format.records import CheckpointPart
 
 __all__ = [
     "NO_RANK",

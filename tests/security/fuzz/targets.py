@@ -31,8 +31,8 @@ from controlplane.settings import (
 )
 from controlplane.wire import codec, health_pb2, peer_pb2
 from controlplane.wire import control_pb2 as pb
-from holdfast.checkpoint import envelope, manifest
 from holdfast.checkpoint.errors import CheckpointError
+from holdfast.checkpoint.format import envelope, manifest
 from holdfast.ipc.frames import Decoder, FrameError, encode
 from tests.security.fuzz import inputs
 from tests.security.fuzz.messages import WORDS, damage, fill

@@ -1,0 +1,1 @@
+"""Give every rank the state of a generation, and prove equal what is claimed to be equal."""

@@ -1,0 +1,49 @@
+"""What `from_rank_0` declares: ranks may build it differently; the first one's is given to all at the start.
+
+It is proven equal with the rest of the state only after that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.groups import transfer
+from holdfast.groups.groups import carrier, gather_numbers
+from holdfast.snapshots import plan
+from holdfast.state import digest
+from holdfast.state.proof import group
+from holdfast.state.tracked import Tracked
+
+if TYPE_CHECKING:
+    from holdfast.session import Session
+
+
+def give(session: Session, names: list[str], columns: int) -> None:
+    """Give each of these objects from the first rank of those that are to hold the same; all ranks take part,
+    with `columns` objects at most. Raises RestoreError when another rank's does not fit."""
+    device = carrier(session._backend, session.device)
+    mine = {}
+    for name in names:
+        alone = _alone(session._tracked, name)
+        found, header = plan.current(None, alone)
+        mine[digest.number(group(alone, found.parts[0]).encode())] = alone, found, header
+    row = [number for key, (_, _, header) in mine.items() for number in (key, len(header))]
+    rows = gather_numbers([*row, *[0] * (2 * columns - len(row))], device, session._world_size)
+    sizes = [dict(zip(row[::2], row[1::2], strict=True)) for row in rows]
+    for key in sorted({key for held in sizes for key in held if key}):
+        source, *takers = [rank for rank, held in enumerate(sizes) if key in held]
+        route = transfer.Route(source, tuple(takers), session._rank, device)
+        if not takers or not route.concerns_me:
+            continue
+        alone, found, header = mine[key]
+        if session._rank == source:
+            transfer.give(route, found.tensors, header)
+        else:
+            transfer.take(route, sizes[source][key], alone)
+
+
+def _alone(tracked: Tracked, name: str) -> Tracked:
+    """One object, as if nothing else were tracked."""
+    alone = Tracked()
+    alone.objects, alone.claims = {name: tracked.objects[name]}, {name: tracked.claims[name]}
+    alone.at = tracked.at
+    return alone

@@ -1,0 +1,343 @@
+"""The state of a generation's first step: from own memory where it is, else from the ranks that have it.
+
+Every rank learns what every other needs, then all walk the same sorted list of sources, each taking part in
+what concerns it: no two ranks wait for each other in turn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from holdfast.errors import RestoreError
+from holdfast.groups import transfer
+from holdfast.groups.groups import carrier, gather_numbers
+from holdfast.ipc import layout
+from holdfast.ipc.arena import Arena
+from holdfast.snapshots import snapshot
+from holdfast.state import shards
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.groups.formation import Resume, Source
+    from holdfast.ipc.arena import SlotView
+    from holdfast.session import Session
+
+_LIVING = ("fresh", "donor")
+_NEEDS, _WORD, _PORT, _HEADER = range(4)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Source:
+    """Who gives a shard, or a share of it; its word as a number. They sort alike at all ranks."""
+
+    word: int
+    share: int
+    shares: int
+    rank: int
+    arena: str = ""
+    living: bool = True  # it comes from a living rank (or the script), not from an arena
+    shard: str = ""  # its word; "" when no sources were named: there is one
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What is given, whoever gives it."""
+        return self.word, self.share
+
+
+def restore(session: Session, resume: Resume, port: int) -> set[int]:
+    """Put the state in place on all ranks. The ports at which the ranks' groups were accepted.
+
+    Raises RestoreError or ArenaError, on every rank when a shard has no source."""
+    tracked = session._tracked
+    tracked.at, tracked.random, tracked.data = session.layout, None, False
+    session._shard = _word(session, resume)
+    ports = _restore(session, resume, port)
+    if session._generators is not None and tracked.random is not None:
+        session._generators.restore(tracked.random, resume.step)
+    tracked.random = None
+    session._streams.restored(resume)
+    return ports
+
+
+def header(session: Session, resume: Resume) -> bytes:
+    """The header of the state that this rank is to read from an arena; b"" when it reads none. Raises
+    ArenaError."""
+    for source in _named(session, resume):
+        if source.rank == session._rank and source.arena:
+            with Arena.open(source.arena, touched=False) as arena:
+                slot = arena.find_partial(resume.step, shard=source.shard) if source.shares > 1 else None
+                slot = slot or snapshot.find(arena, resume.step, resume.born, source.shard)
+                return slot.header if slot is not None else b""
+    return b""
+
+
+def _word(session: Session, resume: Resume) -> str:
+    """The word of what this rank holds. Whether buffers are each rank's own is known by the sources that are
+    named: a process that is new here has not seen that they differ."""
+    tracked = session._tracked
+    if not tracked.objects:
+        return shards.WHOLE
+    words = []
+    for tracked.scattered in (True, False):
+        words.append(shards.word(tracked))
+    named = {source.shard for source in resume.sources}
+    tracked.scattered = words[0] in named and words[1] not in named
+    return words[0] if tracked.scattered else words[1]
+
+
+def _restore(session: Session, resume: Resume, port: int) -> set[int]:
+    _check_fresh(session, resume)
+    has = _reshard(session, resume) if resume.reshard else _own(session, resume)
+    if session._world_size == 1:
+        _check_alone(session, resume, has)
+        return set()
+    return _Exchange(session, resume, port, has).run()
+
+
+def _check_fresh(session: Session, resume: Resume) -> None:
+    """The state as a script builds it can only be given by one that has not trained. Raises RestoreError."""
+    giver = resume.tier == "fresh" and resume.step == 0 and session._rank == resume.rank
+    if giver and session._held_in and session._held != 0:
+        raise RestoreError(
+            "the state is to begin as the script builds it, but this process has trained since"
+        )
+
+
+def _own(session: Session, resume: Resume) -> bool:
+    """What this rank has without the others: the state it held, or all of its shard in an arena.
+
+    Where an arena is the source of a shard, no living rank holds that very state: one of the same step that
+    a rank may hold is another generation's."""
+    if resume.tier == "fresh":  # what has been trained since it was built is not what the script built
+        built = (
+            session._held_in == 0 or resume.step > 0
+        )  # of a later function: what the script has made for it
+        return built or session._held == resume.step
+    own = shards.number(session._shard)
+    mine = [source for source in _named(session, resume) if source.word == own]
+    if session._held == resume.step and (not mine or any(source.living for source in mine)):
+        if session._kept is not None:
+            session._kept.adopt(session._tracked)
+        return True
+    for source in mine:
+        if source.rank == session._rank and source.arena and source.shares == 1:
+            session._held = -1
+            snapshot.load(source.arena, resume.step, session._tracked, resume.born, source.shard)
+            session._held = resume.step
+            return True
+    return False
+
+
+def _named(session: Session, resume: Resume) -> tuple[_Source, ...]:
+    """The sources as the agent named them; the one rank gives what this rank holds."""
+    if not resume.sources:
+        living = resume.tier in _LIVING
+        return (_Source(shards.number(session._shard), 0, 1, resume.rank, resume.arena, living),)
+    return tuple(sorted(_source(source, resume) for source in resume.sources))
+
+
+def _source(source: Source, resume: Resume) -> _Source:
+    living = source.tier in _LIVING
+    arena = source.arena or ("" if living else resume.arena)
+    word = shards.number(source.shard)
+    return _Source(word, source.share, source.shares, source.rank, arena, living, source.shard)
+
+
+def _check_alone(session: Session, resume: Resume, has: bool) -> None:
+    if not (has or resume.tier in _LIVING or not session._tracked.objects):
+        raise RestoreError(f"no state of step {resume.step} for shard {session._shard!r} was named")
+
+
+def _reshard(session: Session, resume: Resume) -> bool:
+    from holdfast.state import resharding
+
+    session._held = -1
+    if not session._tracked.objects:  # it tracks within a function that is over
+        return True
+    lost = resharding.load(session._tracked, resume)
+    session._shard, session._held = shards.word(session._tracked), resume.step
+    if lost:
+        session._inexact.append(f"{lost} of rank {session._rank}")
+    return True
+
+
+@dataclass(slots=True)
+class _Gift:
+    """What this rank gives as one source: live tensors, or the bytes of an arena's slot."""
+
+    header: bytes
+    tensors: list[torch.Tensor] = field(default_factory=list)
+    arena: Arena | None = None
+    slot: SlotView | None = None
+
+
+class _Exchange:
+    """One restore through the group."""
+
+    def __init__(self, session: Session, resume: Resume, port: int, has: bool) -> None:
+        self._session, self._resume, self._port, self._has = session, resume, port, has
+        self._device = carrier(session._backend, session.device)
+        self._gifts: dict[tuple[int, int], _Gift] = {}  # by word and share
+        self._pieces: dict[int, _Assembly] = {}
+        self._word = shards.number(session._shard)
+
+    def run(self) -> set[int]:
+        try:
+            return self._run()
+        finally:
+            self._pieces.clear()
+            for gift in self._gifts.values():
+                gift.slot, gift.tensors = None, []
+                if gift.arena is not None:
+                    gift.arena.close()
+
+    def _run(self) -> set[int]:
+        resume, fresh = self._resume, self._resume.tier == "fresh"
+        self._session._equality.meet(resume.step, holds=self._has, fresh=fresh)
+        self._word = shards.number(self._session._shard)
+        sources = _named(self._session, resume)
+        rows = self._gather(sources)
+        if not resume.sources:
+            sources = _implied(resume, rows, rebuilt=self._session._late)
+            simple = len(sources) == 1 and sources[0].rank == resume.rank
+            if not simple and any(row[_NEEDS] for row in rows):
+                wider = self._gather(sources)
+                rows = [[*row[:_HEADER], *wide[_HEADER:]] for row, wide in zip(rows, wider, strict=True)]
+        _check_covered(sources, rows)
+        for source in sources:
+            self._pass(source, sources, rows)
+        for assembly in self._pieces.values():
+            assembly.adopt(self._session)
+        return {row[_PORT] for row in rows}
+
+    def _gather(self, sources: tuple[_Source, ...]) -> list[list[int]]:
+        """Every rank's needs, word, port, and the sizes of the headers that it gives."""
+        session, resume = self._session, self._resume
+        mine = [source for source in sources if source.rank == session._rank]
+        columns = max(Counter(source.rank for source in sources).values())
+        for source in mine:
+            if source.key not in self._gifts:
+                self._gifts[source.key] = self._gift(source)
+        sizes = [len(self._gifts[source.key].header) for source in mine]
+        first = not resume.sources and session._rank == resume.rank and resume.tier != "fresh"
+        tracked = session._tracked.objects
+        needs = 0 if first or self._has or not tracked else 1
+        row = [needs, self._word, self._port, *sizes, *[0] * (columns - len(mine))]
+        return gather_numbers(row, self._device, session._world_size)
+
+    def _gift(self, source: _Source) -> _Gift:
+        session, resume = self._session, self._resume
+        if not source.arena or (source.shares == 1 and source.word == self._word):
+            tensors, header = session._snapshots.look()
+            return _Gift(header, tensors)
+        arena = Arena.open(source.arena, touched=False)
+        slot = arena.find_partial(resume.step, shard=source.shard) if source.shares > 1 else None
+        slot = slot or snapshot.find(arena, resume.step, resume.born, source.shard)
+        if slot is None:
+            path = arena.path
+            arena.close()
+            raise RestoreError(f"{path} holds nothing of step {resume.step}")
+        gift = _Gift(slot.header, arena=arena, slot=slot)
+        if source.shares == 1:
+            entries, _ = transfer.read(gift.header, str(arena.path), slot.data_bytes)
+            gift.tensors = [snapshot.view(slot.memory, entry) for entry in entries]
+        return gift
+
+    def _pass(self, source: _Source, sources: Sequence[_Source], rows: list[list[int]]) -> None:
+        session, word = self._session, source.word
+        takers = tuple(
+            rank
+            for rank, row in enumerate(rows)
+            if row[_NEEDS] and row[_WORD] == word and rank != source.rank
+        )
+        everyone = len(takers) > 1 and all(row[_WORD] == word for row in rows)
+        route = transfer.Route(source.rank, takers, session._rank, self._device, everyone)
+        if source.shares > 1:
+            self._pass_share(source, route, rows)
+        elif takers and route.concerns_me:
+            place = [s for s in sources if s.rank == source.rank].index(source)
+            if session._rank == source.rank:
+                gift = self._gifts[source.key]
+                transfer.give(route, gift.tensors, gift.header)
+            else:
+                session._held = -1
+                transfer.take(route, rows[source.rank][_HEADER + place], session._tracked)
+                session._held = self._resume.step
+
+    def _pass_share(self, source: _Source, route: transfer.Route, rows: list[list[int]]) -> None:
+        """One share of the bytes, into the slot that has another share, or into memory of its own."""
+        session = self._session
+        mine = source.rank == session._rank
+        needed = rows[session._rank][_NEEDS] and source.word == self._word
+        if mine and needed and source.word not in self._pieces:
+            self._pieces[source.word] = _Assembly.of(self._gifts[source.key])
+        if not route.takers or not route.concerns_me:
+            return
+        size = rows[source.rank][_HEADER]
+        if mine:
+            gift = self._gifts[source.key]
+            route.pass_on(torch.frombuffer(bytearray(gift.header), dtype=torch.uint8).to(self._device))
+        header = self._gifts[source.key].header if mine else transfer.take_header(route, size)
+        if needed and source.word not in self._pieces:
+            own = next((g for key, g in self._gifts.items() if key[0] == source.word), None)
+            self._pieces[source.word] = _Assembly.of(own) if own else _Assembly.empty(header)
+        memory = self._pieces[source.word].memory if needed else None
+        if mine and memory is None:
+            slot = self._gifts[source.key].slot
+            memory = slot.memory if slot is not None else None
+        start, end = layout.share_range(_data_bytes(header), source.share, source.shares)
+        transfer.pass_range(route, memory, start, end)
+
+
+@dataclass(slots=True)
+class _Assembly:
+    """A shard's bytes, put together from its shares."""
+
+    header: bytes
+    memory: memoryview
+
+    @classmethod
+    def of(cls, gift: _Gift) -> _Assembly:
+        """In the slot of an arena that has a share already."""
+        assert gift.slot is not None
+        return cls(gift.header, gift.slot.memory)
+
+    @classmethod
+    def empty(cls, header: bytes) -> _Assembly:
+        """In memory of its own."""
+        return cls(header, memoryview(bytearray(_data_bytes(header))))
+
+    def adopt(self, session: Session) -> None:
+        """Take the whole over."""
+        entries, plain = transfer.read(self.header, "the sources of shares", len(self.memory))
+        session._held = -1
+        session._tracked.adopt(entries, plain, [snapshot.view(self.memory, entry) for entry in entries])
+
+
+def _data_bytes(header: bytes) -> int:
+    entries, _ = transfer.read(header, "the source of a share")
+    return max((entry.offset + entry.nbytes for entry in entries), default=0)
+
+
+def _implied(resume: Resume, rows: list[list[int]], *, rebuilt: bool) -> tuple[_Source, ...]:
+    """No sources were named: the one rank gives to those of its word. Of another word, or of a fresh state,
+    the first rank that has it gives; `rebuilt`: any has a fresh one, for the script has built it anew."""
+    fresh = resume.tier == "fresh"
+    chosen: dict[int, int] = {} if fresh else {rows[resume.rank][_WORD]: resume.rank}
+    for late in (False, True):
+        for rank, row in enumerate(rows):
+            if not row[_NEEDS] or (late and fresh and rebuilt):
+                chosen.setdefault(row[_WORD], rank)
+    return tuple(_Source(word, 0, 1, rank) for word, rank in sorted(chosen.items()))
+
+
+def _check_covered(sources: Sequence[_Source], rows: list[list[int]]) -> None:
+    """All see the same rows, so all raise alike."""
+    known = {source.word for source in sources}
+    lost = [rank for rank, row in enumerate(rows) if row[_NEEDS] and row[_WORD] not in known]
+    if lost:
+        raise RestoreError(f"ranks {lost} need shards of the state that no source gives")

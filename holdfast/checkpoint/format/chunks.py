@@ -1,0 +1,99 @@
+"""Chunks by their content, and what one process knows of those that a base already has.
+
+A chunk is named by the blake3 of its raw bytes; xxh3_128, many times as fast, tells that a place holds what
+it held at the last save, so that it need not be named again."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import blake3
+import xxhash
+
+from holdfast.checkpoint.format.choosing import Meter
+from holdfast.checkpoint.format.names import PLAIN, Bytes
+
+ALGORITHM = "blake3"
+
+
+def name(content: Bytes) -> str:
+    """The blake3 of a chunk's bytes, in hex."""
+    return blake3.blake3(content).hexdigest()
+
+
+def fingerprint(content: Bytes) -> bytes:
+    """The xxh3_128 of a chunk's bytes."""
+    return xxhash.xxh3_128_digest(content)
+
+
+class Chunk(NamedTuple):
+    """One chunk of a base. `nbytes` as it is hashed, `stored` as it lies on storage."""
+
+    blake3: str
+    nbytes: int
+    stored: int
+    codec: str = PLAIN
+    algorithm: str = ALGORITHM
+
+
+class Ref(NamedTuple):
+    """`nbytes` raw bytes of a chunk, from its byte `at` on."""
+
+    chunk: Chunk
+    at: int
+    nbytes: int
+
+
+Place = tuple[str, tuple[tuple[str, int, int], ...]]
+"""Where a chunk's bytes come from: the shard, and (tensor name, start, nbytes) of each span."""
+
+
+class Seen(NamedTuple):
+    """What a place held at the last save: its fingerprint, where those bytes lie now, and the fingerprints of
+    its rows (rows.py), b"" when they are not looked at."""
+
+    mark: bytes
+    refs: tuple[Ref, ...]
+    rows: bytes = b""
+
+
+@dataclass(slots=True)
+class BaseIndex:
+    """What one process knows of one base: chunks that are durable, by digest, and what each place held."""
+
+    base: str
+    durable: dict[str, Chunk] = field(default_factory=dict)
+    places: dict[Place, Seen] = field(default_factory=dict)
+    dense: set[Place] = field(default_factory=set)
+    """Places where most rows change from save to save: theirs are not looked at."""
+    meter: Meter = field(default_factory=Meter)
+
+
+class Claims:
+    """Which worker of one save takes care of which chunk: equal chunks are written once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._done: dict[str, threading.Event] = {}
+        self._chunks: dict[str, Chunk] = {}
+
+    def take(self, digest: str) -> bool:
+        """True for the first who asks: it writes the chunk and calls `give`."""
+        with self._lock:
+            if digest in self._done:
+                return False
+            self._done[digest] = threading.Event()
+            return True
+
+    def give(self, digest: str, chunk: Chunk | None) -> None:
+        """The chunk as it was written; None: it could not be."""
+        if chunk is not None:
+            self._chunks[digest] = chunk
+        self._done[digest].set()
+
+    def wait(self, digest: str) -> Chunk | None:
+        """The chunk, when its writer has given it; None when that failed."""
+        self._done[digest].wait()
+        return self._chunks.get(digest)

@@ -1,0 +1,116 @@
+"""The file around a manifest or a part: one JSON object whose bytes are named by its own digest.
+
+The file is `{"blake3":"<hex>","<kind>":<body>}` and a newline, without any other blank. The digest is taken
+over the body's bytes as they stand, so no byte of the file can change unnoticed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused, NameRefused
+from holdfast.checkpoint.format.chunks import name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+SCHEMA = 2
+SPOILT = (KeyError, TypeError, ValueError, NameRefused)
+"""What parsing raises over a body that makes no sense."""
+_HEAD, _TAIL = b'{"blake3":"', b"}\n"
+_HEX = 64
+HEAD_BYTES = len(_HEAD)
+"""How much of a file says that it is one of these."""
+_WHO = {"manifest": "the commit record", "part": "its writer"}
+
+
+def seal(kind: str, body: dict[str, Any]) -> tuple[bytes, str]:
+    """The file and its digest. The same content always gives the same bytes."""
+    content = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
+    digest = name(content)
+    return _HEAD + digest.encode() + _middle(kind) + content + _TAIL, digest
+
+
+def unseal(kind: str, content: bytes, checkpoint: str) -> tuple[dict[str, Any], str]:
+    """The body and its digest. Raises CheckpointCorrupt when a byte is not as it was written,
+    CheckpointRefused when its schema is not ours."""
+    body, digest = _open(kind, content, checkpoint)
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointCorrupt(checkpoint, kind, f"is no JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise CheckpointCorrupt(checkpoint, kind, "is no JSON object")
+    _check_schema(fields, checkpoint)
+    return fields, digest
+
+
+def begins(head: bytes) -> bool:
+    """Whether a file that begins so is one of these; one whose writer was killed may hold less."""
+    return head[: len(_HEAD)] == _HEAD[: len(head)]
+
+
+def parsed(
+    kind: str,
+    content: bytes,
+    job: str,
+    checkpoint: str,
+    *,
+    parse: Callable[[dict[str, Any]], T],
+    digest: str,
+) -> tuple[T, str]:
+    """What `parse` makes of a file's body, and the file's digest. `digest`: the one it should have, by who
+    wrote it or committed it; "" when nobody says.
+
+    Raises CheckpointCorrupt when a byte is not as it was written or the body makes no sense,
+    CheckpointRefused when it is whole but not of this checkpoint of this job, or of a schema not ours."""
+    fields, found = unseal(kind, content, checkpoint)
+    if digest and digest != found:
+        raise CheckpointCorrupt(checkpoint, kind, f"has digest {found}, {_WHO[kind]} says {digest}")
+    _check_identity(fields, kind, job, checkpoint)
+    try:
+        return parse(fields), found
+    except SPOILT as error:
+        raise CheckpointCorrupt(
+            checkpoint, kind, f"makes no sense: {type(error).__name__} {error}"
+        ) from error
+
+
+def _check_identity(fields: dict[str, Any], kind: str, job: str, checkpoint: str) -> None:
+    """Raises CheckpointRefused when a whole body is of another job or checkpoint."""
+    if fields.get("job") != job:
+        raise CheckpointRefused(
+            f"checkpoint {checkpoint}: belongs to job {fields.get('job')!r}, not to {job!r}"
+        )
+    if fields.get("id") != checkpoint:
+        raise CheckpointRefused(f"checkpoint {checkpoint}: its {kind} is of checkpoint {fields.get('id')!r}")
+
+
+def _middle(kind: str) -> bytes:
+    return b'","' + kind.encode() + b'":'
+
+
+def _open(kind: str, content: bytes, checkpoint: str) -> tuple[bytes, str]:
+    middle = _middle(kind)
+    start = len(_HEAD) + _HEX + len(middle)
+    digest, body = content[len(_HEAD) : len(_HEAD) + _HEX], content[start : -len(_TAIL)]
+    framed = content.startswith(_HEAD) and content.endswith(_TAIL)
+    if not framed or content[len(_HEAD) + _HEX : start] != middle:
+        raise CheckpointCorrupt(checkpoint, kind, f"{len(content)} bytes that are no whole {kind}")
+    found = name(body)
+    if digest != found.encode():
+        raise CheckpointCorrupt(checkpoint, kind, f"its bytes have digest {found}, not the one it names")
+    return body, found
+
+
+def _check_schema(fields: dict[str, Any], checkpoint: str) -> None:
+    schema = fields.get("schema")
+    if schema == SCHEMA:
+        return
+    writer = fields.get("holdfast", "?")
+    mend = "upgrade Holdfast" if isinstance(schema, int) and schema > SCHEMA else "read it with that version"
+    raise CheckpointRefused(
+        f"checkpoint {checkpoint}: schema {schema!r}, written by Holdfast {writer}; this Holdfast reads "
+        f"schema {SCHEMA}: {mend}"
+    )

@@ -1,0 +1,238 @@
+"""The manifest: one JSON object that says what a checkpoint is and how to verify every byte of it.
+
+How the file is framed and why no byte of it can change unnoticed stands in envelope.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.checkpoint.format import codec, envelope, names, sense
+from holdfast.checkpoint.format.chunks import ALGORITHM, Chunk, Ref
+from holdfast.checkpoint.format.cutting import CHUNK_BYTES
+from holdfast.checkpoint.format.envelope import SCHEMA
+from holdfast.ipc import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from holdfast.ipc.layout import Tensor
+
+MANIFEST_BYTES_MAX = 256 << 20
+KIND = "manifest"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes of a tensor, in order: `nbytes` of chunk number `chunk`, from its byte `at` on."""
+
+    chunk: int
+    at: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """What the slots of one shard held. `ranks`: whose snapshots were read."""
+
+    shard: str
+    ranks: tuple[int, ...]
+    data_bytes: int
+    tensors: tuple[Tensor, ...]
+    pieces: tuple[tuple[Piece, ...], ...]  # of each tensor
+    state: Any  # typed JSON (typed.py)
+
+    @property
+    def header(self) -> bytes:
+        """The slot's header."""
+        return layout.encode(self.tensors, self.state, self.shard)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One checkpoint. `versions`: (rank, step) of every rank whose state it holds, all of one step."""
+
+    job: str
+    id: str
+    step: int
+    generation: int
+    kind: str
+    base: str
+    versions: tuple[tuple[int, int], ...]
+    holdfast: str  # version that wrote it
+    chunks: tuple[Chunk, ...]
+    shards: tuple[Shard, ...]
+
+    @property
+    def bytes_total(self) -> int:
+        """Bytes of all tensors."""
+        return sum(tensor.nbytes for shard in self.shards for tensor in shard.tensors)
+
+    @property
+    def bytes_stored(self) -> int:
+        """Bytes of all chunks on storage, shared ones included."""
+        return sum(chunk.stored for chunk in self.chunks)
+
+    def file(self, chunk: Chunk) -> str:
+        """Where a chunk of this checkpoint lies on storage."""
+        return names.chunk(self.job, self.base, chunk.blake3, chunk.codec)
+
+
+def seal(manifest: Manifest) -> tuple[bytes, str]:
+    """The manifest's file and its digest. The same content always gives the same bytes."""
+    return envelope.seal(KIND, _body(manifest))
+
+
+def unseal(content: bytes, job: str, checkpoint: str, digest: str = "") -> Manifest:
+    """The manifest in a file's bytes. `digest`: what the record in etcd says, "" when there is none. Raises
+    as `envelope.parsed` does."""
+    return envelope.parsed(KIND, content, job, checkpoint, parse=_parse, digest=digest)[0]
+
+
+def opened(content: bytes, job: str, checkpoint: str) -> tuple[Manifest, str]:
+    """The same where no record is known, and the digest that one would hold."""
+    return envelope.parsed(KIND, content, job, checkpoint, parse=_parse, digest="")
+
+
+def _body(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "job": manifest.job,
+        "id": manifest.id,
+        "step": manifest.step,
+        "generation": manifest.generation,
+        "kind": manifest.kind,
+        "base": manifest.base,
+        "versions": [list(version) for version in manifest.versions],
+        "holdfast": manifest.holdfast,
+        "chunks": [chunk_body(chunk) for chunk in manifest.chunks],
+        "shards": [_shard_body(shard) for shard in manifest.shards],
+    }
+
+
+def chunk_body(chunk: Chunk) -> dict[str, Any]:
+    """A chunk as JSON."""
+    return chunk._asdict()
+
+
+def _shard_body(shard: Shard) -> dict[str, Any]:
+    return {
+        "shard": shard.shard,
+        "ranks": list(shard.ranks),
+        "data_bytes": shard.data_bytes,
+        "tensors": [
+            {**layout.entry(tensor), "pieces": [[piece.chunk, piece.at, piece.nbytes] for piece in pieces]}
+            for tensor, pieces in zip(shard.tensors, shard.pieces, strict=True)
+        ],
+        "state": shard.state,
+    }
+
+
+def _parse(fields: dict[str, Any]) -> Manifest:
+    step, generation = count(fields["step"]), count(fields["generation"])
+    check_id(fields["id"], step, generation)
+    names.split_id(fields["base"])
+    chunks = parse_chunks(fields["chunks"])
+    manifest = Manifest(
+        job=fields["job"],
+        id=fields["id"],
+        step=step,
+        generation=generation,
+        kind=str(fields["kind"]),
+        base=fields["base"],
+        versions=tuple((count(rank), count(at)) for rank, at in fields["versions"]),
+        holdfast=str(fields["holdfast"]),
+        chunks=chunks,
+        shards=tuple(_shard(entry, chunks) for entry in fields["shards"]),
+    )
+    sense.check(manifest)
+    return manifest
+
+
+def check_id(checkpoint: Any, step: int, generation: int) -> None:
+    """Raises ValueError when an id is not that of this step and generation."""
+    if names.split_id(checkpoint) != (step, generation):
+        raise ValueError(f"id {checkpoint} is not that of step {step}, generation {generation}")
+
+
+def parse_chunks(entries: Iterable[dict[str, Any]]) -> tuple[Chunk, ...]:
+    """A table of chunks. Raises what is in envelope.SPOILT."""
+    return tuple(_chunk(entry) for entry in entries)
+
+
+def _chunk(entry: dict[str, Any]) -> Chunk:
+    chunk = Chunk(
+        entry["blake3"], count(entry["nbytes"]), count(entry["stored"]), entry["codec"], entry["algorithm"]
+    )
+    if not names.is_digest(chunk.blake3):
+        raise ValueError(f"{chunk.blake3!r:.80} is no blake3 digest")
+    if chunk.algorithm != ALGORITHM:
+        raise ValueError(f"unknown algorithm {chunk.algorithm!r:.40}")
+    plain = names.item_bytes(chunk.codec) == 0
+    most = codec.stored_most(chunk.nbytes, chunk.codec)
+    fits = chunk.stored == most if plain else 0 < chunk.stored <= most
+    if not 0 < chunk.nbytes <= CHUNK_BYTES or not fits:
+        raise ValueError(f"chunk {chunk.blake3} cannot have {chunk.nbytes} bytes, {chunk.stored} stored")
+    return chunk
+
+
+def _shard(entry: dict[str, Any], chunks: Sequence[Chunk]) -> Shard:
+    data_bytes = count(entry["data_bytes"])
+    tensors = layout.check(entry["tensors"], data_bytes)
+    pieces = tuple(
+        tuple(_piece(piece, chunks) for piece in tensor_entry["pieces"]) for tensor_entry in entry["tensors"]
+    )
+    for tensor, parts in zip(tensors, pieces, strict=True):
+        if sum(part.nbytes for part in parts) != tensor.nbytes:
+            raise ValueError(f"the pieces of tensor {tensor.name!r:.80} are not its {tensor.nbytes} bytes")
+    ranks = tuple(count(rank) for rank in entry["ranks"])
+    return Shard(layout.check_shard(entry["shard"]), ranks, data_bytes, tensors, pieces, entry["state"])
+
+
+def _piece(entry: list[Any], chunks: Sequence[Chunk]) -> Piece:
+    number, at, nbytes = (count(value) for value in entry)
+    check_piece(chunks, number, at, nbytes)
+    return Piece(number, at, nbytes)
+
+
+def check_piece(chunks: Sequence[Chunk], number: int, at: int, nbytes: int) -> None:
+    """Raises ValueError when these bytes do not lie within a chunk of the table."""
+    if number >= len(chunks) or nbytes == 0 or at + nbytes > chunks[number].nbytes:
+        raise ValueError(f"piece {[number, at, nbytes]} lies outside the chunks")
+
+
+def count(value: Any) -> int:
+    """A number that is not negative. Raises ValueError."""
+    if type(value) is not int or not 0 <= value < 1 << 62:
+        raise ValueError(f"{value!r:.80} is no count")
+    return value
+
+
+class Table:
+    """A table of chunks as it is put together: each chunk once, in the order in which they were met."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Chunk, int] = {}
+
+    def number(self, chunk: Chunk) -> int:
+        """Its place in the table."""
+        return self._numbers.setdefault(chunk, len(self._numbers))
+
+    def pieces(self, refs: Iterable[Ref]) -> Iterator[Piece]:
+        """Pieces for these bytes; neighbours in one chunk become one."""
+        last: Piece | None = None
+        for chunk, at, nbytes in refs:
+            number = self.number(chunk)
+            if last is not None and last.chunk == number and last.at + last.nbytes == at:
+                last = Piece(number, last.at, last.nbytes + nbytes)
+                continue
+            if last is not None:
+                yield last
+            last = Piece(number, at, nbytes)
+        if last is not None:
+            yield last
+
+    @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        """All of them."""
+        return tuple(self._numbers)

@@ -1,0 +1,25 @@
+"""What a state says of its data, for people: the streams of samples, and how far each was consumed.
+
+holdfast.data.contract writes it; this needs no torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.checkpoint.format import typed
+
+_SAMPLES = ("seed", "n", "global_batch", "position")
+
+
+def read(state: Any) -> list[dict[str, Any]]:
+    """The streams that a typed state names; none for a state of before they were kept. Of an iterable stream
+    how many replicas' places it holds."""
+    try:
+        told = typed.decode(state["data"])
+        streams = [{name: stream[name] for name in _SAMPLES} for stream in told["streams"]]
+        for stream in told["iterables"]:
+            shown = {name: stream[name] for name in ("seed", "global_batch", "step")}
+            streams.append({**shown, "replicas": len(stream["states"])})
+    except (typed.TypedDataError, LookupError, TypeError):
+        return []
+    return streams

@@ -1,0 +1,1 @@
+"""Put content on any fsspec storage once, read it back, and never overwrite it."""

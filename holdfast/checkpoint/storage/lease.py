@@ -1,0 +1,130 @@
+"""A lease on the storage: of several who would collect a job's garbage, one does.
+
+The holder's file is created put-if-absent and says who holds it. Whose file is older than LEASE_S, by the
+storage's own clock, has died: the next one takes it over. So has a process of this very machine that is not
+there any more: its lease is not waited for. The holder renews it while it works, and looks before each stage
+whether it is still its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from holdfast import pids
+from holdfast.checkpoint.errors import CheckpointError
+from holdfast.checkpoint.format import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.checkpoint.storage.store import Store
+
+LEASE_S = 600.0
+_FILE = "collector.json"
+_BYTES_MAX = 4096
+_HEAD = b'{"host":'
+"""How a lease begins; one whose writer was killed may hold less."""
+
+
+class LeaseHeldError(CheckpointError):
+    """Someone else is at it. Names who."""
+
+
+class Lease:
+    """Held until `release`. `now_s`: when it was taken, by the storage's clock; None: it does not say."""
+
+    def __init__(self, store: Store, job: str) -> None:
+        self._store, self._job = store, job
+        self._mark = uuid.uuid4().hex
+        pid = os.getpid()
+        who: dict[str, Any] = {"host": socket.gethostname(), "pid": pid, "mark": self._mark}
+        who |= {"machine": pids.space(), "born": pids.born(pid)}
+        self._content = json.dumps(who, separators=(",", ":")).encode()
+        self.now_s: float | None = None
+
+    @property
+    def _name(self) -> str:
+        return f"{names.leases(self._job)}/{_FILE}"
+
+    def take(self) -> None:
+        """Raises LeaseHeldError when another living process has it."""
+        if not self._store.put(self._name, self._content):
+            self._take_over()
+        self.check()
+        ages = self._ages()
+        self.now_s = ages.get(_FILE)
+        for stamp in ages.keys() - {_FILE}:  # the killed leave them; whoever looks just now is refused anyway
+            if names.is_ours(f"{names.leases(self._job)}/{stamp}"):
+                self._store.delete(f"{names.leases(self._job)}/{stamp}")
+
+    def check(self) -> None:
+        """Raises LeaseHeldError when it has been taken over."""
+        holder = self._holder()
+        if holder != self._content:
+            raise LeaseHeldError(
+                f"storage {self._store.url}: garbage of job {self._job} is being collected by "
+                f"{holder.decode(errors='replace') or 'nobody'}"
+            )
+
+    def renew(self) -> None:
+        """Hold it for another LEASE_S."""
+        self.check()
+        self._store.replace(self._name, self._content)
+
+    def release(self) -> None:
+        """Let the next one have it."""
+        if self._holder() == self._content:
+            self._store.delete(self._name)
+
+    def _take_over(self) -> None:
+        stamp = f"{names.leases(self._job)}/{self._mark}"
+        self._store.put(stamp, b"now")
+        try:
+            ages = self._ages()
+        finally:
+            self._store.delete(stamp)
+        taken, now = ages.get(_FILE), ages.get(self._mark)
+        young = taken is not None and (now is None or now - taken < LEASE_S)
+        holder = self._holder()
+        if young and not _has_died(holder):
+            self.check()
+        if holder[: len(_HEAD)] != _HEAD[: len(holder)]:
+            raise LeaseHeldError(
+                f"storage {self._store.url}: {self._name} is no lease of Holdfast's and stays: move it away"
+            )
+        self._store.delete(self._name)
+        self._store.put(self._name, self._content)
+
+    def _ages(self) -> dict[str, float | None]:
+        return {entry.name: entry.modified_s for entry in self._store.walk(names.leases(self._job))}
+
+    def _holder(self) -> bytes:
+        try:
+            return self._store.read(self._name, _BYTES_MAX)
+        except FileNotFoundError:
+            return b""
+
+
+def _has_died(holder: bytes) -> bool:
+    """Whether the process that holds a lease is known to be gone: one of this machine, as we see it."""
+    try:
+        who = json.loads(holder)
+        machine, pid, born = who["machine"], int(who["pid"]), who["born"]
+    except (ValueError, KeyError, TypeError):
+        return False
+    return bool(machine and born) and machine == pids.space() and pids.born(pid) != born
+
+
+@contextmanager
+def held(store: Store, job: str) -> Iterator[Lease]:
+    """A lease for the length of a with block. Raises LeaseHeldError."""
+    lease = Lease(store, job)
+    lease.take()
+    try:
+        yield lease
+    finally:
+        lease.release()

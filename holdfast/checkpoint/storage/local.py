@@ -1,0 +1,254 @@
+"""A folder as storage: what is put is on the disk before anyone can see it, and never seen in part.
+
+What is staged (chunks, which are verified whenever they are read) is seen at once and on the disk at the next
+`flush`: many small waits for the disk become one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from holdfast import removal
+from holdfast.checkpoint.format import names
+from holdfast.checkpoint.format.names import Entry
+from holdfast.checkpoint.storage import direct, pacing, syncing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from holdfast.checkpoint.format.names import Bytes
+
+_DRAFTS = "holdfast-drafts"
+_STAGED_MAX = 128
+DRAFT_AGE_S = 3600.0
+"""A draft older than this is a killed writer's: a living one needs seconds."""
+
+
+class LocalBackend:
+    """Files under one folder. Writes: draft, fsync, link to the name, and `flush` for the folders."""
+
+    limits: tuple[str, ...] = ()
+
+    def __init__(self, root: Path, *, pace: pacing.Pace = pacing.uploads) -> None:
+        self.root = root
+        self._pace = pace
+        self._lock = threading.Lock()
+        self._flushing = threading.Lock()
+        self._unsynced: set[Path] = set()
+        self._emptied: set[Path] = set()  # of deleted names; such a folder may be gone itself
+        self._staged: list[tuple[int, Path]] = []  # files whose content may not be on the disk yet
+        self._made: set[Path] = set()
+        self._swept = False
+
+    def put(self, name: str, data: Bytes) -> bool:
+        """Create `name` with this content; False when it exists. Durable after the next `flush`, also a name
+        that another process has only just made."""
+        draft, target = self._draft(data), self._target(name)
+        try:
+            os.link(draft, target)
+            return True
+        except FileExistsError:
+            return False
+        finally:
+            removal.draft(draft)
+            self._changed(target.parent)
+
+    def stage(self, name: str, data: Bytes) -> bool:
+        """Like `put`, but the content too is durable after the next `flush` only."""
+        draft, descriptor = self._written(data)
+        target = self._target(name)
+        try:
+            os.link(draft, target)
+        except FileExistsError:
+            os.close(descriptor)
+            return False
+        except OSError:
+            os.close(descriptor)
+            raise
+        finally:
+            removal.draft(draft)
+        self._stage(descriptor, target)
+        return True
+
+    def settle(self, name: str) -> None:
+        """Make what another process put durable with the next `flush`: it may have died before its own."""
+        target = self.root / name
+        self._stage(direct.open_regular(target), target)
+
+    def replace(self, name: str, data: Bytes) -> None:
+        """Give `name` this content at once, whatever it had. Durable after the next `flush`."""
+        target = self._target(name)
+        os.replace(self._draft(data), target)
+        self._changed(target.parent)
+
+    def flush(self) -> None:
+        """Make the names of all that was put durable, also what another thread is flushing now."""
+        with self._flushing:
+            with self._lock:
+                staged, self._staged = self._staged, []
+                folders, self._unsynced = sorted(self._unsynced), set()
+                emptied, self._emptied = sorted(self._emptied.difference(folders)), set()
+            try:
+                syncing.sync(staged, folders, emptied)
+            except OSError:  # a folder that is gone fails this flush and no later one
+                self._changed(*(folder for folder in folders if folder.is_dir()))
+                raise
+
+    def foresee(self, name: str) -> None:
+        """Have the file's inode in memory."""
+        with suppress(OSError):  # whoever reads it is told
+            os.stat(self.root / name, follow_symlinks=False)
+
+    def read(self, name: str, limit: int) -> bytes:
+        """The content, `limit` bytes of it at most."""
+        descriptor = direct.open_regular(self.root / name)
+        try:
+            parts, left = [], limit
+            while left > 0 and (part := os.read(descriptor, min(left, 1 << 24))):
+                parts.append(part)
+                left -= len(part)
+            return b"".join(parts)
+        finally:
+            os.close(descriptor)
+
+    def read_into(self, name: str, target: memoryview) -> int:
+        """Read straight into `target`; how many bytes the file has, also when they are more or fewer."""
+        descriptor = direct.open_regular(self.root / name, len(target))
+        try:
+            done = direct.read_all(descriptor, target)
+            return done if done < len(target) else os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+
+    def size(self, name: str) -> int | None:
+        """Its size in bytes, None when there is no such file."""
+        try:
+            status = os.stat(self.root / name, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+    def folders(self, folder: str) -> Sequence[str]:
+        """Names of the folders in a folder, links left out; none when there is no such folder."""
+        try:
+            with os.scandir(self.root / folder) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        except FileNotFoundError:
+            return []
+
+    def walk(self, folder: str) -> Sequence[Entry]:
+        """All files below a folder, links left out, sorted; none when there is no such folder."""
+        top, found = self.root / folder, []
+        for path, _, files in os.walk(top, onerror=_unless_gone):
+            for file in files:
+                with suppress(FileNotFoundError):  # deleted since it was listed
+                    place = os.path.join(path, file)
+                    status = os.stat(place, follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode):
+                        name = os.path.relpath(place, top)
+                        found.append(Entry(name, status.st_size, status.st_mtime))
+        return sorted(found)
+
+    def list(self, folder: str) -> list[str]:
+        """Names of the files in a folder, without the folder; none when there is no such folder."""
+        try:
+            with os.scandir(self.root / folder) as entries:
+                return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+        except FileNotFoundError:
+            return []
+
+    def delete(self, name: str) -> None:
+        """Remove it, durably after the next `flush`; nothing happens when it is not there."""
+        if removal.named(self.root, name, names.is_ours):
+            with self._lock:
+                self._emptied.add((self.root / name).parent)
+
+    def prune(self, folder: str) -> None:
+        """Remove the folders below this base's, and itself, as far as they are empty."""
+        removal.empty_folders(self.root, folder, names.is_base)
+
+    def sweep(self, older_than_s: float) -> int:
+        """Remove drafts of writers that were killed; how many."""
+        return removal.old_drafts(self.root / _DRAFTS, time.time() - older_than_s)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _draft(self, data: Bytes) -> Path:
+        draft, descriptor = self._written(data)
+        try:
+            os.fsync(descriptor)
+        except OSError:
+            removal.draft(draft)
+            raise
+        finally:
+            os.close(descriptor)
+        return draft
+
+    def _written(self, data: Bytes) -> tuple[Path, int]:
+        """A draft with this content, which need not be on the disk yet, and its descriptor."""
+        self._sweep_once()
+        draft, view = self._target(f"{_DRAFTS}/{removal.draft_name()}"), memoryview(data).cast("B")
+        if draft.parent.is_symlink():
+            raise NotADirectoryError(
+                errno.ENOTDIR, "a link stands where drafts are written", str(draft.parent)
+            )
+        descriptor = direct.open_bulk(draft, os.O_WRONLY | os.O_CREAT, len(view))
+        try:
+            direct.write_all(descriptor, view, self._pace)
+        except OSError:
+            os.close(descriptor)
+            removal.draft(draft)
+            raise
+        return draft, descriptor
+
+    def _stage(self, descriptor: int, target: Path) -> None:
+        with self._lock:
+            self._staged.append((descriptor, target))
+            self._unsynced.add(target.parent)
+            full = len(self._staged) >= _STAGED_MAX
+        if full:
+            with self._flushing:
+                with self._lock:
+                    staged, self._staged = self._staged, []
+                syncing.sync(staged)
+
+    def _sweep_once(self) -> None:
+        with self._lock:
+            first, self._swept = not self._swept, True
+        if first:
+            self.sweep(DRAFT_AGE_S)
+
+    def _target(self, name: str) -> Path:
+        target = self.root / name
+        with self._lock:
+            self._make(target.parent)
+        return target
+
+    def _make(self, folder: Path) -> None:
+        """The folder and those above it, up to the root. A folder met for the first time may have been made
+        by a process that died before its name was durable: its parent is synced like our own."""
+        if folder in self._made and folder.is_dir():
+            return
+        if folder == self.root:
+            folder.mkdir(parents=True, exist_ok=True)
+        else:
+            self._make(folder.parent)
+            folder.mkdir(exist_ok=True)
+        self._made.add(folder)
+        self._unsynced.add(folder.parent)
+
+    def _changed(self, *folders: Path) -> None:
+        with self._lock:
+            self._unsynced.update(folders)
+
+
+def _unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error

@@ -1,0 +1,70 @@
+"""Before a job relies on a storage: does it do what it must, and what can it not promise?"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.checkpoint.errors import StorageError
+from holdfast.checkpoint.storage.retrying import Patience
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.storage.store import Store
+
+PATIENCE = Patience(deadline_s=15.0, attempt_s=10.0, connect_s=3.0, silence_s=5.0, pause_max_s=1.0)
+_FOLDER = "probe"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What a probe found. `limits`: what this storage cannot promise, in words; empty is best."""
+
+    url: str
+    limits: tuple[str, ...]
+
+
+def examine(store: Store) -> Probe:
+    """Write, read back, create conditionally, list and delete there, and at the storage that mirrors it.
+    Raises StorageError. Leaves nothing behind, but where the storage fails half way."""
+    limits = _tried(store)
+    if store.second is not None:
+        limits += [f"its mirror {store.second.url}: {limit}" for limit in _tried(store.second)]
+    return Probe(store.url, tuple(limits))
+
+
+def _tried(store: Store) -> list[str]:
+    entry = uuid.uuid4().hex
+    name, first, second = f"{_FOLDER}/{entry}", os.urandom(4096), os.urandom(4096)
+    try:
+        if not store.put(name, first):
+            raise _broken(store, "says that a name just made up exists")
+        store.flush()
+        limits = [*store.limits, *_conditional(store, name, first, second), *_listed(store, entry)]
+        store.delete(name)
+        if store.size(name) is not None:
+            limits.append("what is deleted stays visible for a while")
+    except FileNotFoundError as error:
+        raise _broken(store, "what was written cannot be found again") from error
+    return limits
+
+
+def _conditional(store: Store, name: str, first: bytes, second: bytes) -> list[str]:
+    if store.read(name, 8192) != first:
+        raise _broken(store, "gives back other bytes than were written")
+    created = store.put(name, second)
+    if created or store.read(name, 8192) != first:
+        return ["an id that exists can be overwritten: never let two clusters write here"]
+    return []
+
+
+def _listed(store: Store, entry: str) -> list[str]:
+    if entry in store.list(_FOLDER):
+        return []
+    return ["what was written is listed only after a while: the newest checkpoint may be missed"]
+
+
+def _broken(store: Store, problem: str) -> StorageError:
+    mend = "name another with --storage"
+    return StorageError(f"storage {store.url}: {problem}; {mend}", url=store.url, doing="probe", mend=mend)

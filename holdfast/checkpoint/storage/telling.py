@@ -1,0 +1,28 @@
+"""What a storage failed at, in words that people may see."""
+
+from __future__ import annotations
+
+import re
+
+from holdfast import masking as arguments
+from holdfast.checkpoint.errors import StorageError
+from holdfast.checkpoint.storage import causes
+
+_PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):[^/\s]*@")
+
+
+def shown(text: str) -> str:
+    """A URL, or a driver's words that repeat one, as people may see it: whose it is, and no secret in it."""
+    return arguments.query(_PASSWORD.sub(r"\1:...@", text))
+
+
+def storage_error(url: str, doing: str, error: Exception, tried: str = "") -> StorageError:
+    """A StorageError that says where, at what, why, what was tried, and what to do about it."""
+    mend = causes.mend(error)
+    message = f"storage {url}: {doing}: {shown(causes.words(error))}"
+    return StorageError(
+        message + (f"; {tried}" if tried else "") + (f"; {mend}" if mend else ""),
+        url=url,
+        doing=doing,
+        mend=mend,
+    )

@@ -1,0 +1,1 @@
+"""Know after how many completed steps the state is clean, and undo half a step."""

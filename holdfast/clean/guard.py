@@ -1,0 +1,304 @@
+"""Know with how many completed steps the state is clean, and undo half a step.
+
+A step is complete when its body has ended. Broken before, it is undone where that can be proven: no optimizer
+has begun, no parameter has moved by itself, and what no optimizer owns is still or was copied at the step's
+start. Buffers, small objects, options and random numbers are put back. Everything else is dirty: the state
+comes from somewhere else.
+
+Gradients that a step leaves for the next one (an optimizer that steps every k-th time) belong to no state
+that is kept. So nothing is kept anew while they are carried: a break goes back to the last boundary without
+them.
+
+Where the script lets the tail of a step be cut, a step counts in which all that moves in whole steps has
+moved. A run's very first step keeps a whole copy: there is no one to ask for it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from holdfast.clean import gradients, habits
+from holdfast.clean.habits import Habits
+from holdfast.clean.owned import Owned
+from holdfast.clean.unowned import Unowned, owned_parameters
+from holdfast.state import built, modes, randomness, wrapped
+from holdfast.state import tracked as state
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from holdfast.state.tracked import Tracked
+
+DIRTY = -1
+log = logging.getLogger("holdfast.sdk")
+
+
+class Guard:
+    """Watches the tracked objects through one step after the other."""
+
+    def __init__(self, tracked: Tracked) -> None:
+        self._tracked = tracked
+        self._hooks: list[Any] = []
+        self._unowned = Unowned(tracked)
+        self._owned = Owned()
+        self._habits = Habits()
+        self._uncleared = gradients.Uncleared()
+        self._small: dict[str, Any] | None = {}  # None: an object did not give its state
+        self._complained = False
+        self._modes = modes.Kept(state.Tracked())  # of nothing
+        self._groups: list[list[dict[str, Any]]] = []
+        self._random: randomness.Kept | None = None
+        self._whole: tuple[list[torch.Tensor], list[torch.Tensor], list[dict[Any, Any]]] | None = None
+        self._begun: list[int] = []
+        self._ended: list[int] = []
+        self._anchor = 0  # the step at whose start everything was kept
+        self._advanced = False  # an optimizer has stepped since, in a step that is complete
+        self._inside = False
+        self.entered = False  # a step was begun in this generation
+        self.carries = False  # the newest boundary leaves gradients for the next step
+        self.skippable = False  # the tail of a step may be cut
+        self.reason = ""  # why the newest broken step could not be undone
+        self.on_optimizer: Any = lambda code: None
+        self.on_tail: Any = lambda code: None
+
+    def arm(self) -> None:
+        """(Re)read the tracked objects: before each generation's first step. A generation begins where no
+        gradients are carried: those that a broken step has left are dropped."""
+        gradients.drop(self._tracked.modules)
+        for hook in self._hooks:
+            hook.remove()
+        optimizers = self._tracked.optimizers
+        self._begun, self._ended = [0] * len(optimizers), [0] * len(optimizers)
+        self._hooks = []
+        for index, optimizer in enumerate(optimizers):
+            self._hooks.append(optimizer.register_step_pre_hook(self._before(index)))
+            self._hooks.append(optimizer.register_step_post_hook(self._after(index)))
+        self._unowned.arm()
+        self._owned.arm(list(owned_parameters(self._tracked)))
+        self._habits.forget()
+        self._whole = None
+        self._uncleared.arm()
+        self._inside = self.carries = self._advanced = self.entered = False
+
+    def disarm(self) -> None:
+        """Let go of the objects and of what was kept of them."""
+        self.arm()
+        self._small, self._groups, self._random = {}, [], None
+        self._modes = modes.Kept(self._tracked)  # of nothing
+
+    def begin(self, step: int, *, keep_random: bool, whole: bool = False) -> None:
+        """A step begins. `whole`: keep a copy of everything, until it is complete."""
+        if not built.same_objects(owned_parameters(self._tracked), self._owned.parameters):
+            self._owned.arm(list(owned_parameters(self._tracked)))
+            self._unowned.look_anew()
+        if not self.carries:
+            self._keep(step, keep_random=keep_random)
+            self._whole = None
+            if whole and self._small is not None:
+                self._keep_whole()
+        self._owned.begin()
+        self._uncleared.begin()
+        for index in range(len(self._begun)):
+            self._begun[index] = self._ended[index] = 0
+        self._inside = self.entered = True
+
+    @property
+    def anchor(self) -> int:
+        """The step at whose start everything was kept that a broken step goes back to."""
+        return self._anchor
+
+    @property
+    def left_half(self) -> bool:
+        """Whether a step was begun and never completed: the loop was left by `break`."""
+        return self._inside
+
+    @property
+    def stepping(self) -> bool:
+        """Whether an optimizer is at work now."""
+        return self._begun != self._ended
+
+    @property
+    def moved(self) -> bool:
+        """Whether an optimizer has begun its work in this step."""
+        return any(self._begun)
+
+    def end(self) -> None:
+        """The step is complete."""
+        if self.skippable:
+            behaviour = self._behaviour()
+            if behaviour is not None:
+                self._habits.observe(behaviour)
+        strays = self._owned.end(optimized=self.moved)
+        for stray in strays:
+            self._unowned.add_stray(stray)
+        self._inside = False
+        optimizers = self._tracked.optimizers
+        by_hand = gradients.left(self._unowned.stepped_by_hand())
+        self.carries = by_hand or gradients.carried(optimizers, self._ended, self._uncleared)
+        if self.carries:
+            self._advanced = self._advanced or self.moved or bool(strays)
+        else:
+            self._whole, self._advanced = None, False
+
+    def look(self) -> tuple[dict[str, Any] | None, list[int]]:
+        """What the state is like now, to be compared by `changed`."""
+        return self._copy_small(), self._owned.versions()
+
+    def changed(self, before: tuple[dict[str, Any] | None, list[int]]) -> str:
+        """The name of a tracked object that has changed since, "" when none has, as far as that is cheap to
+        see."""
+        small, versions = before
+        after = self._copy_small()
+        for name, kept in (small or {}).items():
+            if after is None or any(habits.moved(kept, after.get(name), name).values()):
+                return name
+        return "a tracked parameter" if versions != self._owned.versions() else ""
+
+    def settle(self, step: int) -> int:
+        """The loop was left in `step` (or between steps, before it): put back what can be; the number of
+        completed steps that the state is clean with, or DIRTY."""
+        if not (self._inside or self.carries):
+            return step
+        inside, self._inside, self.reason = self._inside, False, ""
+        found = self._settle(step, inside)
+        self.carries = False
+        return found
+
+    # ------------------------------------------------------------------ within
+
+    def _settle(self, step: int, inside: bool) -> int:
+        if self._small is None:
+            self.reason = "a tracked object does not give its state"
+        elif self._whole is not None:
+            self._rewind_whole()
+            return self._anchor
+        elif not (self.moved or self._advanced):
+            self.reason = (self._strays() if inside else "") or self._unowned.put_back()
+            if not self.reason:
+                self._rewind()
+                return self._anchor
+            self.reason = f"{self.reason} has moved, and is not kept at each step"
+        elif inside and self.skippable:
+            self.reason = self._unfinished()
+            if not self.reason:
+                gradients.drop(self._tracked.modules)
+                return step + 1
+        else:
+            self.reason = "an optimizer had begun, and the body of the step had not ended"
+        return DIRTY
+
+    def _before(self, index: int) -> Any:
+        def hook(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            if self._inside and not self.moved:
+                self._strays()
+            if self._inside and not self._begun[index]:
+                self._uncleared.before(index, optimizer)
+            self._begun[index] += 1
+            self.on_optimizer(index)
+
+        return hook
+
+    def _after(self, index: int) -> Any:
+        def hook(*_: Any) -> None:
+            self._ended[index] += 1
+            self._owned.end_of_optimizers()
+            self.on_tail(index)
+
+        return hook
+
+    def _strays(self) -> str:
+        """The name of a parameter that has moved before its optimizer began and was not copied at the step's
+        start, "" when there is none. It is copied at each step from now on."""
+        strays = [stray for stray in self._owned.moved() if not self._unowned.keeps_stray(stray)]
+        for stray in strays:
+            self._unowned.add_stray(stray)
+        return self._unowned.name(strays[0]) if strays else ""
+
+    # ------------------------------------------------------------------ what is kept
+
+    def _keep(self, step: int, *, keep_random: bool) -> None:
+        self._anchor = step
+        self._unowned.begin(counted=self.skippable)
+        self._small, self._modes = self._copy_small(), modes.Kept(self._tracked)
+        self._groups = [_options(optimizer) for optimizer in self._tracked.optimizers]
+        self._random = randomness.Kept() if keep_random else None
+
+    def _copy_small(self) -> dict[str, Any] | None:
+        """Copies of the small objects' state. One that raises costs a step's retry, not the training."""
+        small = self._tracked.small
+        try:
+            return {name: state.copy_plain(state.capture(thing)) for name, thing in small.items()}
+        except Exception as error:  # whatever a state_dict of the user's raises
+            if not self._complained:
+                log.warning("a tracked object does not give its state, so no step can be retried: %r", error)
+            self._complained = True
+            return None
+
+    def _keep_whole(self) -> None:
+        tensors = list(self._tracked.flatten().tensors)
+        copies = [tensor.cpu().clone() for tensor in tensors]
+        states = [dict(wrapped.local(optimizer).state) for optimizer in self._tracked.optimizers]
+        self._whole = (tensors, copies, states)
+
+    @torch.no_grad()
+    def _rewind(self) -> None:
+        self._modes.restore()
+        assert self._small is not None
+        for name, thing in self._tracked.small.items():
+            state.apply(thing, state.copy_plain(self._small[name]))
+        for optimizer, options in zip(self._tracked.optimizers, self._groups, strict=True):
+            for group, kept in zip(optimizer.param_groups, options, strict=True):
+                group.update(state.copy_plain(kept))
+        if self._random is not None:
+            self._random.restore()
+        gradients.drop(self._tracked.modules)
+
+    @torch.no_grad()
+    def _rewind_whole(self) -> None:
+        assert self._whole is not None
+        tensors, copies, states = self._whole
+        for optimizer, kept in zip(self._tracked.optimizers, states, strict=True):
+            wrapped.local(optimizer).state.clear()
+            wrapped.local(optimizer).state.update(kept)
+        self._unowned.put_back()
+        for tensor, copy in zip(tensors, copies, strict=True):
+            tensor.copy_(copy)
+        self._rewind()
+
+    # ------------------------------------------------------------------ a tail that was cut
+
+    def _behaviour(self) -> dict[str, Hashable] | None:
+        """How each part of the state has behaved in this step so far; None: an object does not tell."""
+        after = self._copy_small()
+        if after is None or self._small is None:
+            return None
+        found: dict[str, Hashable] = {f"optimizer {i}": count for i, count in enumerate(self._ended)}
+        for name, kept in self._small.items():
+            found |= habits.moved(kept, after.get(name), name)
+        return found | self._unowned.behaviour()
+
+    def _unfinished(self) -> str:
+        """Why a step that an optimizer has stepped in may not be whole; "" when it is."""
+        if self._begun != self._ended:
+            return "an optimizer was broken in its step"
+        if self.carries or self._advanced:
+            return "gradients of earlier steps were carried into this one"
+        if self._owned.tail_moves:
+            return "parameters move behind their optimizer's step"
+        behaviour = self._behaviour()
+        if behaviour is None:
+            return "an object does not give its state"
+        return self._habits.unusual(behaviour, self._tracked.small)
+
+
+def _options(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    return [
+        {
+            key: value if type(value) in state.ATOMS else state.copy_plain(value)
+            for key, value in group.items()
+            if key != "params"
+        }
+        for group in optimizer.param_groups
+    ]

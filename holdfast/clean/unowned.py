@@ -1,0 +1,239 @@
+"""Keep what no optimizer owns as it was at a step's start: buffers, teachers, momentum encoders, frozen
+weights.
+
+Small buffers are copied at every step. Everything else counts as still until it is seen to move: then its
+digest, taken once, proves at a break that it has not moved, whatever wrote to it (`.data`, numpy,
+another library: a version counter tells of none of them). What was seen to move is copied from then on, as
+far as there is room; of what is too large a broken step cannot be undone, which is told once, by name."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import torch
+
+from holdfast.clean.copies import SMALL_BYTES, Copies, Place
+from holdfast.state import built, digest, shards
+from holdfast.state.optimizers import parameters_of
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    from holdfast.state.tracked import Tracked
+
+ROOM_BYTES = 64 << 20
+"""What was seen to move is copied up to this size, or up to that of all weights that optimizers own."""
+
+_LEARNED_FIRST, _LEARNED_EVERY = 3, 100
+"""Everything is compared at the start of each of the first steps, and of every hundredth after them."""
+log = logging.getLogger("holdfast.sdk")
+
+
+@dataclass(slots=True)
+class _Still:
+    """A tensor that has not been seen to move."""
+
+    place: Place
+    tensor: torch.Tensor
+    version: int
+    bits: int
+
+    def stands(self) -> bool:
+        """Whether it is still what its module holds, and nothing has been noted to write to it."""
+        return self.place.tensor is self.tensor and self.tensor._version == self.version
+
+    def same(self) -> bool:
+        """Whether its bits are what they were."""
+        return self.stands() and digest.whole(shards.local(self.tensor)) == self.bits
+
+
+class Unowned:
+    """The tensors of tracked modules that no tracked optimizer owns."""
+
+    def __init__(self, tracked: Tracked) -> None:
+        self._tracked = tracked
+        self._movers: set[str] = set()  # names of what was seen to move
+        self._strays: set[int] = set()  # ids of owned parameters that move outside of their optimizer
+        self._kept_strays: set[int] = set()  # those of them that are copied at each step's start
+        self._known: dict[int, tuple[weakref.ref[torch.Tensor], int, int]] = {}
+        self._stills: list[_Still] = []
+        self._too_large: dict[str, int] = {}  # bytes by name
+        self._told: set[str] = set()  # names of what was said to be too large
+        self._entries = built.Entries((), ())
+        self._submodules = built.Submodules(())
+        self._owned: list[tuple[Place, torch.Tensor]] = []  # where those lie that optimizers own
+        self._by_hand: list[Place] = []
+        self._stale = True  # what is watched is to be looked at anew
+        self._copies = Copies()
+        self._begun = 0
+
+    def arm(self) -> None:
+        """Look anew at what is tracked: before the first step of a generation."""
+        self._plan()
+
+    def begin(self, *, counted: bool = False) -> None:
+        """A step begins: see what has moved since, and copy what may move. `counted`: writes to it, too."""
+        self._begun += 1
+        built_anew = self._stale or not self._entries.same()
+        learned = self._learn(all_of_them=self._begun <= _LEARNED_FIRST or self._begun % _LEARNED_EVERY == 0)
+        if built_anew or learned:
+            self._plan()
+        self._copies.keep()
+        if counted:
+            self._copies.note_versions()
+
+    def look_anew(self) -> None:
+        """Optimizers own others now: look which ones when the next step is kept."""
+        self._stale = True
+
+    def add_stray(self, parameter: torch.Tensor) -> None:
+        """Keep this parameter as if no optimizer owned it, from the next step on."""
+        if id(parameter) not in self._strays:
+            self._strays.add(id(parameter))
+            self._stale = True
+
+    def keeps_stray(self, parameter: torch.Tensor) -> bool:
+        """Whether an owned parameter that moves by itself was copied at this step's start."""
+        return id(parameter) in self._kept_strays
+
+    def name(self, parameter: torch.Tensor) -> str:
+        """What a tracked module calls this parameter."""
+        for root, module in _named_modules(self._tracked):
+            for key, found in module._parameters.items():
+                if found is parameter:
+                    return f"{root}.{key}"
+        return f"a parameter of shape {tuple(parameter.shape)}"
+
+    def stepped_by_hand(self) -> Iterator[torch.Tensor]:
+        """The parameters that the script may step by hand: those that were seen to move by no optimizer, or
+        all where it tracks none. Their gradients count until they are cleared."""
+        return (place.tensor for place in self._by_hand if place.tensor is not None)
+
+    def put_back(self) -> str:
+        """Undo what a broken step did to them: "" or the name of one of which that cannot be done."""
+        self._submodules.put_back()
+        if self._too_large:
+            return next(iter(self._too_large))
+        for place, tensor in self._owned:
+            if place.tensor is not tensor and not _gathered(place.tensor, tensor):
+                return place.name
+        for still in self._stills:
+            if not still.same():
+                self._movers.add(still.place.name)
+                self._stale = True
+                return still.place.name
+        self._copies.rewind()
+        return ""
+
+    def behaviour(self) -> dict[str, Hashable]:
+        """How each of them has moved since the step's start: `Habits` compares it with whole steps. What is
+        too large to be kept behaves like nothing else."""
+        still = {still.place.name: not still.stands() for still in self._stills}
+        kept = {**still, **self._copies.changes(), **{name: object() for name in self._too_large}}
+        return {**kept, "the submodules": not self._entries.same()}
+
+    # ------------------------------------------------------------------ the plan
+
+    def _plan(self) -> None:
+        self._stills, self._too_large, self._stale = [], {}, False
+        self._known = {key: known for key, known in self._known.items() if known[0]() is not None}
+        small: list[Place] = []
+        moving: list[Place] = []
+        for place in self._places():
+            tensor = place.tensor
+            if tensor is None or (_is_buffer(tensor) and tensor.nbytes <= SMALL_BYTES):
+                small.append(place)
+            elif place.name in self._movers or id(tensor) in self._strays:
+                moving.append(place)
+            else:
+                self._stills.append(self._still(place, tensor))
+        own = moving if self._tracked.optimizers else [*(still.place for still in self._stills), *moving]
+        self._by_hand = [place for place in own if id(place.tensor) not in self._strays]
+        kept = self._within_room(moving)
+        self._kept_strays = {id(place.tensor) for place in kept} & self._strays
+        self._copies = Copies([*small, *kept])
+
+    def _places(self) -> Iterator[Place]:
+        """The place of each of them, each tensor once."""
+        owned = {id(parameter) for parameter in owned_parameters(self._tracked)} - self._strays
+        modules, seen = list(_named_modules(self._tracked)), set()
+        self._entries = built.entries((module for _, module in modules), buffers=False)
+        self._submodules, self._owned = built.Submodules(module for _, module in modules), []
+        for root, module in modules:
+            for container in (module._buffers, module._parameters):
+                for key, tensor in container.items():
+                    if tensor is None and container is module._parameters:
+                        continue
+                    place = Place(container, key, f"{root}.{key}")  # type: ignore[arg-type]
+                    if tensor is not None and id(tensor) in owned:
+                        self._owned.append((place, tensor))
+                    elif tensor is None or id(tensor) not in seen:
+                        seen.add(id(tensor))
+                        yield place
+
+    def _still(self, place: Place, tensor: torch.Tensor) -> _Still:
+        known = self._known.get(id(tensor))
+        version = tensor._version
+        if known is None or known[0]() is not tensor or known[1] != version:
+            known = (weakref.ref(tensor), version, digest.whole(shards.local(tensor)))
+            self._known[id(tensor)] = known
+        return _Still(place, tensor, version, known[2])
+
+    def _within_room(self, moving: list[Place]) -> list[Place]:
+        owned_bytes = sum(shards.local(p).nbytes for p in owned_parameters(self._tracked))
+        room, taken = max(ROOM_BYTES, owned_bytes), []
+        for place in moving:
+            nbytes = shards.local(place.tensor).nbytes if place.tensor is not None else 0
+            if nbytes <= room:
+                room -= nbytes
+                taken.append(place)
+            else:
+                self._too_large[place.name] = nbytes
+                self._tell(place.name, nbytes)
+        return taken
+
+    def _tell(self, name: str, nbytes: int) -> None:
+        if name in self._told:
+            return
+        self._told.add(name)
+        log.warning(
+            "%s moves in a step, no optimizer owns it, and with %d bytes it is too large to be copied at "
+            "every step: when a step breaks, training goes back to the newest snapshot",
+            name,
+            nbytes,
+        )
+
+    def _learn(self, *, all_of_them: bool) -> bool:
+        """Whoever has moved since is copied from now on. A version that went up proves a move, cheaply; one
+        that did not proves nothing, so that now and then all are compared."""
+        if all_of_them:
+            moved = [still.place.name for still in self._stills if not still.same()]
+        else:
+            moved = [still.place.name for still in self._stills if not still.stands()]
+        self._movers.update(moved)
+        return bool(moved)
+
+
+def owned_parameters(tracked: Tracked) -> Iterator[torch.Tensor]:
+    """The parameters that tracked optimizers step."""
+    return chain.from_iterable(map(parameters_of, tracked.optimizers))
+
+
+def _named_modules(tracked: Tracked) -> Iterator[tuple[str, torch.nn.Module]]:
+    for name, thing in tracked.objects.items():
+        if isinstance(thing, torch.nn.Module):
+            for path, module in thing.named_modules():
+                yield f"{name}.{path}" if path else name, module
+
+
+def _gathered(now: torch.Tensor | None, then: torch.Tensor) -> bool:
+    """Whether one is a shard and the other the whole: a module of FSDP2 holds now this, now that."""
+    return shards.is_dtensor(now) != shards.is_dtensor(then) and now is not None
+
+
+def _is_buffer(tensor: torch.Tensor) -> bool:
+    return not isinstance(tensor, torch.nn.Parameter)

@@ -1,0 +1,321 @@
+"""Process groups of one generation: formed in a living process, broken from another thread, dissolved."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import struct
+import sys
+import threading
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch.distributed import distributed_c10d
+
+from holdfast.errors import Interrupted
+from holdfast.groups import alike, sockets, waiting
+from holdfast.groups.answering import Answering
+from holdfast.groups.formation import split_address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from holdfast.groups.formation import Formation
+
+_CONNECT_TRY_S = 0.25
+_STORE_TRY = timedelta(seconds=1)
+_CONNECT_PAUSE_S = 0.02
+_SIOCGIFADDR = 0x8915
+
+
+def choose_backend(wanted: str | None) -> str:
+    """The backend for this process: what the user asked for, else nccl beside a GPU, else gloo."""
+    return wanted or ("nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo")
+
+
+class Groups:
+    """The default group of the current generation, and all that is needed to break it."""
+
+    def __init__(self, address: str, backend: str) -> None:
+        self.backend = backend
+        self._ours: Callable[[], set[int]] = set  # inodes of sockets that are no group's
+        self._store: TCPStore | None = None
+        self._client: TCPStore | None = None
+        self._served: frozenset[sockets.Handle] = frozenset()
+        self._before: frozenset[sockets.Handle] = frozenset()
+        self._window: frozenset[sockets.Handle] | None = None
+        self._growing = False  # the script still makes groups of its own
+        self._severed = 0  # the newest generation that was broken from here
+        self._made: Any = None  # the default group that stands
+        self._lock = threading.Lock()
+        self._address = address
+        self._active = 0
+        self._ranks = 0
+        self._line: frozenset[sockets.Handle] = frozenset()  # to the generation's store
+        self._answering = Answering()
+        name = _interface(address)
+        if name:  # what peers reach this node at is what gloo must bind to
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+
+    def serve(self, ours: Callable[[], set[int]]) -> str:
+        """Open this process's store, once; "host:port" that peers reach it at. `ours`: inodes of sockets that
+        are no group's."""
+        self._ours = ours
+        if self._store is None:
+            before = sockets.opened()
+            self._store = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False, multi_tenant=True)
+            self._served = sockets.opened() - before
+        host = f"[{self._address}]" if ":" in self._address else self._address
+        return f"{host}:{self._store.port}"
+
+    def form(self, formation: Formation) -> None:
+        """Build the generation's default group. Raises Interrupted, or what torch raises when it breaks."""
+        with self._lock:
+            self._before, self._window = sockets.opened(), None
+            self._active, self._ranks = formation.number, formation.world_size
+            self._line = frozenset()
+            self._answering.begin()
+        host, port = split_address(formation.store)
+        self._client = self._reach(host, port, formation.number)
+        found = _ports(sockets.opened() - self._before)
+        self._line = frozenset(handle for handle, known in found.items() if known[1] == port)
+        if self.backend == "gloo":
+            waiting.begin(lambda: self.broken)
+        hook = sys.excepthook
+        store = PrefixStore(f"generation-{formation.number}", self._client)
+        alike.say(store, formation.rank)
+        try:
+            dist.init_process_group(
+                self.backend,
+                store=store,
+                rank=formation.rank,
+                world_size=formation.world_size,
+            )
+        finally:
+            sys.excepthook = hook  # torch wraps it at each init, one deeper every time
+        if self._stale(formation.number):  # some of its connections may be answers of our own
+            raise Interrupted
+        self._made = dist.group.WORLD
+        if self.backend == "gloo":
+            alike.check(store, formation.world_size)
+
+    def check_alike(self) -> None:
+        """The ranks have met in a collective. Raise SessionError unless all are of one version; NCCL's begin
+        theirs before all are there, so that only now can be told."""
+        if self.backend != "gloo" and self._client is not None:
+            alike.check(PrefixStore(f"generation-{self._active}", self._client), self._ranks)
+
+    def formed(self) -> int:
+        """Groups stand: fix the set of their sockets. The port they were accepted at, 0 if unknown. NCCL
+        connects with the first collective: it forms until `narrow`."""
+        if self.backend != "gloo":
+            return 0
+        found = _ports(sockets.opened() - self._before)
+        listeners = [known[0] for known in found.values() if not known[1]]
+        with self._lock:
+            self._window = _connected(found)
+        return listeners[0] if len(listeners) == 1 else 0
+
+    def grow(self) -> None:
+        """The script is about to make groups of its own (meshes): what connects to a peer from now on is
+        taken for theirs, until `settle`."""
+        with self._lock:
+            self._growing = True
+
+    def listeners(self) -> list[int]:
+        """The ports at which this process's groups were accepted, those of the script's own among them."""
+        known = _ports(sockets.opened() - self._before)
+        return sorted(found[0] for found in known.values() if not found[1])
+
+    def settle(self, own: set[int], peers: set[int]) -> None:
+        """The groups stand: theirs is what was accepted at these ports of ours, or is connected to those."""
+        found = _ports(sockets.opened() - self._before)
+        theirs = {h for h, known in found.items() if known[0] in own or known[1] in peers}
+        with self._lock:
+            self._growing = False
+            self._window = (self._window or frozenset()) | theirs
+
+    def narrow(self, own: int, peers: set[int]) -> None:
+        """Only sockets accepted at our port or connected to a peer's port are the group's."""
+        if self.backend != "gloo":
+            found = _ports(sockets.opened() - self._before)
+            with self._lock:
+                self._window = _connected(found)
+            return
+        if not own or 0 in peers:
+            return
+        with self._lock:
+            found = _ports(self._window or ())
+            self._window = frozenset(h for h, known in found.items() if known[0] == own or known[1] in peers)
+
+    def sever(self, generation: int) -> bool:
+        """From another thread: break what is blocked in this generation or an older one. True: come again."""
+        with self._lock:
+            if not self._active or self._active > generation:
+                return False
+            self._severed = self._active
+            since = sockets.opened() - self._before
+            for handle in self._theirs(since):
+                sockets.shut(handle)
+            if self.backend == "gloo":
+                self._answering.answer(since, self._ranks)
+        if self.backend != "gloo":
+            _abort()
+        return True
+
+    @property
+    def broken(self) -> bool:
+        """Whether the generation's groups can carry nothing more: broken from here, or by a peer. From the
+        main thread; microseconds."""
+        if self._active and self._severed >= self._active:
+            return True
+        window = self._window
+        return self.backend == "gloo" and window is not None and not sockets.whole(window)
+
+    @property
+    def foreign(self) -> bool:
+        """Whether a default group stands that was not made here."""
+        return dist.is_initialized() and dist.group.WORLD is not self._made
+
+    def _theirs(self, since: frozenset[sockets.Handle]) -> set[sockets.Handle]:
+        """Of what was opened since the generation began to form: what carries its groups, and its store."""
+        found = _ports(since)
+        known = {handle: found[handle] for handle in _connected(found)}
+        if self._window is None:  # still forming: all of it is the store's or the group's
+            ours = self._ours()
+            return {h for h in since if h.inode not in ours and (h in known or sockets.connecting(h))}
+        theirs = {handle for handle in self._window | self._line if handle in known}
+        if self._growing:  # and what leads to where the group's peers are
+            peers = {known[handle][2] for handle in theirs & self._window}
+            theirs |= {h for h, own in known.items() if own[2] in peers}
+            theirs |= {h for h in since if sockets.connecting(h)}
+        return theirs
+
+    def dissolve(self) -> None:
+        """From the main thread: the generation is over, its groups go."""
+        with self._lock:
+            self._active, self._growing, self._made = 0, False, None
+        for handle in self._window or ():
+            sockets.shut(handle)  # before the script's own groups go: by these do peers know what failed
+        _abort()
+        # A failed init has counted the group it did not make: names would differ between ranks.
+        distributed_c10d._world.group_count = 0
+        self._window, self._before, self._client = None, frozenset(), None
+        waiting.end()
+
+    def neutralise(self) -> None:
+        """In a forked child: these sockets are the parent's, and so are the threads that wait."""
+        waiting.neutralise()
+        sockets.close_inherited(self._served | (self._window or frozenset()))
+
+    def _reach(self, host: str, port: int, generation: int) -> TCPStore:
+        """A client of the generation's store. That may never be there: an interrupt ends the attempts."""
+        while not self._stale(generation):
+            try:
+                socket.create_connection((host, port), _CONNECT_TRY_S).close()
+                client = TCPStore(host, port, None, False, timeout=_STORE_TRY, wait_for_workers=False)
+                client.set_timeout(dist.default_pg_timeout)
+                return client
+            except (OSError, dist.DistError):  # torch retries a silent server for as long as it is given
+                time.sleep(_CONNECT_PAUSE_S)
+        raise Interrupted
+
+    _stale: Callable[[int], bool] = staticmethod(lambda _: False)
+
+    def heed(self, stale: Callable[[int], bool]) -> None:
+        """Name what tells whether a generation is broken."""
+        self._stale = stale
+
+
+_Ports = tuple[int, int, str]
+"""Own port, the peer's port, 0 for a listener, and the peer's IP."""
+
+
+def _ports(handles: Iterable[sockets.Handle]) -> dict[sockets.Handle, _Ports]:
+    """The ports of those that are sockets of TCP."""
+    return {handle: found for handle in handles if (found := sockets.ports(handle))}
+
+
+def _connected(found: dict[sockets.Handle, _Ports]) -> frozenset[sockets.Handle]:
+    """Those that lead to a peer."""
+    return frozenset(handle for handle, known in found.items() if known[1])
+
+
+def _abort() -> None:
+    if dist.is_initialized():
+        distributed_c10d._abort_process_group()
+
+
+def _interface(address: str) -> str:
+    """The network interface that holds this IPv4 address, "" when none does."""
+    try:
+        wanted = socket.gethostbyname(address)
+    except OSError:
+        return ""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            try:
+                answer = fcntl.ioctl(probe, _SIOCGIFADDR, request)
+            except OSError:  # an interface without an address
+                continue
+            if socket.inet_ntoa(answer[20:24]) == wanted:
+                return name
+    return ""
+
+
+BROKEN_WORDS = (
+    "connection closed by peer",
+    "connection reset",
+    "connection refused",
+    "connection aborted",
+    "broken pipe",
+    "timed out",
+    "timeout",
+    "aborted",
+    "gloo",
+    "nccl",
+    "process group",
+    "tcpstore",
+    "connectfullmesh",
+)
+
+
+def is_broken_collective(error: BaseException) -> bool:
+    """Whether this exception says that communication with a peer failed, rather than the user's code."""
+    if isinstance(error, dist.DistError | ConnectionError):
+        return True
+    if not isinstance(error, RuntimeError):
+        return False
+    text = str(error).lower()
+    return any(word in text for word in BROKEN_WORDS)
+
+
+def device_for(backend: str, local_rank: int) -> torch.device:
+    """The device this rank computes on, made current when it is a GPU."""
+    if backend != "nccl" and not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", local_rank % max(torch.cuda.device_count(), 1))
+    torch.cuda.set_device(device)
+    return device
+
+
+def carrier(backend: str, device: torch.device) -> torch.device:
+    """Where what goes through the group must lie: gloo moves memory of the host, nccl of the GPU."""
+    return device if backend == "nccl" else torch.device("cpu")
+
+
+def gather_numbers(numbers: list[int], device: torch.device, world_size: int) -> list[list[int]]:
+    """Every rank's numbers, by rank; all give equally many."""
+    own = torch.tensor(numbers, dtype=torch.int64, device=device)
+    if world_size == 1:
+        return [numbers]
+    every = torch.empty(world_size * len(numbers), dtype=torch.int64, device=device)
+    dist.all_gather(list(torch.split(every, len(numbers))), own)
+    rows: Any = every.view(world_size, len(numbers)).tolist()
+    return [[int(value) for value in row] for row in rows]

@@ -1,0 +1,376 @@
+"""The arena: one file of shared memory per member, with two slots for snapshots of its state.
+
+The agent creates it, the rank copies into it, the agent reads it. A slot holds the tensors' bytes from its
+start (page aligned, so addresses stay the same from snapshot to snapshot) and the header behind them. A rank
+killed in the middle of a copy leaves its slot WRITING; the other slot stays whole. Standard library only.
+
+What both sides decide on (which slot may be overwritten, which is being read) is decided under a lock on the
+file (`flock`), which a killed process gives back by itself."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast import removal
+from holdfast.ipc import layout
+from holdfast.ipc.shm import HEADER_ALIGN_BYTES, PAGE_BYTES, ArenaError, align, allocate, locked, touch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SLOTS = 2
+_MAGIC = int.from_bytes(b"HOLDFAST", "little")
+_VERSION = 1
+_WORDS = PAGE_BYTES // 8
+_FILE_WORDS = 8  # magic, version, slot_bytes, slots, four kept free
+_SLOT_WORDS = 8  # state, step, generation, header bytes, data bytes, pins, sequence, one kept free
+_STATE, _STEP, _GENERATION, _HEADER, _DATA, _PINS, _SEQUENCE = range(7)
+
+
+class SkipReason(str):
+    """Why no slot may be overwritten now: the snapshot is skipped, and this is what to say about it."""
+
+    __slots__ = ()
+
+
+class SlotState(IntEnum):
+    """What a slot holds."""
+
+    FREE = 0
+    WRITING = 1  # being copied into, or torn by the death of the one who copied
+    READY = 2
+    PARTIAL = 3  # whole layout, but only a share of the bytes: nothing to go on from by itself
+
+
+@dataclass(frozen=True, slots=True)
+class SlotView:
+    """One slot as it was when looked at. `sequence` tells whether it is still the same content."""
+
+    arena: Arena
+    index: int
+    state: SlotState
+    step: int  # completed steps of the state it holds
+    generation: int
+    header_bytes: int
+    data_bytes: int
+    pins: int
+    sequence: int
+
+    @property
+    def header(self) -> bytes:
+        """The header's JSON (a copy)."""
+        start = align(self.data_bytes, HEADER_ALIGN_BYTES)
+        return bytes(self.arena.area(self.index)[start : start + self.header_bytes])
+
+    @property
+    def memory(self) -> memoryview:
+        """The data area itself, no copy. Pin the slot while you read it."""
+        return self.arena.area(self.index)[: self.data_bytes]
+
+    @property
+    def shard(self) -> str:
+        """The word of the shard that it holds; "" when its header does not say."""
+        try:
+            return layout.shard(self.header)
+        except layout.LayoutError:
+            return ""
+
+    def current(self) -> bool:
+        """Whether the slot still holds what this view saw."""
+        now = self.arena.slots[self.index]
+        return now.state == self.state and now.sequence == self.sequence
+
+
+class SlotWriter:
+    """A slot taken for writing. Copy into `memory`, call `layout`, then `ready`; in this order or not."""
+
+    def __init__(self, arena: Arena, index: int, step: int, generation: int, *, held: bool = False) -> None:
+        self.index = index
+        self._arena, self._held = arena, held
+        self._step = step
+        self._generation = generation
+        self._sizes: tuple[int, int] | None = None
+
+    @property
+    def memory(self) -> memoryview:
+        """The slot's whole area, writable, page aligned; the data starts at 0."""
+        return self._arena.area(self.index)
+
+    def layout(self, header: bytes, data_bytes: int) -> None:
+        """Put the header behind `data_bytes` of data. Raises ArenaError when the slot has not the room."""
+        start = align(data_bytes, HEADER_ALIGN_BYTES)
+        needed = start + len(header)
+        if data_bytes < 0 or needed > self._arena.slot_bytes:
+            raise ArenaError(
+                f"a snapshot of {needed} bytes does not fit the slots of {self._arena.slot_bytes} bytes in "
+                f"{self._arena.path}: ask for a larger arena (the tracked state has grown)"
+            )
+        self.memory[start:needed] = header
+        self._sizes = (len(header), data_bytes)
+
+    def ready(self) -> SlotView:
+        """Declare the slot whole. From now on it can be read and is what `newest` means."""
+        return self._done(SlotState.READY)
+
+    def partial(self) -> SlotView:
+        """Declare that a share of the bytes is there (layout.share_range): `find_partial` finds it, nothing
+        takes it for a whole snapshot, and the next one goes over it."""
+        return self._done(SlotState.PARTIAL)
+
+    def _done(self, state: SlotState) -> SlotView:
+        if self._sizes is None:
+            raise ArenaError(
+                f"slot {self.index} of {self._arena.path} has no layout yet: call layout() first"
+            )
+        view = self._arena._finish(self.index, state, (self._step, self._generation, *self._sizes))
+        self._let_go()
+        return view
+
+    def abandon(self) -> None:
+        """Give the slot back empty."""
+        self._arena._empty(self.index)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._held:
+            self._held = False
+            self._arena._let_go(self.index)
+
+
+class Arena:
+    """Two slots of `slot_bytes` each, in shared memory."""
+
+    def __init__(self, path: Path, descriptor: int, memory: mmap.mmap) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._memory = memory
+        self._view = memoryview(memory)
+        self._words = self._view[:PAGE_BYTES].cast("q")
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], slot_bytes: int) -> Arena:
+        """A new arena at `path`, mode 0600, every page in memory. An older file there is replaced, not
+        changed: who still has it mapped keeps it. Raises ArenaError when there is not the room."""
+        target = Path(path)
+        draft = target.with_name(removal.draft_name(f"{target.name}."))
+        slot_bytes = align(max(slot_bytes, 1), PAGE_BYTES)
+        descriptor, memory = allocate(draft, PAGE_BYTES + SLOTS * slot_bytes)
+        arena = cls(target, descriptor, memory)
+        for index, word in enumerate((_MAGIC, _VERSION, slot_bytes, SLOTS)):
+            arena._words[index] = word
+        os.replace(draft, target)
+        return arena
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, owner: bool = False, touched: bool = True) -> Arena:
+        """The arena that an agent created. `owner`: an agent that takes over after another; the dead one's
+        pins are undone. `touched`: all its pages mapped at once, for who will write to it again and again;
+        else each when it is used. Raises ArenaError when it is none of ours."""
+        target = Path(path)
+        try:
+            descriptor = os.open(target, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError as error:
+            raise ArenaError(f"cannot open the arena {target}: {error.strerror}") from error
+        try:
+            memory = _checked_map(target, descriptor)
+        except (ArenaError, OSError, ValueError) as error:
+            os.close(descriptor)
+            raise ArenaError(str(error)) from error
+        if touched:
+            touch(memory)
+        arena = cls(target, descriptor, memory)
+        if owner:
+            arena._clear_pins()
+        return arena
+
+    @property
+    def slot_bytes(self) -> int:
+        """Room of one slot, header and data together."""
+        return self._words[2]
+
+    @property
+    def slots(self) -> tuple[SlotView, ...]:
+        """Both slots as they are now."""
+        return tuple(self._look(index) for index in range(SLOTS))
+
+    def area(self, index: int) -> memoryview:
+        """A slot's whole memory, writable, page aligned, at the same address while the arena is open."""
+        start = PAGE_BYTES + index * self.slot_bytes
+        return self._view[start : start + self.slot_bytes]
+
+    def newest(self) -> SlotView | None:
+        """The READY slot of the newest generation, in it the one of the highest step."""
+        return max(self._ready(), key=_age, default=None)
+
+    def find(self, step: int, *, generation: int | None = None, shard: str = "") -> SlotView | None:
+        """The READY slot that holds the state of `step` completed steps: of this generation and this shard,
+        where they are named, else of the newest generation."""
+        return self._find(SlotState.READY, step, generation, shard)
+
+    def find_partial(self, step: int, *, shard: str = "") -> SlotView | None:
+        """The PARTIAL slot of that step and shard; the newest generation's."""
+        return self._find(SlotState.PARTIAL, step, None, shard)
+
+    def _find(self, state: SlotState, step: int, generation: int | None, shard: str) -> SlotView | None:
+        found = [slot for slot in self.slots if slot.state == state and slot.step == step]
+        if generation is not None:
+            found = [slot for slot in found if slot.generation == generation]
+        if shard:
+            found = [slot for slot in found if slot.shard == shard]
+        return max(found, key=_age, default=None)
+
+    def begin(
+        self, step: int, generation: int, *, released_step: int, void_step: int = -1, held: bool = False
+    ) -> SlotWriter | SkipReason:
+        """Take the slot that may be overwritten, or say why there is none. `held`: by an agent, for a rank
+        that waits: should that go on meanwhile, it must not take the slot for one that a dead writer left.
+
+        `released_step`: the newest snapshot known to be READY on all ranks; after a roll back it starts
+        again at the step rolled back to. `void_step`: unreleased snapshots up to it never will be released.
+        Empty and torn slots go first. With both READY the older one goes if the newer is released. A void
+        newer one goes itself. If the newer belongs to an ended generation and was not released, it goes
+        itself, for it never will be: so releases of earlier generations must be heard before a generation
+        forms (one connection, in order, repeated after a reconnect)."""
+        with locked(self._descriptor, self.path):
+            slot = self._overwritable(generation, released_step, void_step)
+            if isinstance(slot, SlotView):
+                self._set(slot.index, state=SlotState.WRITING, pins=1 if held else None)
+                return SlotWriter(self, slot.index, step, generation, held=held)
+            return slot
+
+    def _overwritable(self, generation: int, released_step: int, void_step: int) -> SlotView | SkipReason:
+        if any(slot.state == SlotState.WRITING and slot.pins for slot in self.slots):
+            return SkipReason("the agent is bringing a snapshot into this arena")
+        for slot in self.slots:
+            if slot.state != SlotState.READY and not slot.pins:
+                return slot
+        older, newer = sorted(self.slots, key=_age)
+        if newer.step <= released_step:
+            chosen = older
+        elif newer.generation < generation or newer.step <= void_step:
+            chosen = newer
+        else:
+            return SkipReason(f"snapshot {newer.step} is not ready on all ranks yet")
+        if chosen.pins:
+            return SkipReason(f"snapshot {chosen.step} is still being read by the agent")
+        return chosen
+
+    def pin(self, slot: SlotView) -> None:
+        """Keep this slot from being overwritten while it is read. Raises ArenaError when it already was."""
+        with locked(self._descriptor, self.path):
+            if slot.state not in _WHOLE_LAYOUT or not slot.current():
+                raise ArenaError(f"snapshot {slot.step} in {self.path} has been overwritten")
+            self._set(slot.index, pins=self._look(slot.index).pins + 1)
+
+    def unpin(self, slot: SlotView) -> None:
+        """Undo one `pin`."""
+        with locked(self._descriptor, self.path):
+            pins = self._look(slot.index).pins
+            if pins <= 0:
+                raise ArenaError(f"slot {slot.index} of {self.path} is not pinned")
+            self._set(slot.index, pins=pins - 1)
+
+    @contextmanager
+    def pinned(self, slot: SlotView) -> Iterator[SlotView]:
+        """`pin` for the length of a with block."""
+        self.pin(slot)
+        try:
+            yield slot
+        finally:
+            self.unpin(slot)
+
+    def close(self) -> None:
+        """Let go of the memory; the file stays. Views that others still hold keep it mapped until they go."""
+        if self._descriptor < 0:
+            return
+        os.close(self._descriptor)
+        self._descriptor = -1
+        self._words.release()
+        try:
+            self._view.release()
+            self._memory.close()
+        except BufferError:  # a tensor still looks at a slot: the mapping ends with the last such view
+            return
+
+    def __enter__(self) -> Arena:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ready(self) -> list[SlotView]:
+        return [slot for slot in self.slots if slot.state == SlotState.READY]
+
+    def _look(self, index: int) -> SlotView:
+        base = _FILE_WORDS + index * _SLOT_WORDS
+        words = self._words[base : base + _SLOT_WORDS].tolist()
+        if words[_STATE] not in _STATES or words[_HEADER] < 0 or words[_DATA] < 0:
+            raise ArenaError(f"{self.path} is damaged: slot {index} says {words}")
+        if align(words[_DATA], HEADER_ALIGN_BYTES) + words[_HEADER] > self.slot_bytes:
+            raise ArenaError(f"{self.path} is damaged: slot {index} claims more bytes than it has")
+        state, step, generation, header, data, pins, sequence, _ = words
+        return SlotView(self, index, SlotState(state), step, generation, header, data, pins, sequence)
+
+    def _set(self, index: int, *, state: SlotState | None = None, pins: int | None = None) -> None:
+        base = _FILE_WORDS + index * _SLOT_WORDS
+        if state is not None:
+            self._words[base + _SEQUENCE] += 1
+            self._words[base + _STATE] = state
+        if pins is not None:
+            self._words[base + _PINS] = pins
+
+    def _finish(self, index: int, state: SlotState, content: tuple[int, int, int, int]) -> SlotView:
+        base = _FILE_WORDS + index * _SLOT_WORDS
+        with locked(self._descriptor, self.path):
+            for word, value in zip((_STEP, _GENERATION, _HEADER, _DATA), content, strict=True):
+                self._words[base + word] = value
+            self._set(index, state=state)
+            return self._look(index)
+
+    def _empty(self, index: int) -> None:
+        with locked(self._descriptor, self.path):
+            self._set(index, state=SlotState.FREE)
+
+    def _let_go(self, index: int) -> None:
+        with locked(self._descriptor, self.path):
+            self._set(index, pins=max(self._look(index).pins - 1, 0))
+
+    def _clear_pins(self) -> None:
+        with locked(self._descriptor, self.path):
+            for index in range(SLOTS):
+                self._set(index, pins=0)
+
+
+_STATES = frozenset(SlotState)
+_WHOLE_LAYOUT = (SlotState.READY, SlotState.PARTIAL)
+
+
+def _age(slot: SlotView) -> tuple[int, int]:
+    return slot.generation, slot.step
+
+
+def _checked_map(target: Path, descriptor: int) -> mmap.mmap:
+    size = os.fstat(descriptor).st_size
+    head = os.pread(descriptor, 32, 0)
+    words = memoryview(head).cast("q").tolist() if len(head) == 32 else []
+    if words[:1] != [_MAGIC]:
+        raise ArenaError(f"{target} is no arena of Holdfast")
+    if words[1] != _VERSION:
+        raise ArenaError(f"{target} is an arena of version {words[1]}, this Holdfast reads {_VERSION}")
+    slot_bytes, slots = words[2], words[3]
+    if (
+        slots != SLOTS
+        or slot_bytes <= 0
+        or slot_bytes % PAGE_BYTES
+        or size != PAGE_BYTES + slots * slot_bytes
+    ):
+        raise ArenaError(
+            f"{target} is damaged: {slots} slots of {slot_bytes} bytes in a file of {size} bytes"
+        )
+    return mmap.mmap(descriptor, size)

@@ -1,0 +1,369 @@
+"""The rank's side of the gate: a daemon thread that talks to the agent, and watches while training blocks.
+
+Whatever happens to the agent, training goes on: the thread reconnects for ever, and what must not get lost
+(the newest of each kept kind) is said again to the agent that comes back."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import socket
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from holdfast.groups import formation
+from holdfast.ipc.frames import FORM_BYTES_MAX, Decoder, FrameError, Message, encode
+from holdfast.launch import traces
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VERSION = 1
+_INCIDENT_MAX = 90
+log = logging.getLogger("holdfast.sdk")
+_PAUSE_S = 0.2  # between attempts to reach an agent that is away
+_SWEEP_S = 0.02  # between looks at a generation that is to be broken
+_BACKLOG_BYTES = 1 << 20  # unsent bytes after which the connection is given up and made anew
+
+
+class Orders:
+    """What the agent wants, as levels: the newest of each kind. Guarded by the gate's condition."""
+
+    def __init__(self) -> None:
+        self.interrupted = 0  # generations up to this one are broken
+        self.reason = ""
+        self.halted = 0  # this generation ends at the next step boundary
+        self.keep = 0  # and the state is to be kept in the arena then
+        self.form: formation.Formation | None = None
+        self.arena: Message | None = None
+        self.released_step = -1
+        self.void_step = -1
+        self.returned = 0  # the elastic function of this generation is over on all ranks: return from it
+        self.complete: Message | None = None
+        self.incident = ""  # that the newest interrupt or form is part of; over with its first step
+        self.refused = ""
+
+
+class Gate:
+    """The connection to the agent. `greet` makes the hello, `beat` the beat, `sever(generation)` breaks
+    what the main thread may be blocked in and says whether to come again; all run in the gate's thread."""
+
+    def __init__(
+        self,
+        path: str,
+        greet: Callable[[], Message],
+        beat: Callable[[], Message],
+        sever: Callable[[int], bool],
+    ) -> None:
+        self.orders = Orders()
+        self.dropped = 0
+        self.arena_taken: Message | None = None  # the answer whose arena is in use
+        self.describe: Callable[[], list[dict[str, Any]]] = list  # the groups, when the agent asks
+        self._path, self._greet, self._beat, self._sever = path, greet, beat, sever
+        self._changed = threading.Condition()
+        self._kept: dict[str, Message] = {}
+        self._asked: dict[str, Callable[[Message], None]] = {}
+        self._outbox: deque[Message] = deque()
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._socket: socket.socket | None = None
+        self._beat_interval_s = 1.0
+        self._severing = False
+        self._unsevered = 0  # the newest generation whose groups could not be severed at once
+        self._closed = False
+        self._owner = os.getpid()
+        self._thread = threading.Thread(target=self._run, name="holdfast-gate", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def say(self, message: Message, *, keep: bool = False) -> None:
+        """Send when connected; never blocks. `keep`: said again after every reconnect, until `forget`."""
+        if os.getpid() != self._owner or self._closed:
+            return
+        with self._changed:
+            if keep:
+                self._kept.pop(_key(message), None)
+                self._kept[_key(message)] = message  # in the order in which they were said
+            self._outbox.append(message)
+        os.eventfd_write(self._wake, 1)
+
+    def forget(self, op: str) -> None:
+        """A kept message is no longer true."""
+        with self._changed:
+            self._kept.pop(op, None)
+
+    def ask(self, message: Message, answered: Callable[[Message], None]) -> None:
+        """Say something that is answered by its request's name, again after every reconnect until it is.
+        `answered` runs in the gate's thread."""
+        with self._changed:
+            self._asked[message["request"]] = answered
+        self.say(message, keep=True)
+
+    def give_up(self, request: str) -> None:
+        """No answer to this request is wanted any more."""
+        with self._changed:
+            self._asked.pop(request, None)
+            self._kept.pop(f"checkpoint {request}", None)
+            self._changed.notify_all()
+
+    def wait(self, ready: Callable[[Orders], Any], timeout_s: float | None = None) -> Any:
+        """Block until `ready(orders)` is true or the time is over; its last value."""
+        with self._changed:
+            return self._changed.wait_for(lambda: ready(self.orders), timeout_s)
+
+    def interrupted(self, generation: int) -> bool:
+        """Whether this generation is known to be broken."""
+        return self.orders.interrupted >= generation
+
+    def halted(self, generation: int) -> bool:
+        """Whether this generation is to end at the next step boundary."""
+        return self.orders.halted >= generation > 0
+
+    def keeps(self, generation: int) -> bool:
+        """Whether a snapshot is wanted of where this generation ends."""
+        return self.orders.keep >= generation > 0
+
+    def close(self) -> None:
+        """End the thread; said messages are sent first if the agent takes them."""
+        if os.getpid() != self._owner:
+            return
+        self._closed = True
+        os.eventfd_write(self._wake, 1)
+        self._thread.join(1.0)
+
+    def neutralise(self) -> None:
+        """In a forked child: let go of the connection, which is the parent's."""
+        self._closed = True
+        self._changed = threading.Condition()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def inodes(self) -> set[int]:
+        """The sockets of this connection, so that nobody takes them for a peer's."""
+        connection = self._socket
+        if connection is None:
+            return set()
+        try:
+            return {os.fstat(connection.fileno()).st_ino}
+        except OSError:
+            return set()
+
+    # ------------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        while not self._closed and not self.orders.refused:
+            with contextlib.suppress(OSError):  # the agent is away
+                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                    connection.connect(self._path)
+                    self._meet(connection)
+            self._pause()
+
+    def _meet(self, connection: socket.socket) -> None:
+        self._socket = connection
+        try:
+            self._converse(connection)
+        except (OSError, FrameError):
+            self.dropped += 1
+        finally:
+            self._socket = None
+
+    def _pause(self) -> None:
+        deadline = time.monotonic() + _PAUSE_S
+        while not self._closed and (left := deadline - time.monotonic()) > 0:
+            self._sweep()
+            time.sleep(min(left, _SWEEP_S) if self._severing else left)
+
+    def _converse(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        decoder, unsent = Decoder(bytes_max=FORM_BYTES_MAX), bytearray(encode(self._greet()))
+        welcomed, next_beat = False, 0.0
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        poll.register(connection, select.POLLIN)
+        while not self._closed or (welcomed and (unsent or self._outbox)):
+            if welcomed:
+                next_beat = self._fill(unsent, next_beat)
+            self._flush(connection, unsent)
+            poll.modify(connection, select.POLLIN | (select.POLLOUT if unsent else 0))
+            for descriptor, _ in poll.poll(self._timeout_ms(next_beat if welcomed else None)):
+                if descriptor == self._wake:
+                    with contextlib.suppress(BlockingIOError):
+                        os.eventfd_read(self._wake)
+                elif not self._receive(connection, decoder):
+                    return
+            if not welcomed and self._welcome is not None:
+                welcomed, next_beat = True, time.monotonic() + self._beat_interval_s
+                self._welcome = None
+                self._repeat()
+            self._sweep()
+
+    _welcome: Message | None = None
+
+    def _timeout_ms(self, next_beat: float | None) -> float:
+        if self._severing:
+            return _SWEEP_S * 1000
+        until = self._beat_interval_s if next_beat is None else next_beat - time.monotonic()
+        return max(until, 0) * 1000 + 1
+
+    def _repeat(self) -> None:
+        """A new connection: what is kept is said again, and then what waits, all in the order in which it was
+        said. What waits and has a newer one of its kind among what is kept is left out."""
+        with self._changed:
+            waiting = [m for m in self._outbox if self._kept.get(_key(m), m) is m]
+            wait = {id(message) for message in waiting}
+            self._outbox = deque([m for m in self._kept.values() if id(m) not in wait] + waiting)
+
+    def _fill(self, unsent: bytearray, next_beat: float) -> float:
+        while self._outbox:
+            unsent += encode(self._outbox.popleft())
+        if len(unsent) > _BACKLOG_BYTES:
+            raise ConnectionError("the agent does not read")
+        now = time.monotonic()
+        if now < next_beat:
+            return next_beat
+        if not unsent:  # else it does not read: one more beat would tell it nothing
+            unsent += encode(self._beat())
+        return now + self._beat_interval_s
+
+    def _flush(self, connection: socket.socket, unsent: bytearray) -> None:
+        while unsent:
+            try:
+                sent = connection.send(unsent, socket.MSG_NOSIGNAL)
+            except BlockingIOError:
+                return
+            del unsent[:sent]
+
+    def _receive(self, connection: socket.socket, decoder: Decoder) -> bool:
+        """Take what has come. False when the connection has ended."""
+        try:
+            data = connection.recv(1 << 16)
+        except BlockingIOError:
+            return True
+        for message in decoder.feed(data) if data else ():
+            self._hear(message)
+        return bool(data) and not self.orders.refused
+
+    def _hear(self, message: Message) -> None:
+        handler = _HANDLERS.get(str(message.get("op")))
+        try:
+            if handler is None:
+                raise formation.FormationError(f"unknown op {message.get('op')!r:.80}")
+            with self._changed:
+                handler(self, message)
+                self._changed.notify_all()
+        except (LookupError, TypeError, ValueError):  # it must not end this thread, whatever is in it
+            self.dropped += 1
+        self._sweep()
+
+    def _sweep(self) -> None:
+        if not self.orders.interrupted:
+            return
+        try:
+            self._severing = self._sever(self.orders.interrupted)
+        except OSError:  # no descriptor is left to look with: come again
+            self._severing = True
+        except RuntimeError:  # torch could not abort a group: this thread must go on hearing the agent
+            if self._unsevered < self.orders.interrupted:
+                self._unsevered = self.orders.interrupted
+                log.exception("the groups of generation %d cannot be severed yet", self._unsevered)
+            self._severing = True
+
+    def _hear_welcome(self, message: Message) -> None:
+        interval_s = message.get("beat_interval_s", 1.0)
+        if type(interval_s) not in (int, float) or not 0.01 <= interval_s <= 3600:
+            raise formation.FormationError(f"beat_interval_s cannot be {interval_s!r:.80}")
+        self._beat_interval_s = float(interval_s)
+        self._welcome = message
+
+    def _hear_refused(self, message: Message) -> None:
+        self.orders.refused = str(message.get("reason", "no reason given"))
+
+    def _hear_arena(self, message: Message) -> None:
+        if message["op"] == "arena" and not isinstance(message.get("path"), str):
+            raise formation.FormationError("arena without a path")
+        self.orders.arena = message
+
+    def _hear_interrupt(self, message: Message) -> None:
+        number = _step(message, "generation")
+        if number >= max(self.orders.interrupted, self.orders.halted):
+            self.orders.incident = _incident(message)
+        if message.get("gentle") is True:
+            self.orders.halted = max(self.orders.halted, number)
+            if message.get("keep") is True:
+                self.orders.keep = max(self.orders.keep, number)
+        elif number > self.orders.interrupted:
+            self.orders.interrupted, self.orders.reason = number, str(message.get("reason", ""))
+
+    def _hear_form(self, message: Message) -> None:
+        formed = formation.parse(message)
+        newest = self.orders.form
+        if newest is None or formed.number > newest.number:
+            # After a roll back, what was released of the steps to come is so no more.
+            self.orders.released_step = min(self.orders.released_step, formed.resume.step)
+            self.orders.void_step = -1
+        if newest is None or formed.number >= newest.number:
+            self.orders.form, self.orders.incident = formed, _incident(message)
+
+    def _hear_release(self, message: Message) -> None:
+        self.orders.released_step = max(self.orders.released_step, _step(message, "step"))
+        self.orders.void_step = max(self.orders.void_step, _step({"void": -1} | message, "void"))
+
+    def _hear_told(self, message: Message) -> None:
+        request = str(message.get("request"))
+        answered = self._asked.pop(request, None)
+        self._kept.pop(f"checkpoint {request}", None)
+        if answered is not None:
+            answered(message)
+
+    def _hear_stand(self, message: Message) -> None:
+        groups, trouble = [], ""
+        try:
+            groups = self.describe()
+        except Exception as error:  # torch's recorder is none of our making, and this thread must live
+            trouble = repr(error)[:200]
+        answer = {"op": "standing", "round": message.get("round"), "groups": groups, "trouble": trouble}
+        self._outbox.append({**answer, "threads": traces.others()})
+
+    def _hear_return(self, message: Message) -> None:
+        self.orders.returned = max(self.orders.returned, _step(message, "generation"))
+
+    def _hear_complete(self, message: Message) -> None:
+        self.orders.complete = message
+
+
+def _key(message: Message) -> str:
+    """Of one kind only the newest is kept; of what has a request, each."""
+    request = message.get("request")
+    return f"{message['op']} {request}" if request else str(message["op"])
+
+
+def _incident(message: Message) -> str:
+    return str(message.get("incident", ""))[:_INCIDENT_MAX]
+
+
+def _step(message: Message, key: str) -> int:
+    value = message.get(key)
+    if type(value) is not int or not -1 <= value < 1 << 62:
+        raise formation.FormationError(f"{key} must be an integer, not {value!r:.80}")
+    return value
+
+
+_HANDLERS: dict[str, Callable[[Gate, Message], None]] = {
+    "welcome": Gate._hear_welcome,
+    "refused": Gate._hear_refused,
+    "arena": Gate._hear_arena,
+    "arena_failed": Gate._hear_arena,
+    "interrupt": Gate._hear_interrupt,
+    "form": Gate._hear_form,
+    "release": Gate._hear_release,
+    "return": Gate._hear_return,
+    "complete": Gate._hear_complete,
+    "checkpoint_told": Gate._hear_told,
+    "stand": Gate._hear_stand,
+}

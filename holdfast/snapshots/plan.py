@@ -1,0 +1,248 @@
+"""The state made ready to be copied, kept while the same tensors are there: what a snapshot does not redo.
+
+Modules and optimizers keep their tensors from step to step, so their part of the header is text that stays.
+What is small (options of parameter groups, schedulers, the user's own) is read and encoded each time."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from holdfast.checkpoint.format import typed
+from holdfast.errors import SessionError
+from holdfast.ipc import layout
+from holdfast.state import built, modes, shards
+from holdfast.state import tracked as state
+from holdfast.state.optimizers import parameters_of
+
+if TYPE_CHECKING:
+    from holdfast.state.tracked import Tracked
+
+
+@dataclass(slots=True)
+class Part:
+    """One tracked object's tensors and header text."""
+
+    name: str
+    thing: Any
+    base: int
+    names: list[str] = field(default_factory=list)
+    tensors: list[torch.Tensor] = field(default_factory=list)
+    wholes: list[shards.Place | None] = field(default_factory=list)
+    text: str = ""
+    now: str = ""  # what may change of the text, as the newest header has it
+    kept: bool = False  # `text` holds while the next three do (for an optimizer: of its tensors' state)
+    entries: built.Entries = field(default_factory=lambda: built.Entries((), ()))
+    forms: built.Forms = field(default_factory=lambda: built.Forms(()))
+    owners: list[Any] = field(default_factory=list)  # what an optimizer's state keeps for each parameter
+    order: list[Any] = field(default_factory=list)  # its parameters, by whose places that state is named
+
+    def holds(self) -> bool:
+        """Whether every tensor is still where it was, and read as it was."""
+        if isinstance(self.thing, torch.optim.Optimizer) and not (
+            built.same_objects(self.thing.state.values(), self.owners)
+            and built.same_objects(parameters_of(self.thing), self.order)
+        ):
+            return False
+        return self.entries.same() and self.forms.same()
+
+
+class Plan:
+    """The tracked objects' state, ready to be copied."""
+
+    def __init__(self, tracked: Tracked) -> None:
+        self._tracked = tracked
+        self._objects, self._identity = dict(tracked.objects), tracked.identity
+        self._names = tracked.names()
+        self.parts: list[Part] = []
+        base = 0
+        for name, thing in self._objects.items():
+            part = _part(name, thing, base, self._names)
+            self.parts.append(part)
+            base += len(part.tensors)
+        self.tensors = [tensor for part in self.parts for tensor in part.tensors]
+        self.shard = shards.word(tracked)
+        self.placed, self.data_bytes = _placed(self.parts)
+        whole = json.loads(layout.encode(self.placed, None))
+        self._tensors_text = json.dumps(whole["tensors"], separators=(",", ":"))
+        away = [index for index, tensor in enumerate(self.tensors) if tensor.device.type != "cpu"]
+        self._away_text = json.dumps(away, separators=(",", ":"))
+
+    def header(self, random: Any = None, functions: str = "") -> bytes | None:
+        """The header for the state as it is now, or None when the plan no longer fits it. `random`: the
+        generators' states, when they are to be kept too; `functions`: those that are over."""
+        if self._tracked.objects != self._objects or self._tracked.identity != self._identity:
+            return None
+        texts = []
+        for part in self.parts:
+            text = self._text(part)
+            if text is None:
+                return None
+            texts.append(f"[{json.dumps(part.name)},{text}]")
+        more = f',"random":{json.dumps(typed.encode(random))}' if random is not None else ""
+        more += f',"functions":{json.dumps(functions)}' if functions else ""
+        if own := shards.claimed(self._tracked):
+            more += f',"own":{json.dumps(own)}'
+        if self._tracked.scattered:
+            more += ',"scattered":true'
+        contract = self._tracked.contract()
+        more += f',"data":{contract}' if contract else ""
+        state_text = f'{{"objects":{{"dict":[{",".join(texts)}]}},"away":{self._away_text}{more}}}'
+        shard = f',"shard":{json.dumps(self.shard)}' if self.shard != shards.WHOLE else ""
+        return f'{{"tensors":{self._tensors_text},"state":{state_text}{shard}}}'.encode()
+
+    def _text(self, part: Part) -> str | None:
+        if not part.kept:
+            fresh = _part(part.name, part.thing, part.base, self._names)
+            if _read(fresh) != _read(part):
+                return None
+            self.tensors[part.base : part.base + len(fresh.tensors)] = fresh.tensors
+            part.now = fresh.text
+            return fresh.text
+        if not part.holds():
+            return None
+        if isinstance(part.thing, torch.optim.Optimizer):
+            now = {"param_groups": _groups(part.thing), "parameters": modes.labels(part.thing, self._names)}
+            part.now = _dump(now, part.name, [])[0]
+            return _join(part.text, part.now)
+        part.now = _dump({"modes": modes.of(part.thing)}, part.name, [])[0]
+        return f"{part.text[:-2]},{part.now[len(_DICT) :]}"
+
+
+def current(
+    plan: Plan | None, tracked: Tracked, random: Any = None, functions: str = ""
+) -> tuple[Plan, bytes]:
+    """This plan with its header if it still fits, else a new one."""
+    header = plan.header(random, functions) if plan is not None else None
+    if plan is not None and header is not None:
+        return plan, header
+    plan = Plan(tracked)
+    header = plan.header(random, functions)
+    if header is None:
+        raise SessionError("the tracked state changes its tensors while it is read: stop the other thread")
+    return plan, header
+
+
+def _part(name: str, thing: Any, base: int, names: dict[int, str]) -> Part:
+    part = Part(name, thing, base)
+    tree = state.capture(thing, names)
+    indices = _collect(part, tree)
+    part.text, _ = _dump(tree, name, indices)
+    if isinstance(thing, torch.nn.Module):
+        part.kept = modes.is_live(thing, tree["state"])
+        if part.kept:
+            tree.pop("modes")
+            part.text, _ = _dump(tree, name, indices)
+        part.entries = built.entries(thing.modules(), buffers=True)
+        part.forms = _forms(part.entries)
+    elif type(thing).state_dict is torch.optim.Optimizer.state_dict:
+        _keep_optimizer(part, tree["state"], indices)
+    return part
+
+
+def _collect(part: Part, tree: Any) -> list[int]:
+    """Fill the part's tensors, each memory once; for each tensor met in the tree its index in the header."""
+    names: list[str] = []
+    given: list[torch.Tensor] = []
+    state.walk(tree, part.name, names, given)
+    known: dict[Any, int] = {}
+    indices = []
+    for name, tensor in zip(names, given, strict=True):
+        memory = state.live(tensor)
+        key = (memory.data_ptr(), memory.shape, memory.stride(), memory.dtype) if memory.numel() else name
+        index = known.setdefault(key, len(known))
+        indices.append(part.base + index)
+        if index == len(part.tensors):
+            part.names.append(name)
+            part.tensors.append(memory)
+            part.wholes.append(shards.place(tensor, name))
+    return indices
+
+
+def _placed(parts: list[Part]) -> tuple[tuple[layout.Tensor, ...], int]:
+    """Every tensor's place in a slot, and the bytes they take together."""
+    placed, data_bytes = layout.place(
+        (name, str(tensor.dtype).removeprefix("torch."), tensor.shape, tensor.nbytes)
+        for part in parts
+        for name, tensor in zip(part.names, part.tensors, strict=True)
+    )
+    wholes = [whole for part in parts for whole in part.wholes]
+    return tuple(
+        replace(entry, global_shape=whole[0], global_offset=whole[1]) if whole else entry
+        for entry, whole in zip(placed, wholes, strict=True)
+    ), data_bytes
+
+
+def _keep_optimizer(part: Part, tree: Any, indices: list[int]) -> None:
+    """An optimizer whose options hold no tensors keeps the text of its tensors' state."""
+    inner, only_tensors = _dump(tree["state"], part.name, indices)
+    options = any(
+        isinstance(value, torch.Tensor) for group in tree["param_groups"] for value in group.values()
+    )
+    if not only_tensors or options or set(tree) != {"state", "param_groups"}:
+        return
+    optimizer: torch.optim.Optimizer = part.thing
+    if _hooked(optimizer):
+        return
+    part.kept, part.text = True, inner
+    part.owners, part.order = list(optimizer.state.values()), list(parameters_of(optimizer))
+    part.entries = built.Entries(part.owners, part.owners)
+    part.forms = _forms(part.entries)
+
+
+def _hooked(optimizer: torch.optim.Optimizer) -> bool:
+    return bool(optimizer._optimizer_state_dict_pre_hooks or optimizer._optimizer_state_dict_post_hooks)
+
+
+def _groups(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """The parameter groups as state_dict gives them."""
+    start, packed = 0, []
+    for group in optimizer.param_groups:
+        count = len(group["params"])
+        options = {key: value for key, value in group.items() if key != "params"}
+        packed.append({**options, "params": list(range(start, start + count))})
+        start += count
+    return packed
+
+
+_DICT = '{"dict":['
+
+
+def _join(state_text: str, now_text: str) -> str:
+    """What _dump gives for {"state": {"state": ..., "param_groups": ...}, "parameters": ...}, from the text
+    of the inner state and that of the other two."""
+    groups, _, labels = now_text.rpartition(',["parameters",')
+    inner = f'{_DICT}["state",{state_text}],{groups[len(_DICT) :]}]}}'
+    return f'{_DICT}["state",{inner}],["parameters",{labels}'
+
+
+def _dump(tree: Any, name: str, indices: list[int]) -> tuple[str, bool]:
+    """The tree as typed JSON text, its tensors by these indices in turn; whether it has tensors only."""
+    rest = iter(indices)
+
+    def leaf(value: Any) -> int | None:
+        return next(rest) if isinstance(value, torch.Tensor) else None
+
+    try:
+        data = typed.encode(tree, leaf, name)
+    except typed.TypedDataError as error:
+        raise SessionError(f"a tracked object's state cannot be kept: {error}") from error
+    return json.dumps(data, separators=(",", ":"), allow_nan=False), _only_tensors(tree)
+
+
+def _only_tensors(tree: Any) -> bool:
+    if isinstance(tree, dict):
+        return all(_only_tensors(value) for value in tree.values())
+    return isinstance(tree, torch.Tensor)
+
+
+def _forms(entries: built.Entries) -> built.Forms:
+    return built.Forms(thing for thing in entries.objects if isinstance(thing, torch.Tensor))
+
+
+def _read(part: Part) -> tuple[list[Any], ...]:
+    """What the header's list of tensors says of them: where one is called otherwise, it is another list."""
+    return part.names, part.wholes, [(tensor.dtype, tensor.shape) for tensor in part.tensors]

@@ -1,0 +1,192 @@
+"""Copies of the state into this rank's arena, and back out of one.
+
+The plan (which live tensor goes to which place of which slot) is made once and kept while the same tensors
+are there; then a snapshot is one pass of copies at the speed of memory, and a small header."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from holdfast.errors import RestoreError, SessionError, StateError
+from holdfast.ipc import layout
+from holdfast.ipc.arena import Arena, SkipReason, SlotView, SlotWriter
+from holdfast.ipc.shm import HEADER_ALIGN_BYTES, align
+from holdfast.snapshots import copying, gpu, plan
+from holdfast.state import shards
+from holdfast.state.tracked import dtype_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.state.tracked import Tracked
+
+_Places = tuple[layout.Tensor, ...]
+
+
+def view(memory: memoryview, entry: layout.Tensor) -> torch.Tensor:
+    """The bytes of one tensor of a slot, as a tensor that shares them. Raises RestoreError."""
+    dtype = dtype_of(entry.dtype)
+    if not entry.nbytes:
+        return torch.empty(entry.shape, dtype=dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a slot mapped for reading only is read only
+        flat = torch.frombuffer(
+            memory, dtype=dtype, count=entry.nbytes // dtype.itemsize, offset=entry.offset
+        )
+    return flat.view(entry.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A state that has outlived its objects, with its header: clean with `step` completed steps."""
+
+    step: int
+    header: bytes
+    tensors: tuple[torch.Tensor, ...]
+    versions: tuple[int, ...]  # of the tensors
+
+    def adopt(self, tracked: Tracked) -> None:
+        """Put it into these objects. Raises RestoreError."""
+        if tuple(tensor._version for tensor in self.tensors) != self.versions:
+            raise RestoreError(
+                "tracked tensors were written to after the generation had ended: build what is tracked "
+                "inside of the elastic function anew in it, or track it before"
+            )
+        try:
+            entries, plain = layout.decode(self.header, 1 << 62)
+        except layout.LayoutError as error:
+            raise RestoreError(f"the state that was kept has no usable header: {error}") from error
+        tracked.adopt(entries, plain, list(self.tensors))
+
+
+class Snapshots:
+    """This rank's arena."""
+
+    def __init__(self, tracked: Tracked) -> None:
+        self._tracked = tracked
+        self.random: Callable[[], Any] | None = None  # gives the generators' states, when they are kept
+        self.functions: Callable[[], str] = str  # gives what the header is to say of functions that are over
+        self._arena: Arena | None = None
+        self._plan: plan.Plan | None = None
+        self._header = b""
+        self._lane = gpu.Lane()
+        self._views: dict[int, tuple[_Places, list[torch.Tensor]]] = {}
+
+    @property
+    def path(self) -> str:
+        """The arena's file, "" when there is none yet."""
+        return str(self._arena.path) if self._arena is not None else ""
+
+    def needs(self) -> int:
+        """Bytes that one slot needs for the state as it is now."""
+        self.look()
+        assert self._plan is not None
+        return layout.room(self._plan.data_bytes, len(self._header))
+
+    def look(self) -> tuple[list[torch.Tensor], bytes]:
+        """The live tensors of the state as it is now, and its header. Raises StateError."""
+        try:
+            random = self.random() if self.random is not None else None
+            self._plan, self._header = plan.current(self._plan, self._tracked, random, self.functions())
+        except Exception as error:  # whatever a state_dict of the user's raises
+            self._plan = None
+            known = isinstance(error, SessionError)
+            raise StateError(str(error) if known else f"the state cannot be had: {error!r}") from error
+        return self._plan.tensors, self._header
+
+    def plan(self) -> plan.Plan:
+        """The plan of the state as it is now. Raises StateError."""
+        self.look()
+        assert self._plan is not None
+        return self._plan
+
+    def keep(self, step: int) -> Kept:
+        """The state as it is, apart from its objects, which may go: on a GPU a copy in the host's memory
+        (the next objects need the room), else the very memory."""
+        tensors, header = self.look()
+        self._plan = None
+        kept = tuple(tensor.cpu() for tensor in tensors)
+        return Kept(step, header, kept, tuple(tensor._version for tensor in kept))
+
+    @property
+    def shard(self) -> str:
+        """The word of what the newest look has seen."""
+        return self._plan.shard if self._plan is not None else shards.WHOLE
+
+    def attach(self, path: str) -> None:
+        """Use the arena at `path`. Raises ArenaError."""
+        self.detach()
+        self._arena = Arena.open(path)
+
+    def detach(self) -> None:
+        """Let go of the arena; the file stays."""
+        self._views.clear()
+        self._lane.release()
+        if self._arena is not None:
+            self._arena.close()
+            self._arena = None
+
+    def write(self, step: int, generation: int, released_step: int, void_step: int = -1) -> int | str:
+        """Copy the state into the free slot: the slot's index, or why it was skipped."""
+        if self._arena is None:
+            return "no shared memory yet"
+        tensors, header = self.look()
+        assert self._plan is not None
+        data_bytes = self._plan.data_bytes
+        if align(data_bytes, HEADER_ALIGN_BYTES) + len(header) > self._arena.slot_bytes:
+            return "the state has outgrown the slot"
+        writer = self._arena.begin(step, generation, released_step=released_step, void_step=void_step)
+        if isinstance(writer, SkipReason):
+            return str(writer)
+        self._fill(writer, tensors, self._plan.placed)
+        writer.layout(header, data_bytes)
+        writer.ready()
+        return writer.index
+
+    @torch.no_grad()
+    def _fill(
+        self, writer: SlotWriter, tensors: list[torch.Tensor], placed: tuple[layout.Tensor, ...]
+    ) -> None:
+        known = self._views.get(writer.index)
+        if known is None or known[0] is not placed:
+            known = (placed, [view(writer.memory, entry) for entry in placed])
+            self._views[writer.index] = known
+        pairs = list(zip(known[1], tensors, strict=True))
+        copying.copy([pair for pair in pairs if not pair[1].is_cuda])
+        away = [pair for pair in pairs if pair[1].is_cuda]
+        if away:
+            self._lane.pin(torch.frombuffer(writer.memory, dtype=torch.uint8))
+            self._lane.copy([target for target, _ in away], [source for _, source in away])
+
+
+def find(arena: Arena, step: int, born: int, shard: str = "") -> SlotView | None:
+    """The READY slot of `step` and of this shard, if it is named: that of generation `born` if there is one,
+    else the newest."""
+    return arena.find(step, generation=born, shard=shard) or arena.find(step, shard=shard)
+
+
+def load(path: str, step: int, tracked: Tracked, born: int = 0, shard: str = "") -> None:
+    """Put the snapshot of `step`, of this shard if it is named, in this arena file in place. Raises
+    RestoreError or ArenaError.
+
+    Whoever owns the arena waits at the barrier, so the slot is not pinned: the pin of a reader that is
+    killed would be left behind. That it held still is checked afterwards."""
+    with Arena.open(path, touched=False) as arena:
+        slot = find(arena, step, born, shard)
+        if slot is None:
+            raise RestoreError(f"{path} holds no snapshot of step {step}{shard and ' of shard '}{shard}")
+        _adopt(slot, tracked)
+        if not slot.current():
+            raise RestoreError(f"the snapshot of step {step} in {path} was overwritten while it was read")
+
+
+def _adopt(slot: SlotView, tracked: Tracked) -> None:
+    try:
+        entries, plain = layout.decode(slot.header, slot.data_bytes)
+    except layout.LayoutError as error:
+        raise RestoreError(f"{slot.arena.path}: {error}") from error
+    tracked.adopt(entries, plain, [view(slot.memory, entry) for entry in entries])
