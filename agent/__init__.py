@@ -1,1 +1,1 @@
-"""Holdfast beside every node: the agent, the launcher, the checkpoints, and the SDK of a user's script."""
+"""Run beside every node of a training job: watch its ranks, keep their snapshots, obey the leader."""

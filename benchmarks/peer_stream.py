@@ -26,9 +26,9 @@ import grpc
 import grpc.aio
 import uvloop
 
-from agent.arenas import Rooms
-from agent.paths import Paths
-from agent.peers import Peers
+from agent.host.paths import Paths
+from agent.peers.service import Peers
+from agent.ranks.arenas import Rooms
 from benchmarks.load import LoadMeter
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import MemberPhase, MemberStatus, Partner

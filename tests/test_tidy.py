@@ -111,6 +111,6 @@ def test_the_launcher_loads_the_standard_library_only() -> None:
     assert {name for name in loaded if name.startswith(("holdfast.session", "holdfast.checkpoint"))} == set()
 
 
-@pytest.mark.parametrize("module", ["agent.loop", "controlplane.daemon.coordinator"])
+@pytest.mark.parametrize("module", ["agent.main", "controlplane.daemon.coordinator"])
 def test_a_daemon_loads_no_torch(module: str) -> None:
     assert {name for name in loaded_by(module) if name.split(".")[0] in ("torch", "numpy")} == set()

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent import core
 from agent.deciding import events as ev
-from agent.deciding.book import Book
+from agent.deciding import judging
 from agent.deciding.exits import Exits
 from agent.deciding.fencing import Fencing
+from agent.deciding.node_state import Book
 from agent.deciding.orders import Orders
+from agent.deciding.progress import Progress, Stalled
 from agent.deciding.ranks import Ranks
 from agent.deciding.silence import Silences
-from agent.progress import Progress, Stalled
 from controlplane.core.records.model import MemberPhase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from agent.deciding.book import Facts, Senses
     from agent.deciding.effects import Effect
     from agent.deciding.member import Member
-    from agent.progress import Sight
+    from agent.deciding.node_state import Facts, Senses
+    from agent.deciding.progress import Sight
     from controlplane.core.records import events
 
 
@@ -132,6 +132,6 @@ HANDLERS: dict[type[Any], Callable[[AgentCore, Any], None]] = {
     ev.Looked: AgentCore._looked,
     ev.Linked: lambda core_, event: core_._fencing.look(event.up),
     ev.Absent: lambda core_, event: core_._fencing.absent(event.coordinator),
-    core.Reading: lambda core_, event: core_.members.judge(event),
-    core.Tick: lambda core_, event: core_.members.judge(event),
+    judging.Reading: lambda core_, event: core_.members.judge(event),
+    judging.Tick: lambda core_, event: core_.members.judge(event),
 }

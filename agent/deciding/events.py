@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent.core import Reading, Tick
+from agent.deciding.judging import Reading, Tick
 
 if TYPE_CHECKING:
     from agent.deciding.fields import Message
-    from agent.progress import Sight
+    from agent.deciding.progress import Sight
     from controlplane.core.records.model import Standing
 
 

@@ -14,9 +14,9 @@ from controlplane.core.records.model import Cause, Failure, MemberPhase, MemberS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.deciding.book import Book
     from agent.deciding.events import LauncherSaid
     from agent.deciding.fields import Message
+    from agent.deciding.node_state import Book
 
 
 WROTE = "output"

@@ -15,8 +15,8 @@ from controlplane.core.records.model import MemberPhase
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agent.deciding.book import Book
     from agent.deciding.member import Member
+    from agent.deciding.node_state import Book
 
 _IN_GROUP = (MemberPhase.FORMING, MemberPhase.RUNNING)
 

@@ -16,9 +16,9 @@ from controlplane.core.records.model import Cause, Failure, MemberPhase, MemberS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.deciding.book import Book
     from agent.deciding.events import LaunchFailed, Ordered
     from agent.deciding.fields import Message
+    from agent.deciding.node_state import Book
 
 COMPLETE_GRACE_S = 5.0
 """Members of a completed job that have not finished may end by themselves for so long."""

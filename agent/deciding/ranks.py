@@ -14,9 +14,9 @@ from controlplane.core.records.model import WHOLE_STATE, Cause, Failure, MemberP
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.deciding.book import Book
     from agent.deciding.fields import Message
     from agent.deciding.member import Member
+    from agent.deciding.node_state import Book
 
 _REPORTED_MAX = 32
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

@@ -11,14 +11,14 @@ import signal
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agent import core
 from agent.deciding import effects as fx
+from agent.deciding import judging
 from controlplane.core.records.model import Cause, Failure, MemberPhase
 
 if TYPE_CHECKING:
-    from agent.deciding.book import Book
     from agent.deciding.events import Stood
     from agent.deciding.member import Member
+    from agent.deciding.node_state import Book
     from controlplane.core.records.model import Standing
 
 VERDICT_S = 5.0
@@ -45,9 +45,9 @@ class Silences:
         if member.mute:
             member.mute = False
             self._book.update(member, stalled_s=0.0, activity="")
-        self._book.judge(core.Heard(member.name))
+        self._book.judge(judging.Heard(member.name))
 
-    def _begin(self, effect: core.Silent) -> None:
+    def _begin(self, effect: judging.Silent) -> None:
         """A member has not beaten for its timeout."""
         member = self._book.get(effect.member)
         if member is None or not member.alive or _is_free(member):

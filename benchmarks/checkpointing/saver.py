@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.snapshots import NICE
+from agent.orders.snapshot_queue import NICE
 from holdfast.checkpoint import load, priority, save
 from holdfast.checkpoint.storage.store import Store
 from holdfast.ipc.arena import Arena

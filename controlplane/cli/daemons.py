@@ -38,7 +38,7 @@ def agent(argv: Sequence[str]) -> int:
 
     import uvloop
 
-    from agent.loop import serve
+    from agent.main import serve
     from holdfast.logs import set_up
 
     set_up(settings.log_format, node=settings.node or socket.gethostname())

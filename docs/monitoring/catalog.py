@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from agent.metrics_table import FAMILIES
+from agent.daemon.metrics_table import FAMILIES
 from controlplane.daemon.metrics import LOST, Metrics
 from controlplane.daemon.tallies import Spread, Tally
 

@@ -1,1 +1,1 @@
-"""Checkpoints. Imports nothing here: the ranks load parts of this package (see arena.py, layout.py)."""
+"""Checkpoints. Imports nothing here: ranks and agents load parts of this package."""

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.paths import Paths
+from agent.host.paths import Paths
 from controlplane.settings import AgentSettings
 from holdfast import removal
 from tests.agent.support import AgentProcess, Leader, folder

@@ -15,9 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from agent.arenas import Rooms
-from agent.paths import Paths
-from agent.peers import Peers
+from agent.host.paths import Paths
+from agent.peers.service import Peers
+from agent.ranks.arenas import Rooms
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import MemberPhase, MemberStatus, Partner, PeerCopy
 from controlplane.settings import AgentSettings

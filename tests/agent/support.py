@@ -272,7 +272,7 @@ class Leader(ControlServicer):
 AGENT = """
 import json, logging, sys
 import uvloop
-from agent.loop import serve
+from agent.main import serve
 from controlplane.settings import AgentSettings, SettingsError
 logging.basicConfig(level=logging.INFO, stream=sys.stderr)
 try:

@@ -78,7 +78,7 @@ while True:
             sys.exit(0)
         if message["op"] == "arena":
             from holdfast.ipc.arena import Arena
-            from holdfast.checkpoint import layout
+            from holdfast.ipc import layout
             arena = Arena.open(message["path"])
             writer = arena.begin(1, 1, released_step=-1)
             writer.layout(layout.encode((), {}), 0)

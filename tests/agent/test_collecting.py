@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from agent.daemon.node import Node
 from agent.deciding.member import Member
-from agent.node import Node
-from agent.paths import Paths
+from agent.host.paths import Paths
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import MemberPhase, MemberStatus
 from controlplane.settings import AgentSettings

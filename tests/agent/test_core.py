@@ -7,7 +7,17 @@ import random
 
 import pytest
 
-from agent.core import DeviceChanged, Effect, Event, Heard, Reading, Silent, Tick, Unwatched, Watch
+from agent.deciding.judging import (
+    DeviceChanged,
+    Effect,
+    Event,
+    Heard,
+    Reading,
+    Silent,
+    Tick,
+    Unwatched,
+    Watch,
+)
 
 SLACK_S = 1e-6  # of adding floats
 WELL = Reading("gpu0", True, "")

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.core import Reading, Tick
 from agent.deciding import effects as fx
 from agent.deciding import events as ev
 from agent.deciding.aggregate import AgentCore
-from agent.deciding.book import Facts
 from agent.deciding.fields import BadMessage
+from agent.deciding.judging import Reading, Tick
 from agent.deciding.member import recalled
-from agent.deciding.speech import RESEND_S, Speech
-from agent.progress import Limits, Sight
+from agent.deciding.node_state import Facts
+from agent.deciding.outbox import RESEND_S, Speech
+from agent.deciding.progress import Limits, Sight
 from controlplane.core.records import effects as orders
 from controlplane.core.records import events
 from controlplane.core.records.model import (

@@ -6,7 +6,7 @@ import asyncio
 import socket
 
 from agent.deciding.fencing import Fence
-from agent.peer_looks import dial, sight
+from agent.peers.looks import dial, sight
 from controlplane.core.records.model import PeerAddress
 
 

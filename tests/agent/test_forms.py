@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.deciding.member import Member, survey
-from agent.forms import form_message
-from agent.members import Memory, held_by
+from agent.ranks.forms import form_message
+from agent.ranks.members import Memory, held_by
 from controlplane.core.records.model import (
     NO_STEP,
     MemberPhase,
@@ -24,7 +24,7 @@ from holdfast.ipc.arena import Arena, SlotWriter
 from tests.agent.support import generation, spec
 
 if TYPE_CHECKING:
-    from agent.paths import Paths
+    from agent.host.paths import Paths
 
 
 def member(name: str) -> Member:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.deciding.member import Member
-from agent.members import Memory
-from agent.paths import Paths
-from agent.peer_filling import Kept
+from agent.host.paths import Paths
+from agent.peers.filling import Kept
+from agent.ranks.members import Memory
 from controlplane.core.records import effects
 from controlplane.core.records.model import MemberPhase, MemberStatus
 from holdfast import removal

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.deciding.fields import BadMessage, integer
-from agent.gate import Gate
+from agent.ranks.rank_server import Gate
 from holdfast.ipc.frames import FRAME_BYTES_MAX, Message, encode
 from tests.agent.support import Frames, folder, until
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.launch_client import LauncherClient
-from agent.paths import Paths
+from agent.daemon.launcher_client import LauncherClient
+from agent.host.paths import Paths
 from holdfast.launch import linux
 from holdfast.launch.launcher import Launcher
 from holdfast.launch.lives import Life

@@ -7,8 +7,8 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from agent.deciding.speech import RESEND_S
-from agent.link import Link, Peer
+from agent.daemon.coordinator_link import Link, Peer
+from agent.deciding.outbox import RESEND_S
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import MemberPhase, MemberStatus
 from controlplane.wire import codec

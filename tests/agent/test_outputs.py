@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.outputs import Outputs
+from agent.host.outputs import Outputs
 from tests.agent.support import folder, until_sync
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.environment import NodeFacts, environment
-from agent.paths import FolderLock, Paths, own_folder
-from agent.ports import OfferedPort, route_address
-from agent.sensors import HostSensor, slots_here
+from agent.host.paths import FolderLock, Paths, own_folder
+from agent.host.ports import OfferedPort, route_address
+from agent.host.sensors import HostSensor, slots_here
+from agent.ranks.environment import NodeFacts, environment
 from controlplane.core.records.model import NO_RANK, Placement, Role
 from controlplane.settings import AgentSettings, SettingsError
 from tests.agent.support import folder, generation, launch, spec
@@ -113,7 +113,7 @@ def test_lost_cores_are_bad() -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two cores")
     script = (
-        "import json, os, pathlib; from agent.sensors import HostSensor\n"
+        "import json, os, pathlib; from agent.host.sensors import HostSensor\n"
         "s = HostSensor(pathlib.Path('/tmp')); os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
         "r = s.read()[0]; print(json.dumps([r.device, r.healthy, r.reason]))"
     )

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.peer_offer import Offer, newest
-from agent.peer_push import Pushes
-from agent.peer_threads import nice_pool
+from agent.peers.offer import Offer, newest
+from agent.peers.push import Pushes
+from agent.peers.threads import nice_pool
 from controlplane.core.records import effects
 from controlplane.core.records.model import Partner, PeerCopy
 from holdfast.ipc.arena import Arena

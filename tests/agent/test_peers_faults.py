@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from agent import peer_wire as wire
-from agent.peer_blocks import BLOCK_BYTES, Held, digest
-from agent.peer_room import available_bytes, check_memory
-from agent.peer_server import STREAMS_MAX
+from agent.peers import wire
+from agent.peers.blocks import BLOCK_BYTES, Held, digest
+from agent.peers.room import available_bytes, check_memory
+from agent.peers.server import STREAMS_MAX
 from controlplane.wire import peer_pb2 as pb
 from holdfast.ipc.arena import Arena, SlotState
 from holdfast.ipc.shm import ArenaError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.peer_blocks import CHUNK_BYTES
+from agent.peers.blocks import CHUNK_BYTES
 from controlplane.core.records import effects
 from holdfast.ipc.arena import Arena, SlotState
 from tests.agent.peering import JOB, Side, read, values, write

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.progress import Limits, Progress, Resumed, Sight, Stalled
+from agent.deciding.progress import Limits, Progress, Resumed, Sight, Stalled
 
 LIMITS = Limits(factor=10.0, floor_s=60.0, first_s=600.0)
 

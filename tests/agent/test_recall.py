@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.deciding.member import Member
-from agent.members import Memory
+from agent.ranks.members import Memory
 from controlplane.core.records.model import MemberPhase, MemberStatus
 
 if TYPE_CHECKING:
-    from agent.paths import Paths
+    from agent.host.paths import Paths
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from agent.sensors import DeviceReading, NvmlSensor
+from agent.host.sensors import DeviceReading, NvmlSensor
 
 
 class NVMLError(Exception):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.stacks import frames_of
+from agent.daemon.stacks import frames_of
 from holdfast.ipc.progress_page import ACTIVITIES, RING, Board
 from holdfast.launch import traces
 from tests.agent.support import until_sync

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.peer_blocks import Held, digests_of
-from agent.peer_offer import newest
-from agent.vouching import seal
+from agent.peers.blocks import Held, digests_of
+from agent.peers.offer import newest
+from agent.peers.vouching import seal
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import Partner
 from holdfast.ipc.arena import Arena, SlotState

@@ -9,8 +9,8 @@ NICE = """
 import os, sys
 from concurrent.futures import ThreadPoolExecutor
 from holdfast.checkpoint import priority
-from agent.peer_threads import nice_pool
-from agent.snapshots import NICE
+from agent.peers.threads import nice_pool
+from agent.orders.snapshot_queue import NICE
 os.nice(max(0, 15 - os.nice(0)))
 if os.getuid() == 0:
     os.setuid(65534)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent.deciding.member import Member
-from agent.forms import form_message
-from agent.paths import Paths
+from agent.host.paths import Paths
+from agent.ranks.forms import form_message
 from controlplane.core.records.effects import Form
 from controlplane.core.records.model import (
     CheckpointRecord,

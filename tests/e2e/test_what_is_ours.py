@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.members import Memory
-from agent.paths import Paths
+from agent.host.paths import Paths
+from agent.ranks.members import Memory
 from controlplane.cli.errors import CliError
 from controlplane.cli.exec import copy
 from controlplane.cli.local.layout import make_layout, remove_traces, sweep

@@ -11,7 +11,7 @@ import promql_parser
 import yaml
 from prometheus_client import generate_latest
 
-from agent.metrics_table import TALLIES
+from agent.daemon.metrics_table import TALLIES
 from controlplane.daemon.metrics import Metrics
 from tests.monitoring.builders import DASHBOARDS, ROOT, RULES, load, needs_promtool
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
-from agent import peer_wire as wire
+from agent.peers import wire
 from controlplane.settings import SettingsError
 from controlplane.wire import peer_pb2
 from tests.agent.peering import Side, values

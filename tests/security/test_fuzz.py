@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.gate import Gate
+from agent.ranks.rank_server import Gate
 from controlplane.access.callers import Unknown, from_certificate
 from controlplane.access.tokens import Tokens
 from controlplane.settings import NAME, SettingsError

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.environment import NodeFacts, environment
-from agent.gate import Gate
-from agent.paths import Paths, own_folder
+from agent.host.paths import Paths, own_folder
+from agent.ranks.environment import NodeFacts, environment
+from agent.ranks.rank_server import Gate
 from controlplane.core.records.effects import Launch
 from controlplane.core.records.model import JobSpec, Role
 from controlplane.settings import AgentSettings, CallerSettings, CoordinatorSettings, SettingsError

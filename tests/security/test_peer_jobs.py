@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from agent import peer_wire as wire
-from agent.peer_blocks import PeerError
-from agent.peer_offer import newest
+from agent.peers import wire
+from agent.peers.blocks import PeerError
+from agent.peers.offer import newest
 from controlplane.access.own import plain
 from controlplane.wire import peer_pb2 as pb
 from tests.agent.peering import JOB, Side, values

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.site import Storages
+from agent.orders.context import Storages
 from controlplane.core.failures import blame, quarantine
 from controlplane.core.records.words import Cause
 from controlplane.settings import AgentSettings, SettingsError, check_agent

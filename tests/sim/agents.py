@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent.core import Reading, Tick
 from agent.deciding import effects as do
 from agent.deciding import events as heard
 from agent.deciding.aggregate import AgentCore
-from agent.deciding.book import Facts
+from agent.deciding.judging import Reading, Tick
 from agent.deciding.member import recalled
+from agent.deciding.node_state import Facts
 from agent.deciding.orders import TABLE as DECIDED
-from agent.deciding.speech import Speech
-from agent.progress import Limits, Sight
+from agent.deciding.outbox import Speech
+from agent.deciding.progress import Limits, Sight
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import NO_STEP, MemberPhase, Standing

@@ -8,7 +8,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agent import peer_wire
+from agent.peers import wire
 from controlplane.wire import peer_pb2 as pb
 from holdfast.version import __version__
 from tests.skew.conftest import RELEASED
@@ -88,8 +88,8 @@ def _has_newer(place: str, step: int) -> bool:
 
 async def _newest(address: str) -> int:
     """The newest step of which this agent keeps a copy for another node; -1: none."""
-    async with peer_wire.channel(address) as channel:
-        reply = await peer_wire.Calls(channel).have(pb.HaveRequest(), timeout=10)
+    async with wire.channel(address) as channel:
+        reply = await wire.Calls(channel).have(pb.HaveRequest(), timeout=10)
     return max((copy.step for copy in reply.copies), default=-1)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from agent.peer_wire import Calls, channel, parser
+from agent.peers.wire import Calls, channel, parser
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import Cause, MemberPhase, MemberStatus
 from controlplane.wire import codec, health_pb2, peer_pb2

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
 
-from agent import peer_wire
-from agent.peer_blocks import PeerError, check
+from agent.peers import wire
+from agent.peers.blocks import PeerError, check
 from controlplane.access.callers import Unknown, from_certificate
 from controlplane.cli.errors import UsageError
 from controlplane.cli.flags import add_settings, read_settings
@@ -99,10 +99,10 @@ def peer(rng: Random) -> bool:
     data = damage(fill(kind(), rng).SerializeToString(), rng)
     message: Any
     try:
-        message = peer_wire.parser(kind)(data)
+        message = wire.parser(kind)(data)
         if isinstance(message, memoryview) or message.WhichOneof("body") != "snapshot":
             return True
-        check(peer_wire.held_from(message.snapshot))
+        check(wire.held_from(message.snapshot))
     except (DecodeError, PeerError):
         return False
     return True

@@ -1,0 +1,276 @@
+"""The link to the leading coordinator: one stream, kept up for ever. Training never waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import random
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+
+from agent.deciding.outbox import KEEPALIVE_ANSWER_S, KEEPALIVE_S, RESEND_S, Speech
+from controlplane.access.own import Access, plain
+from controlplane.core.records import events
+from controlplane.settings import SettingsError
+from controlplane.wire import codec
+from controlplane.wire import control_pb2 as pb
+from controlplane.wire.control_pb2_grpc import ControlStub
+from controlplane.wire.shape import WireError
+from holdfast import logs
+from holdfast.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from controlplane.core.records.model import MemberStatus, PeerCopy
+
+_ANSWER_TIMEOUT_S = 5.0
+_BACKOFF_S = (0.1, 3.0)
+_WAITING_MAX = 4096
+"""Messages that a leader has not taken yet: one that is so far behind is left."""
+_OPTIONS = (
+    ("grpc.max_receive_message_length", codec.MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", codec.MESSAGE_BYTES_MAX),
+    ("grpc.keepalive_time_ms", 1000 * KEEPALIVE_S),
+    ("grpc.keepalive_timeout_ms", 1000 * KEEPALIVE_ANSWER_S),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+)
+_BROKEN = (
+    grpc.RpcError,
+    OSError,
+    TimeoutError,
+    WireError,
+    asyncio.InvalidStateError,  # a write on a stream that ended in the same moment
+    grpc.aio.BaseError,  # the same, found out later
+    SettingsError,  # credentials that cannot be read now, or a leader that would be called in plaintext
+)
+_stub: Any = ControlStub  # generated code has no annotations
+log = logging.getLogger("holdfast.agent.link")
+
+
+class LinkRefused(RuntimeError):
+    """Every coordinator there is refuses this agent, for good. The message says why."""
+
+
+class _Moved(Exception):
+    """The coordinator we asked does not lead."""
+
+    def __init__(self, reason: str, leader: str) -> None:
+        super().__init__(reason)
+        self.leader = leader
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """What the link needs of its node."""
+
+    cluster: str
+    node: str
+    incarnation: int
+    joined: Callable[[], events.NodeJoined]
+    statuses: Callable[[], tuple[MemberStatus, ...]]
+    copies: Callable[[], tuple[PeerCopy, ...]]
+    port: Callable[[], int]
+    order: Callable[[codec.Order], None]
+    drop: Callable[[str, str], None]
+    absent: Callable[[str], None]  # this coordinator does not lead
+    open: Callable[[], Iterable[events.Event]]  # what no leader has answered yet
+
+
+class Link:
+    """Says what happens on the node, and hears orders. Loses no one-time message while the leader changes."""
+
+    def __init__(
+        self,
+        coordinators: Sequence[str],
+        beat_interval_s: float,
+        peer: Peer,
+        access: Access | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._access = access or plain()
+        self._coordinators = tuple(coordinators)
+        self._beat_interval_s = beat_interval_s
+        self._peer = peer
+        self._speech = Speech()
+        self._outbox: asyncio.Queue[tuple[events.Event, pb.AgentMessage]] = asyncio.Queue()
+        self._hears: frozenset[str] = frozenset()
+        self.up = False
+        self.beats = 0
+        self.welcomes = 0
+
+    @property
+    def term(self) -> int:
+        """The highest term heard of."""
+        return self._speech.term
+
+    async def run(self) -> None:
+        """Keep the stream up until cancelled. Raises LinkRefused when no coordinator will ever have us."""
+        targets = itertools.cycle(self._coordinators)
+        pause_s, leader, refusals = _BACKOFF_S[0], "", 0
+        while True:
+            sent_on = bool(leader)
+            target, leader = leader or next(targets), ""
+            before = self.welcomes
+            try:
+                await self._converse(target)
+            except _Moved as moved:
+                if not moved.leader:
+                    self._peer.absent(target)
+                leader = moved.leader if moved.leader != target else ""
+                log.info("%s: %s", target, moved)
+            except LinkRefused as refused:
+                refusals += 1
+                log.error("%s refuses this agent: %s", target, refused)
+                if not self.welcomes and refusals >= len(self._coordinators):
+                    raise
+            except _BROKEN as error:
+                log.warning("no stream with %s: %s", target, _reason(error))
+                if "Connection refused" in _reason(error):
+                    self._peer.absent(target)
+            if self.welcomes > before:
+                pause_s, refusals = _BACKOFF_S[0], 0
+            if sent_on or not leader:  # two may each take the other for the leader
+                await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+                pause_s = min(pause_s * 2, _BACKOFF_S[1])
+
+    def tell(self, event: events.Event) -> None:
+        """Say something now; what the next hello does not repeat is kept until there is a stream."""
+        if self.up:
+            self._say(event)
+        else:
+            self._speech.keep(event)
+
+    def _say(self, event: events.Event) -> None:
+        message = codec.to_coordinator(self._speech.say(self._clock(), event))
+        if codec.is_heard(message, self._hears):
+            self._outbox.put_nowait((event, message))
+
+    async def _converse(self, target: str) -> None:
+        """One stream, from hello to its end. Raises what ended it."""
+        async with self._access.channel(target, _OPTIONS) as channel:
+            call = _stub(channel).Link(metadata=self._access.metadata())
+            try:
+                async with asyncio.timeout(_ANSWER_TIMEOUT_S):
+                    await self._greet(call)
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._write(call))
+                    tasks.create_task(self._beat())
+                    tasks.create_task(self._read(call, target))
+            except BaseExceptionGroup as group:
+                raise _first(group) from None
+            finally:
+                self._down()
+                call.cancel()
+
+    async def _greet(self, call: Any) -> None:
+        greeting = codec.hello(self._peer.joined(), self._peer.cluster, self.term, __version__)
+        await call.write(greeting)
+        message, answer = await self._answer(call)
+        if isinstance(answer, codec.Refused):
+            _refuse(answer)
+        if not isinstance(answer, codec.Welcome):
+            raise WireError(f"the first answer is a {type(answer).__name__}, no welcome")
+        if not self._speech.follow(message.term):
+            raise _Moved(f"its term {message.term} is over: {self.term} was heard of", "")
+        self._hears = answer.hears
+        if answer.beat_interval_s > 0:
+            self._beat_interval_s = answer.beat_interval_s
+        self._up()
+
+    async def _answer(
+        self, call: Any
+    ) -> tuple[pb.CoordinatorMessage, codec.Order | codec.Welcome | codec.Refused]:
+        """The first message that can be read; a newer leader may say what is unknown here before it."""
+        while True:
+            message = await call.read()
+            if message is grpc.aio.EOF:
+                raise OSError("the stream ended before an answer")
+            try:
+                return message, codec.order_from(message, self._peer.node)
+            except WireError as error:
+                self._peer.drop("order", str(error))
+
+    def _up(self) -> None:
+        self.up = True
+        self.welcomes += 1
+        log.info("welcome by term %d", self.term)
+        for event in self._speech.again(self._clock(), self._peer.open()):
+            self._say(event)
+
+    def _down(self) -> None:
+        self.up = False
+        with contextlib.suppress(asyncio.QueueEmpty):
+            while True:
+                self._speech.keep(self._outbox.get_nowait()[0])
+
+    async def _write(self, call: Any) -> None:
+        while True:
+            event, message = await self._outbox.get()
+            try:
+                async with asyncio.timeout(RESEND_S):
+                    await call.write(message)
+            except BaseException:
+                self._speech.keep(event)  # who knows whether it left
+                raise
+
+    async def _beat(self) -> None:
+        peer = self._peer
+        while True:
+            if self._outbox.qsize() > _WAITING_MAX:
+                raise OSError(f"the leader has not taken {self._outbox.qsize()} messages yet")
+            beat = events.NodeBeat(
+                peer.node, peer.incarnation, 0, peer.port(), peer.statuses(), peer.copies()
+            )
+            self._say(beat)
+            self.beats += 1
+            await asyncio.sleep(self._beat_interval_s)
+
+    async def _read(self, call: Any, target: str) -> None:
+        while True:
+            message = await call.read()
+            if message is grpc.aio.EOF:
+                raise OSError(f"{target} ended the stream")
+            self._hear(message)
+
+    def _hear(self, message: pb.CoordinatorMessage) -> None:
+        if not self._speech.follow(message.term):
+            self._peer.drop("stale_order", f"term {message.term} is below {self.term}")
+            return
+        try:
+            order = codec.order_from(message, self._peer.node)
+        except WireError as error:
+            self._peer.drop("order", str(error))
+            return
+        if isinstance(order, codec.Refused):
+            _refuse(order)
+        elif not isinstance(order, codec.Welcome):
+            with logs.bound(message.incident):
+                self._peer.order(order)
+
+
+def _refuse(answer: codec.Refused) -> None:
+    if answer.retry or answer.leader:
+        raise _Moved(answer.reason, answer.leader)
+    raise LinkRefused(answer.reason)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    found: BaseException = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return str(error) or type(error).__name__

@@ -1,0 +1,204 @@
+"""The agent's end of the launcher's socket: one launcher, ours or one that an earlier agent started."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from holdfast import logs
+from holdfast.ipc.frames import Decoder, FrameError, Message, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.host.paths import Paths
+
+VERSION = 1
+_START_TIMEOUT_S = 20.0
+_END_TIMEOUT_S = 10.0
+_REAP_S = 5.0
+_OTHER_POLL_S = 0.05
+_CHUNK_BYTES = 64 << 10
+log = logging.getLogger("holdfast.agent.launcher")
+
+
+class LauncherError(RuntimeError):
+    """No launcher can be had. The message says why, and where its own words are."""
+
+
+class LauncherClient:
+    """Says things to the launcher, hears it, and starts another when it is gone."""
+
+    def __init__(
+        self,
+        paths: Paths,
+        orphan_timeout_s: float,
+        hear: Callable[[Message], None],
+        *,
+        own: bool = True,
+        log_format: str = "text",
+    ) -> None:
+        self._log_format = log_format
+        self._paths, self._orphan_timeout_s, self._hear, self._own = paths, orphan_timeout_s, hear, own
+        self._writer: asyncio.StreamWriter | None = None
+        self._child: subprocess.Popen[bytes] | None = None
+        self._queued: list[bytes] = []
+        self._hello: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._ending = False
+
+    async def open(self) -> None:
+        """Adopt the launcher that runs, or start one, or wait for another container's; its hello was heard.
+
+        Raises LauncherError."""
+        await self._attach()
+
+    async def run(self, lost: Callable[[], None]) -> None:
+        """Listen for ever. When the launcher is gone, `lost` is told and another one is started."""
+        while True:
+            assert self._task is not None
+            await self._task
+            self._writer = None
+            if self._ending:
+                return
+            log.error("the launcher is gone, its members with it; starting another")
+            lost()
+            await self._attach()
+
+    def say(self, **message: object) -> None:
+        """Tell the launcher something; while there is none it is kept for the next. The incident that it is
+        part of goes with it."""
+        data = encode({**message, "incident": named} if (named := logs.incident()) else message)
+        if self._writer is None:
+            self._queued.append(data)
+        else:
+            self._writer.write(data)
+
+    async def end(self) -> None:
+        """Have the launcher kill its members and end. Waits for it, 10 s at most."""
+        self._ending = True
+        if self._writer is not None:
+            self.say(op="end")
+        await self._close()
+        if self._child is not None:
+            await self._reap(self._child)
+
+    async def _close(self) -> None:
+        if self._task is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_END_TIMEOUT_S):
+                    await self._task
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    async def _reap(self, child: subprocess.Popen[bytes]) -> None:
+        try:
+            await asyncio.to_thread(child.wait, _REAP_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            await asyncio.to_thread(child.wait)
+
+    async def _attach(self) -> None:
+        if not await self._connect():
+            await (self._start_own() if self._own else self._await_other())
+        queued, self._queued = self._queued, []
+        for data in queued:
+            assert self._writer is not None
+            self._writer.write(data)
+
+    async def _start_own(self) -> None:
+        if self._child is not None:
+            await self._reap(self._child)
+        self._start()
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while not await self._connect():
+            self._check_child()
+            if time.monotonic() > deadline:
+                raise LauncherError(f"no launcher within {_START_TIMEOUT_S} s: see {self._log()}")
+            await asyncio.sleep(0.01)
+
+    async def _await_other(self) -> None:
+        log.info("waiting for the launcher of the trainer's container at %s", self._paths.launcher)
+        connected = False
+        while not connected:
+            connected = await self._connect()
+            await asyncio.sleep(0 if connected else _OTHER_POLL_S)
+
+    async def _connect(self) -> bool:
+        """Whether a launcher answers. A dying one still takes us: what it listens at is closed last."""
+        try:
+            reader, writer = await asyncio.open_unix_connection(str(self._paths.launcher))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        self._hello = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._listen(reader, writer))
+        writer.write(encode({"op": "attach", "version": VERSION}))
+        try:
+            async with asyncio.timeout(_START_TIMEOUT_S):
+                await self._hello
+        except TimeoutError:
+            raise LauncherError(f"{self._paths.launcher} answers nothing: end its process") from None
+        except ConnectionError:
+            return False
+        self._writer = writer
+        return True
+
+    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        decoder = Decoder(spelled=True)
+        try:
+            while data := await reader.read(_CHUNK_BYTES):
+                for message in decoder.feed(data):
+                    self._heard(message)
+        except (ConnectionError, FrameError) as error:
+            log.warning("the launcher's connection ends: %s", error)
+        finally:
+            writer.close()
+            self._fail(ConnectionResetError())
+
+    def _heard(self, message: Message) -> None:
+        op = message.get("op")
+        if op == "hello" and message.get("version") != VERSION:
+            self._refuse(f"it speaks version {message.get('version')}, this agent {VERSION}: end it first")
+            return
+        if op == "failed" and not message.get("member"):
+            self._refuse(str(message.get("message")))
+            return
+        self._hear(message)
+        if op == "hello" and self._hello is not None and not self._hello.done():
+            self._hello.set_result(None)
+
+    def _refuse(self, reason: str) -> None:
+        self._fail(LauncherError(f"the launcher at {self._paths.launcher}: {reason}"))
+
+    def _fail(self, error: Exception) -> None:
+        if self._hello is not None and not self._hello.done():
+            self._hello.set_exception(error)
+
+    def _log(self) -> str:
+        return str(self._paths.run / "launcher.log")
+
+    def _start(self) -> None:
+        argv = [sys.executable, "-P", "-m", "holdfast.launch.launcher", "--run-dir", str(self._paths.run)]
+        argv += ["--orphan-timeout-s", str(self._orphan_timeout_s), "--log-format", self._log_format]
+        descriptor = os.open(self._log(), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._child = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=descriptor,
+                stderr=descriptor,
+                start_new_session=True,
+            )
+        finally:
+            os.close(descriptor)
+
+    def _check_child(self) -> None:
+        if self._child is not None and self._child.poll() is not None:
+            raise LauncherError(f"the launcher ended with code {self._child.returncode}: see {self._log()}")

@@ -1,0 +1,325 @@
+"""One node: its core, and the rooms around it (gate, launcher, link, snapshots, sensors) joined up."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import logging
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, TypeGuard
+
+from agent.daemon.coordinator_link import Link, Peer
+from agent.daemon.dispatch import Acts
+from agent.daemon.launcher_client import LauncherClient
+from agent.daemon.stacks import Stacks
+from agent.daemon.stalls import Stalls
+from agent.deciding import effects as fx
+from agent.deciding import events as ev
+from agent.deciding.aggregate import AgentCore
+from agent.deciding.judging import Reading, Tick
+from agent.deciding.node_state import Facts
+from agent.deciding.progress import Limits
+from agent.host.folders import Folders
+from agent.host.outputs import Outputs
+from agent.host.ports import OfferedPort
+from agent.orders.context import Site, Storages
+from agent.orders.routing import Orders
+from agent.orders.snapshot_queue import Snapshots
+from agent.peers.looks import Looks
+from agent.peers.service import Peers
+from agent.ranks import members
+from agent.ranks.arenas import Arenas
+from agent.ranks.environment import NodeFacts
+from agent.ranks.forms import form_message
+from agent.ranks.rank_server import VERSION as GATE_VERSION
+from agent.ranks.rank_server import Gate
+from controlplane.access.own import Access
+from controlplane.core.records import events
+from controlplane.setting import coordinators
+from controlplane.storage_settings import Allowed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from agent.deciding.member import Member
+    from agent.deciding.node_state import Book
+    from agent.host.paths import Paths
+    from agent.host.sensors import DeviceReading
+    from controlplane.core.records.model import MemberStatus
+    from controlplane.settings import AgentSettings
+    from holdfast.ipc.frames import Message
+
+log = logging.getLogger("holdfast.agent")
+_SOONEST_S = 0.001
+"""The loop's clock is as fine as this: a deadline that it thinks to have reached may still be to come."""
+
+
+class Node:
+    """What an agent is while it serves."""
+
+    def __init__(self, settings: AgentSettings, name: str, address: str, slots: int, paths: Paths) -> None:
+        self.settings, self.name, self.address, self.slots, self.paths = settings, name, address, slots, paths
+        self.incarnation = time.time_ns()
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.devices: dict[str, DeviceReading] = {}
+        self.facts = NodeFacts(name, address, str(paths.gate), settings.ledger)
+        self.port = OfferedPort()
+        self.drained = asyncio.Event()  # the coordinator has said so
+        self.memory = members.Memory(paths)
+        self.core = AgentCore(time.monotonic(), _facts(settings, name, self.incarnation), self)
+        self.gate = Gate(paths.gate, self)
+        self.folders = Folders(paths, self.gate)
+        self.arenas = Arenas(self)
+        self.launcher = LauncherClient(
+            paths,
+            settings.orphan_timeout_s,
+            self._launcher_said,
+            own=settings.own_launcher,
+            log_format=settings.log_format,
+        )
+        site = Site(settings, self.incarnation, paths, self.arenas.rooms, Storages(settings))
+        self.snapshots = Snapshots(site, self.tell, self._loaded)
+        self.peers = Peers(
+            settings,
+            paths,
+            address,
+            node=name,
+            incarnation=self.incarnation,
+            tell=self.tell,
+            status=self._status,
+            room=self.arenas.rooms.to_fill,
+            loaded=self._loaded,
+        )
+        self.looks = Looks(name, self.incarnation, self.tell)
+        self.outputs = Outputs() if settings.show_output else None
+        self.stacks, self.stalls = Stacks(self), Stalls(self)
+        self.orders = Orders(self)
+        self._acts = Acts(self)
+        self._timer: asyncio.TimerHandle | None = None
+        self._launcher_ops: dict[str, Callable[[Message], None]] = {
+            **dict.fromkeys(("hello", "warm", "running", "exited", "failed"), self._launcher_told),
+            "stood": self.stacks.stood,
+            "note": lambda message: log.warning("launcher: %s", message.get("message")),
+            "stopping": _stopping,
+        }
+        access = Access.of(settings)
+        self.link = Link(self.members.facts.coordinators, settings.beat_interval_s, self._peer(), access)
+
+    @property
+    def members(self) -> Book:
+        """All members of the node."""
+        return self.core.members
+
+    def _peer(self) -> Peer:
+        return Peer(
+            cluster=self.settings.cluster,
+            node=self.name,
+            incarnation=self.incarnation,
+            joined=self.joined_event,
+            statuses=self.members.statuses,
+            copies=self.peers.copies,
+            port=lambda: self.port.number,
+            order=self.orders.carry_out,
+            drop=self.drop,
+            absent=lambda coordinator: self.decide(ev.Absent(coordinator)),
+            open=lambda: [*self.core.still(), *self.peers.vouched()],
+        )
+
+    def joined_event(self) -> events.NodeJoined:
+        """What a new stream is told first."""
+        return events.NodeJoined(
+            self.name,
+            self.incarnation,
+            self.core.launcher,
+            self.address,
+            self.slots,
+            self.port.number,
+            self.members.statuses(),
+            domain=self.settings.domain,
+            peer=self.peers.address,
+            copies=self.peers.copies(),
+            process_timeout_s=self.settings.process_timeout_s,
+            fence_after_s=self.settings.fence_after_s,
+            orphan_timeout_s=self.settings.orphan_timeout_s,
+            jobs=tuple(filter(None, self.settings.jobs.split(","))),
+        )
+
+    def tell(self, event: events.Event) -> None:
+        """Tell the coordinator something that happened once."""
+        self.link.tell(event)
+
+    def count(self, kind: str) -> None:
+        """Count something for the metrics."""
+        self.counts[kind] += 1
+
+    def drop(self, kind: str, reason: str) -> None:
+        """Something was dropped."""
+        log.warning("dropped (%s): %s", kind, reason)
+        self.counts[f"dropped_{kind}"] += 1
+
+    # ------------------------------------------------------------ the core
+
+    def decide(self, event: ev.Event) -> None:
+        """Tell the core something, and do what it wants."""
+        self._acts.do(self._decided(event))
+
+    def _decided(self, event: ev.Event) -> Sequence[fx.Effect]:
+        wanted = self.core.step(time.monotonic(), event)
+        self._set_timer()
+        return wanted
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        due, self._timer = self.core.next_deadline(), None
+        if due < float("inf"):
+            delay_s = max(due - time.monotonic(), _SOONEST_S)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self.decide, Tick())
+
+    def stop_judging(self) -> None:
+        """No more judgement: the agent ends."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def step(self, member: Member) -> int:
+        """What the core may look at (book.Senses): a member's board."""
+        return members.step_of(member)
+
+    def held(self, member: Member) -> Sequence[tuple[int, int]]:
+        """The same: its arena."""
+        return members.held_by(member)
+
+    def wants(self, member: str) -> bool:
+        """The same: the orders about snapshots."""
+        return self.snapshots.wants(member)
+
+    def connected(self, member: str) -> bool:
+        """The same: the gate."""
+        return self.gate.connected(member)
+
+    def wrote(self, member: str) -> bool:
+        """The same: its log."""
+        try:
+            return self.paths.log(member).stat().st_size > 0
+        except OSError:
+            return False
+
+    # ------------------------------------------------------------ what the gate asks (gate.Admission)
+
+    def admit(self, member: str, pid: int) -> str:
+        """Why this process is not that member; "" when it is."""
+        known = self.members.get(member)
+        if known is None:
+            return f"there is no member {member!r:.120} on node {self.name}"
+        if not known.alive:
+            return f"member {member} is dead for the cluster"
+        if pid != known.status.pid and not _of_session(pid, known.status.pid):
+            return f"member {member} is process {known.status.pid}, not {pid}"
+        return ""
+
+    def unnamed(self, member: str) -> bool:
+        """Whether the launcher has still to say which process this member is: a rank may come before it."""
+        known = self.members.get(member)
+        return known is not None and known.alive and not known.status.pid
+
+    def joined(self, member: str, message: Message) -> list[Message]:
+        """A rank's hello was taken: its welcome, and what it may have missed. Raises BadMessage."""
+        welcome = {
+            "op": "welcome",
+            "version": GATE_VERSION,
+            "beat_interval_s": self.settings.beat_interval_s,
+            "process_timeout_s": self.settings.process_timeout_s,
+        }
+        wanted = self._decided(ev.Greeted(member, message))
+        self._acts.do(effect for effect in wanted if not _for_rank(effect, member))
+        return [welcome, *(self.frame(effect) for effect in wanted if _for_rank(effect, member))]
+
+    def frame(self, effect: fx.Push | fx.Form) -> Message:
+        """What a rank is told. Raises ValueError when it cannot be made."""
+        if isinstance(effect, fx.Push):
+            return effect.frame
+        member = self.members.get(effect.member)
+        assert member is not None  # who is told to form was known in the same breath
+        return {**form_message(member, effect.generation, self.paths), "incident": effect.incident}
+
+    def hear(self, member: str, message: Message) -> None:
+        """A message of a rank. Raises BadMessage."""
+        known = self.members.get(member)
+        if known is not None and known.alive and message.get("op") == "standing":
+            self.stacks.standing(known, message)
+        self.decide(ev.Said(member, message))
+
+    def left(self, member: str) -> None:
+        """A rank's connection ended. Its process, or its silence, will tell what that means."""
+        log.debug("%s left the gate", member)
+
+    # ------------------------------------------------------------ what launcher and rooms say
+
+    def _launcher_said(self, message: Message) -> None:
+        """Take one message of the launcher. One that cannot be is dropped: it must not end the agent."""
+        op = f"{message.get('op')!r:.80}"
+        handler = self._launcher_ops.get(str(message.get("op")))
+        if handler is None:
+            self.drop("launcher_message", f"unknown op {op}")
+            return
+        try:
+            handler(message)
+        except (OSError, LookupError, TypeError, ValueError) as error:
+            self.drop("launcher_message", f"{op}: {error!r:.300}")
+
+    def _launcher_told(self, message: Message) -> None:
+        self.decide(ev.LauncherSaid(message, time.monotonic_ns()))
+        self.gate.named()
+
+    def launcher_lost(self) -> None:
+        """The launcher died, and its members with it."""
+        self.decide(ev.LauncherLost())
+        self.gate.named()
+
+    def _status(self, name: str) -> MemberStatus | None:
+        member = self.members.get(name)
+        return self.members.status(member) if member is not None else None
+
+    def _loaded(self, name: str) -> None:
+        log.info("a checkpoint was loaded into the arena of %s", name)
+        member = self.members.get(name)
+        if member is not None:
+            self.arenas.changed(member)
+
+    def device(self, reading: DeviceReading) -> None:
+        """A sensor read a device."""
+        self.devices[reading.device] = reading
+        self.decide(Reading(reading.device, reading.healthy, reading.reason))
+
+
+def _facts(settings: AgentSettings, name: str, incarnation: int) -> Facts:
+    return Facts(
+        node=name,
+        incarnation=incarnation,
+        process_timeout_s=settings.process_timeout_s,
+        device_timeout_s=settings.device_timeout_s,
+        fence_after_s=settings.fence_after_s,
+        limits=Limits(settings.hang_factor, settings.hang_floor_s, settings.hang_first_s),
+        coordinators=coordinators(settings.coordinator),
+        storages=Allowed(settings.storage_allowed),
+    )
+
+
+def _for_rank(effect: fx.Effect, member: str) -> TypeGuard[fx.Push | fx.Form]:
+    return isinstance(effect, fx.Push | fx.Form) and effect.member == member
+
+
+def _stopping(_message: Message) -> None:
+    """The trainer's container was told to end: this node leaves as if we had been."""
+    log.info("the trainer's container is ending: leaving in order")
+    signal.raise_signal(signal.SIGTERM)
+
+
+def _of_session(pid: int, leader: int) -> bool:
+    try:
+        return os.getsid(pid) == leader
+    except ProcessLookupError:
+        return False

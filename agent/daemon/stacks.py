@@ -1,0 +1,231 @@
+"""Where the ranks of this node stand: stacks, last collectives, boards; collected at the leader's word.
+
+The launcher signals the processes (they may be in a container of their own), each then writes its stacks to a
+file beside its board; the SDK's thread says how far its groups are, if the interpreter's lock lets it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import shutil
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.deciding.fields import BadMessage
+from agent.deciding.silence import unheard_s
+from controlplane.core.records import events
+from controlplane.core.records.model import Collective, MemberPhase, Standing
+from holdfast.ipc.progress_page import ACTIVITIES, PHASES
+from holdfast.launch.traces import CHARS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from agent.daemon.node import Node
+    from agent.deciding.member import Member
+    from controlplane.core.records.effects import CollectStacks
+    from holdfast.ipc.frames import Message
+
+ANSWER_S = 0.8
+"""For all that is asked of ranks and launcher; the leader waits a little longer."""
+
+_POLL_S = 0.02
+_STILL_S = 0.06  # a file that has not grown for so long is whole
+_FRAMES_MAX = 12
+_FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<name>.*)$', re.MULTILINE)
+_INNER = re.compile(r"/torch/|/threading\.py$|/multiprocessing/")
+log = logging.getLogger("holdfast.agent")
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What one member has answered so far."""
+
+    round: int
+    groups: tuple[Collective, ...] | None = None
+    native: str | None = None
+    threads: str = ""  # of its other threads
+    no_stacks: str = ""  # why it writes none
+
+
+@dataclass(slots=True)
+class _Dump:
+    """What a member wrote."""
+
+    text: str = ""
+    frames: tuple[str, ...] = ()
+
+
+class Stacks:
+    """Collects, one round at a time."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._asked: dict[str, _Asked] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._rounds = 0
+
+    def order(self, order: CollectStacks) -> None:
+        """Answer with StacksCollected soon."""
+        self._start(self._collect(order))
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Nothing more is collected."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def stood(self, message: Message) -> None:
+        """The launcher has signalled a member, and says what the kernel shows of it."""
+        asked = self._asked.get(str(message.get("member")))
+        if asked is not None:
+            asked.native = str(message.get("native", ""))[:CHARS_MAX]
+            asked.no_stacks = str(message.get("reason", ""))[:200]
+
+    def standing(self, member: Member, message: Message) -> None:
+        """A member says how far its groups are. Raises BadMessage."""
+        asked = self._asked.get(member.name)
+        groups = message.get("groups")
+        if not isinstance(groups, list):
+            raise BadMessage("standing: groups must be a list")
+        found = tuple(_collective(entry) for entry in groups[:32])
+        if asked is not None and message.get("round") == asked.round:
+            asked.groups, asked.threads = found, str(message.get("threads", ""))[:CHARS_MAX]
+
+    async def _collect(self, order: CollectStacks) -> None:
+        members = [
+            member
+            for member in self._node.members.of(order.job)
+            if member.status.phase is MemberPhase.RUNNING and member.status.generation == order.generation
+        ]
+        room = order.bytes_max // max(len(members), 1)
+        ranks = await asyncio.gather(*(self._stand_anyhow(member, room) for member in members))
+        node = self._node
+        node.tell(
+            events.StacksCollected(
+                node.name, node.incarnation, order.job, order.generation, order.round, tuple(ranks)
+            )
+        )
+
+    def testify(self, member: Member, then: Callable[[Standing], None]) -> None:
+        """Take the stacks of a member that does not speak any more, then go on with it."""
+        self._start(self._testify(member, then))
+
+    async def _testify(self, member: Member, then: Callable[[Standing], None]) -> None:
+        then(await self._stand_anyhow(member, CHARS_MAX, speaks=False))
+
+    async def _stand_anyhow(self, member: Member, room: int, *, speaks: bool = True) -> Standing:
+        """Where one member stands; of one whose stacks cannot be had, that: the others', and its silence,
+        count all the same."""
+        try:
+            return await self._stand(member, room, speaks=speaks)
+        except OSError as error:
+            self._asked.pop(member.name, None)
+            nothing = _Dump(f"its stacks cannot be had: {error}"[:room])
+            return _standing(member, self._node.members.step(member), (), nothing, 0.0)
+
+    async def _stand(self, member: Member, room: int, *, speaks: bool) -> Standing:
+        """Its stacks in `room` characters at most. `speaks`: its SDK may answer. Raises OSError."""
+        self._rounds += 1
+        asked = self._asked[member.name] = _Asked(self._rounds, None if speaks else ())
+        path = self._node.paths.stacks(member.name)
+        if path.exists():
+            path.write_bytes(b"")  # the process has it open to append
+        self._node.gate.push(member.name, {"op": "stand", "round": asked.round})
+        self._node.launcher.say(op="stacks", member=member.name)
+        spied = asyncio.ensure_future(_spy(member.status.pid))
+        dump = await self._dump(member, asked)
+        spy = await spied
+        if self._asked.get(member.name) is asked:
+            del self._asked[member.name]
+        main = dump.text or asked.no_stacks or "no Python stacks came"
+        parts = [main, asked.threads, asked.native or "", spy]
+        text = "\n".join(part for part in parts if part)
+        settings, step = self._node.settings, self._node.members.step(member)
+        unheard = unheard_s(member, time.monotonic(), settings.beat_interval_s)
+        silent_s = unheard if asked.groups is None else 0.0
+        told = _Dump(text[:room], dump.frames)
+        return _standing(member, step, asked.groups or (), told, silent_s)
+
+    async def _dump(self, member: Member, asked: _Asked) -> _Dump:
+        """What it wrote, once it writes no more."""
+        path = self._node.paths.stacks(member.name)
+        deadline = time.monotonic() + ANSWER_S
+        size, since = 0, time.monotonic()
+        while (now := time.monotonic()) < deadline:
+            known = path.stat().st_size if path.exists() else 0
+            if known != size:
+                size, since = known, now
+            written = bool(asked.no_stacks) or (size > 0 and now - since >= _STILL_S)
+            if written and asked.native is not None and asked.groups is not None:
+                break
+            await asyncio.sleep(_POLL_S)
+        text = path.read_text(errors="replace")[:CHARS_MAX] if path.exists() else ""
+        return _Dump(text, frames_of(text))
+
+
+def frames_of(dump: str) -> tuple[str, ...]:
+    """The main thread's frames in what faulthandler wrote, innermost first, `name (file:line)`; the
+    script's own where there are any, without those of libraries that it is within."""
+    main = dump.rsplit("hread 0x", 1)[-1]
+    found = [
+        (match["file"], f"{match['name']} ({match['file'].rpartition('/')[2]}:{match['line']})")
+        for match in _FRAME.finditer(main)
+    ]
+    own = [words for file, words in found if not _INNER.search(file)]
+    innermost = [found[0][1]] if found and own and found[0][1] != own[0] else []
+    return tuple([*innermost, *own][:_FRAMES_MAX]) or tuple(words for _, words in found[:_FRAMES_MAX])
+
+
+def _collective(entry: object) -> Collective:
+    if not isinstance(entry, dict):
+        raise BadMessage("standing: a group that is no object")
+    numbers = [entry.get(name) for name in ("sequence", "ended", "bytes")]
+    sequence, ended, size = (n if isinstance(n, int) and -1 <= n < 1 << 62 else -1 for n in numbers)
+    group, operation = str(entry.get("group"))[:120], str(entry.get("operation", ""))[:80]
+    return Collective(group, sequence, ended, operation, max(size, 0))
+
+
+def _standing(
+    member: Member, step: int, groups: tuple[Collective, ...], dump: _Dump, silent_s: float
+) -> Standing:
+    board, status = member.board, member.status
+    activity, since_s = status.activity, status.stalled_s
+    if board is not None and 0 <= board.activity < len(ACTIVITIES):
+        activity = ACTIVITIES[board.activity]
+        since_s = max(0.0, time.monotonic() - board.marked_ns / 1e9)
+        if activity in ("first", "step") and 0 <= board.phase < len(PHASES):
+            activity = PHASES[board.phase]
+    stalled = 0 < status.stalled_s <= since_s  # else it has got on since it was found late
+    return Standing(
+        member.name, status.rank, step, activity, since_s, stalled, groups, dump.frames, dump.text, silent_s
+    )
+
+
+async def _spy(pid: int) -> str:
+    """Native frames beside Python's, where py-spy is installed and may look; "" elsewhere."""
+    tool = shutil.which("py-spy")
+    if tool is None or pid <= 0:
+        return ""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            tool, "dump", "--native", "--nonblocking", "--pid", str(pid),
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+    except OSError as error:
+        return f"{tool} cannot be run: {error}"
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            out, _ = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return "py-spy was too slow"
+    return out.decode(errors="replace")[:CHARS_MAX] if process.returncode == 0 else ""

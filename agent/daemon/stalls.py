@@ -1,0 +1,45 @@
+"""Looks at the boards of the ranks, a few times a second: what the core judges their progress by."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from agent.deciding.events import Looked
+from agent.deciding.progress import Sight
+from holdfast.ipc.progress_page import ACTIVITIES
+
+if TYPE_CHECKING:
+    from agent.daemon.node import Node
+    from agent.deciding.member import Member
+    from holdfast.ipc.progress_page import Board
+
+
+class Stalls:
+    """The looks at one node's ranks."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._seen: dict[str, int] = {}  # marks, by member
+
+    async def run(self) -> None:
+        """Look for ever."""
+        while True:
+            await asyncio.sleep(self._node.core.progress.look_every_s)
+            self.look()
+
+    def look(self) -> None:
+        """One look at everyone."""
+        members = list(self._node.members)
+        sights = [self._sight(member, member.board) for member in members if member.board is not None]
+        self._node.decide(Looked({sight.member: sight for sight in sights if sight is not None}))
+        alive = {member.name for member in members if member.alive}
+        self._seen = {name: seen for name, seen in self._seen.items() if name in alive}
+
+    def _sight(self, member: Member, board: Board) -> Sight | None:
+        code, since_ns = board.activity, board.marked_ns
+        if not 0 <= code < len(ACTIVITIES) or since_ns <= 0:
+            return None
+        self._seen[member.name], gaps = board.gaps(self._seen.get(member.name, 0))
+        job, limit_s = member.status.job, max(board.limit_ns, 0) / 1e9
+        return Sight(member.name, job, ACTIVITIES[code], since_ns / 1e9, tuple(gaps), limit_s)

@@ -1,0 +1,209 @@
+"""The members of a node, and what every room of the core does with them."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import itertools
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agent.deciding import effects as fx
+from agent.deciding import judging
+from agent.deciding.member import survey
+from controlplane.core.records import events
+from controlplane.core.records.model import NO_STEP
+from controlplane.storage_settings import Allowed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from agent.deciding.member import Member
+    from agent.deciding.progress import Limits
+    from controlplane.core.records.model import Failure, MemberStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What does not change while an agent lives. Times in s, see AgentSettings."""
+
+    node: str
+    incarnation: int
+    process_timeout_s: float
+    device_timeout_s: float
+    fence_after_s: float
+    limits: Limits
+    coordinators: tuple[str, ...] = ()
+    storages: Allowed = field(default_factory=lambda: Allowed(""))
+
+
+class Senses(Protocol):
+    """What the core may look at by itself: memory of its node, and its own shell's books."""
+
+    def step(self, member: Member) -> int:
+        """The step that a member is in by its board; NO_STEP when that does not say."""
+
+    def held(self, member: Member) -> Sequence[tuple[int, int]]:
+        """Generation and step of each READY snapshot in a member's arena, ascending."""
+
+    def wants(self, member: str) -> bool:
+        """Whether an order that is not done yet reads this member's arena."""
+
+    def connected(self, member: str) -> bool:
+        """Whether this member is at the gate now."""
+
+    def wrote(self, member: str) -> bool:
+        """Whether this member's process has written anything so far."""
+
+
+class Book:
+    """All members of a node, its clock, and what is wanted of the shell. Times in s."""
+
+    def __init__(self, facts: Facts, senses: Senses) -> None:
+        self.facts, self.senses = facts, senses
+        self.now = 0.0
+        self.watch = judging.Watch(facts.process_timeout_s, facts.device_timeout_s)
+        self.silent: Callable[[judging.Silent], None] = _nobody_hears
+        self._all: dict[str, Member] = {}
+        self._out: list[fx.Effect] = []
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = itertools.count()
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(list(self._all.values()))
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def get(self, name: str) -> Member | None:
+        """The member of this name, or None."""
+        return self._all.get(name)
+
+    def of(self, job: str) -> list[Member]:
+        """The members of a job."""
+        return [member for member in self._all.values() if member.status.job == job]
+
+    def statuses(self) -> tuple[MemberStatus, ...]:
+        """All statuses as they are now."""
+        return tuple([self.status(member) for member in self._all.values()])
+
+    def status(self, member: Member) -> MemberStatus:
+        """One status as it is now."""
+        step, status = self.step(member), member.status
+        return status if step == status.step else dataclasses.replace(status, step=step)
+
+    def step(self, member: Member) -> int:
+        """The step a member is in: by its board, else by what it said last."""
+        step = self.senses.step(member)
+        return step if step != NO_STEP else member.status.step
+
+    def asks(self) -> list[events.CheckpointAsked]:
+        """Checkpoints that living members' scripts ask for and no leader has told of."""
+        return [asked for member in self._all.values() if member.alive for asked in member.asks.values()]
+
+    # ------------------------------------------------------------ changes
+
+    def take(self, member: Member) -> None:
+        """Know a member from now on."""
+        self._all[member.name] = member
+
+    def drop(self, member: Member) -> None:
+        """Know it no more."""
+        self._all.pop(member.name, None)
+
+    def update(self, member: Member, **changes: Any) -> None:
+        """Change fields of a status: kept for the next agent, and reported at once."""
+        self.note(member, **changes)
+        self.do(fx.Keep(member.status))
+        self.report(member)
+
+    def note(self, member: Member, **changes: Any) -> None:
+        """Change fields of a status that the next beat may carry."""
+        member.status = dataclasses.replace(member.status, **changes)
+
+    def survey(self, member: Member) -> None:
+        """Set in its status what a member's arena holds."""
+        member.status = survey(member.status, self.senses.held(member))
+
+    def dismiss(self, member: Member) -> None:
+        """Forget a member whose process is gone, and its shared memory."""
+        self.drop(member)
+        self.do(fx.Dismiss(member))
+
+    # ------------------------------------------------------------ what is wanted
+
+    def do(self, effect: fx.Effect) -> None:
+        """Have the shell do this."""
+        self._out.append(effect)
+
+    def push(self, member: Member, frame: dict[str, Any]) -> None:
+        """Say something to a rank."""
+        self._out.append(fx.Push(member.name, frame))
+
+    def kill(self, member: Member, number: int) -> None:
+        """Signal a member's processes."""
+        self._out.append(fx.Command({"op": "signal", "member": member.name, "signal": int(number)}))
+
+    def report(self, member: Member) -> None:
+        """Tell the leader of one member as it is now."""
+        self.tell(events.MemberReport(self.facts.node, self.facts.incarnation, 0, self.status(member)))
+
+    def tell(self, event: events.Event) -> None:
+        """Tell the leader something."""
+        self._out.append(fx.Tell(event))
+
+    def failed(self, job: str, member: str, failure: Failure) -> None:
+        """An order about a member could not be carried out."""
+        self.tell(events.OrderFailed(self.facts.node, self.facts.incarnation, job, member, failure))
+
+    def say(self, text: str, *, warning: bool = False) -> None:
+        """A line for people."""
+        self._out.append(fx.Note(text, warning))
+
+    def count(self, kind: str) -> None:
+        """Something for the metrics."""
+        self._out.append(fx.Count(kind))
+
+    def wanted(self) -> list[fx.Effect]:
+        """What is wanted since the last call."""
+        out, self._out = self._out, []
+        return out
+
+    # ------------------------------------------------------------ time and silence
+
+    def later(self, delay_s: float, do: Callable[[], None]) -> None:
+        """Have this looked at again after a while."""
+        heapq.heappush(self._due, (self.now + delay_s, next(self._count), do))
+
+    def ripen(self) -> None:
+        """Do what is due by now."""
+        while self._due and self._due[0][0] <= self.now:
+            heapq.heappop(self._due)[2]()
+
+    def next_deadline(self) -> float:
+        """When (s) a Tick is due at the latest; infinity when nothing waits."""
+        return min(self.watch.next_deadline(), self._due[0][0] if self._due else math.inf)
+
+    def judge(self, event: judging.Event) -> None:
+        """Tell the watch over processes and devices, and act on what it finds."""
+        for effect in self.watch.step(self.now, event):
+            if isinstance(effect, judging.Silent):
+                self.silent(effect)
+            else:
+                self.tell(self.device(effect))
+
+    def device(self, told: judging.DeviceChanged) -> events.DeviceReport:
+        """What the leader is told of a device."""
+        return events.DeviceReport(
+            self.facts.node, self.facts.incarnation, told.device, told.healthy, told.reason
+        )
+
+    def gone(self, member: Member) -> None:
+        """A member's process ended: nothing more is expected of it."""
+        self.judge(judging.Unwatched(member.name))
+        self.do(fx.Ended(member.name))
+
+
+def _nobody_hears(effect: judging.Silent) -> None:
+    """Before the core is put together there is nobody to be silent."""

@@ -1,0 +1,1 @@
+"""Meet the node's operating system: folders, ports, devices, output."""

@@ -1,0 +1,244 @@
+"""The agent's shell: makes a node's rooms, keeps them running, and ends them in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import re
+import signal
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.daemon.coordinator_link import LinkRefused
+from agent.daemon.launcher_client import LauncherError
+from agent.daemon.metrics import MetricsServer
+from agent.daemon.node import Node
+from agent.deciding.events import Linked
+from agent.host.paths import FolderLock, Paths
+from agent.host.ports import route_address
+from agent.host.sensors import found_sensors, slots_here
+from controlplane.core.records.events import NodeLeaving
+from controlplane.settings import SettingsError, check_agent, coordinators
+from holdfast import removal
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from agent.host.sensors import Sensor
+    from controlplane.settings import AgentSettings
+
+_SENSE_S = 1.0
+_LINK_LOOK_S = 1.0
+_FAREWELL_S = 2.0
+log = logging.getLogger("holdfast.agent")
+
+
+async def serve(settings: AgentSettings) -> int:
+    """Be one node's agent until SIGTERM or SIGINT; then end its ranks, and leave only logs behind.
+
+    Returns 0 after an orderly end and 1 when it could not go on, the reason logged. Raises SettingsError
+    on settings that cannot be (another agent in the same run folder is one of them)."""
+    check_agent(settings)
+    name, address = settings.node or _host_name(), _address(settings)
+    paths = Paths.of(settings, name)
+    paths.create()
+    lock = FolderLock(paths.run)
+    try:
+        node = Node(settings, name, address, settings.slots or slots_here(), paths)
+        return await _Shell(node).run()
+    finally:
+        lock.release()
+
+
+class _Shell:
+    """A node with its tasks."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._stop = asyncio.Event()
+        self._failure = ""
+        self._leaving: asyncio.Task[None] | None = None
+        self._metrics: MetricsServer | None = None
+        self._addresses = b""  # what was written to the address file
+
+    async def run(self) -> int:
+        """From the first to the last."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._leave)
+        loop.add_signal_handler(signal.SIGINT, self._stop.set)
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            if not await self._opened():
+                return 0
+            sensors = found_sensors(self._node.paths.run)
+            works = [
+                self._node.link.run(),
+                self._watch_link(),
+                self._node.launcher.run(self._node.launcher_lost),
+            ]
+            works += [self._sense(sensor) for sensor in sensors]
+            works += [self._node.stalls.run(), self._mend()]
+            tasks = [asyncio.create_task(self._guard(work)) for work in works]
+            await self._stop.wait()
+        except LauncherError as error:
+            self._fail(str(error))
+        finally:
+            await self._close(tasks)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+        return 1 if self._failure else 0
+
+    async def _opened(self) -> bool:
+        """Open everything. False when told to end while another container's launcher was waited for."""
+        opening = asyncio.create_task(self._open())
+        if self._node.settings.own_launcher:
+            await opening
+            return True
+        stopped = asyncio.create_task(self._stop.wait())
+        await asyncio.wait([opening, stopped], return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not opening.done():
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
+            return False
+        await opening
+        return True
+
+    async def _watch_link(self) -> None:
+        """Tell the core for ever whether there is a stream: without any for long, ranks are parked."""
+        while True:
+            self._node.decide(Linked(self._node.link.up))
+            await asyncio.sleep(_LINK_LOOK_S)
+
+    def _leave(self) -> None:
+        """SIGTERM: the node goes away. Its ranks have a while to go elsewhere first, where anybody can see to
+        that; told again, the agent ends at once."""
+        node, grace_s = self._node, self._node.settings.drain_grace_s
+        alive = [member for member in node.members if member.alive]
+        trains = any(member.status.elastic for member in alive)
+        if self._leaving or not (grace_s and node.link.up and (trains or not alive)):
+            self._stop.set()
+            return
+        if not alive:  # nobody is to be waited for: the leader is to know that this node is not lost
+            grace_s = min(grace_s, _FAREWELL_S)
+        log.info("SIGTERM: the ranks have %.0f s to go elsewhere", grace_s)
+        node.tell(NodeLeaving(node.name, node.incarnation, "its agent was told to end", grace_s))
+        self._leaving = asyncio.ensure_future(self._await_drained(grace_s))
+
+    async def _await_drained(self, grace_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                await self._node.drained.wait()
+        self._stop.set()
+
+    async def _open(self) -> None:
+        node = self._node
+        if node.settings.metrics:
+            self._metrics = MetricsServer(node, node.settings.metrics)
+        node.core.recall(node.memory.recall())
+        if node.outputs is not None:
+            node.outputs.start()
+        await node.launcher.open()
+        await node.peers.start()
+        await node.gate.open()
+        self._write_addresses()
+        log.info(
+            "agent of node %s at %s, %d slots, in %s", node.name, node.address, node.slots, node.paths.run
+        )
+
+    def _write_addresses(self) -> None:
+        node = self._node
+        if not node.settings.address_file:
+            return
+        metrics = self._metrics.address if self._metrics is not None else ""
+        target = Path(node.settings.address_file)
+        draft = target.with_name(removal.draft_name(f"{target.name}."))
+        document = json.dumps({"metrics": metrics, "pid": os.getpid(), "node": node.name})
+        draft.write_text(document)
+        self._addresses = document.encode()
+        draft.replace(target)
+
+    def _remove_addresses(self) -> None:
+        if self._addresses:
+            removal.written(Path(self._node.settings.address_file), self._addresses)
+
+    async def _guard(self, work: Coroutine[None, None, None]) -> None:
+        """Run a task to its end; one that fails ends the agent, with the reason."""
+        try:
+            await work
+        except (LinkRefused, LauncherError) as error:
+            self._fail(str(error))
+        except Exception as error:
+            log.exception("the agent cannot go on")
+            self._fail(repr(error))
+
+    def _fail(self, reason: str) -> None:
+        log.error("the agent ends: %s", reason)
+        self._failure = reason
+        self._stop.set()
+
+    async def _sense(self, sensor: Sensor) -> None:
+        while True:
+            try:
+                for reading in await asyncio.to_thread(sensor.read):
+                    self._node.device(reading)
+            except OSError as error:
+                log.warning("%s cannot read: %s", type(sensor).__name__, error)
+            await asyncio.sleep(_SENSE_S)
+
+    async def _mend(self) -> None:
+        """Folders that somebody removes are made again before anything needs them."""
+        while True:
+            try:
+                self._node.folders.mend()
+            except OSError as error:
+                log.error("%s", error)
+            await asyncio.sleep(_SENSE_S)
+
+    async def _close(self, tasks: list[asyncio.Task[None]]) -> None:
+        node = self._node
+        if self._leaving is not None:
+            self._leaving.cancel()
+        await node.launcher.end()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await node.gate.close()
+        await node.looks.stop()
+        await node.stacks.close()
+        await node.peers.stop()
+        await node.snapshots.close()
+        await node.arenas.close()
+        node.stop_judging()
+        if node.outputs is not None:
+            node.outputs.close()
+        if self._metrics is not None:
+            self._metrics.close()
+        node.memory.close(node.members)
+        await asyncio.to_thread(node.memory.end)
+        node.port.close()
+        node.paths.remove()
+        self._remove_addresses()
+
+
+def _host_name() -> str:
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:63].lstrip("._-")
+    if not name:
+        raise SettingsError(f"the host name {socket.gethostname()!r} cannot name a node: give --node")
+    return name
+
+
+def _address(settings: AgentSettings) -> str:
+    if settings.address:
+        return settings.address
+    coordinator = coordinators(settings.coordinator)[0]
+    try:
+        return route_address(coordinator)
+    except (OSError, ValueError) as error:
+        raise SettingsError(
+            f"no route to the coordinator {coordinator}: {error}; mend --coordinator, or give --address"
+        ) from error

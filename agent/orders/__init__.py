@@ -1,0 +1,1 @@
+"""Carry out the leader's orders about snapshots and checkpoints, from a queue."""

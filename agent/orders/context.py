@@ -1,0 +1,165 @@
+"""What the rooms that carry out snapshot orders share: one node's storages, arenas, figures, and its end."""
+
+from __future__ import annotations
+
+import collections
+import logging
+import os
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from controlplane.storage_settings import Allowed
+from holdfast import masking
+from holdfast.checkpoint.errors import CheckpointError, StorageError
+from holdfast.checkpoint.storage import pacing, probing
+from holdfast.checkpoint.storage.retrying import Patience
+from holdfast.checkpoint.storage.store import Store
+from holdfast.ipc.shm import ArenaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from agent.host.paths import Paths
+    from agent.ranks.arenas import Rooms
+    from controlplane.core.records import events
+    from controlplane.settings import AgentSettings
+    from holdfast.checkpoint.storage.stats import Totals
+
+FAILURES = (CheckpointError, ArenaError, OSError, ValueError)
+"""What an order about snapshots may end with; anything else is a fault of ours and logged whole."""
+log = logging.getLogger("holdfast.agent.snapshots")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How one kind of order is carried out. `work` and `prepare` run in threads and may raise."""
+
+    pool: str
+    key: Callable[[Any], tuple[str, ...]]  # equal keys: the same order, said again
+    work: Callable[..., events.Event]  # of the order, and of what `prepare` gave
+    failed: Callable[[Any, Exception], events.Event]
+    prepare: Callable[[Any], Held] | None = None  # what must not wait for the pool
+    remembered: bool = True  # the result of one that succeeded is told again
+
+
+class Held:
+    """What an order keeps hold of from the moment it comes until it is done."""
+
+    def close(self) -> None:
+        """Let go of it; runs in a thread."""
+
+
+class Tally:
+    """Figures for the metrics, written by threads: counts and seconds by family and its labels' values."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values: collections.Counter[tuple[str, tuple[str, ...]]] = collections.Counter()
+
+    def add(self, family: str, job: str, value: float = 1, *, label: str = "") -> None:
+        """Count something of a job; `label`: the family's second one, where it has two."""
+        labels = (job, label) if label else (job,)
+        with self._lock:
+            self._values[family, labels] += value  # type: ignore[assignment]  # Counter's floats
+
+    def of(self, family: str) -> dict[tuple[str, ...], float]:
+        """One family, by the values of its labels."""
+        with self._lock:
+            return {labels: value for (of, labels), value in self._values.items() if of == family}
+
+
+class Storages:
+    """The storages that orders name, each opened once, and none that this agent may not open. A storage is
+    probed before its first upload."""
+
+    def __init__(self, settings: AgentSettings) -> None:
+        self._allowed = Allowed(settings.storage_allowed)
+        self._patience = Patience(deadline_s=settings.storage_deadline_s)
+        self._lock = threading.Lock()
+        self._stores: dict[tuple[str, str], Store] = {}
+        self._limits: dict[str, tuple[str, ...]] = {}
+        pacing.uploads.set(settings.upload_bytes_per_s)
+        pacing.scrubs.set(settings.scrub_bytes_per_s)
+
+    @property
+    def limits(self) -> dict[str, tuple[str, ...]]:
+        """What each probed storage cannot promise, in words."""
+        with self._lock:
+            return dict(self._limits)
+
+    def totals(self) -> dict[str, Totals]:
+        """What each storage did so far."""
+        with self._lock:
+            opened = [store for (_, mirror), store in self._stores.items() if not mirror]
+        return {store.url: store.stats.totals() for store in opened}
+
+    def open(self, url: str, mirror: str = "") -> Store:
+        """The storage at this URL; what it lacks or spoilt is read from its mirror. Raises StorageError."""
+        with self._lock:
+            store = self._opened(url)
+            if not mirror:
+                return store
+            if (url, mirror) not in self._stores:
+                both = store.slowed(pacing.Pace())
+                both.second = self._opened(mirror)
+                self._stores[url, mirror] = both
+            return self._stores[url, mirror]
+
+    def writable(self, url: str) -> Store:
+        """The same, known to take what is written: what it cannot promise is logged, once."""
+        store = self.open(url)
+        with self._lock:
+            known = store.url in self._limits
+        if not known:
+            limits = probing.examine(store).limits
+            with self._lock:
+                self._limits[store.url] = limits
+            for limit in limits:
+                log.warning("storage %s: %s", store.url, limit)
+        return store
+
+    def close(self) -> None:
+        """Close connections: what still waits for a storage fails soon."""
+        for pace in (pacing.uploads, pacing.scrubs):
+            pace.set(0)
+        with self._lock:
+            opened = [store for (_, mirror), store in self._stores.items() if not mirror]
+        for store in opened:
+            store.close()
+
+    def _opened(self, url: str) -> Store:
+        if refusal := self._allowed.refusal(url, os.path.realpath):
+            raise StorageError(refusal, url=masking.url(url))
+        if (url, "") not in self._stores:
+            self._stores[url, ""] = Store.open(url, patience=self._patience)
+        return self._stores[url, ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One node, as the orders about snapshots see it."""
+
+    settings: AgentSettings
+    incarnation: int
+    paths: Paths
+    rooms: Rooms
+    storages: Storages
+    stop: threading.Event = field(default_factory=threading.Event)
+    tally: Tally = field(default_factory=Tally)
+
+    @contextmanager
+    def timed(self, stage: str, job: str) -> Iterator[None]:
+        """Count the seconds of a stage."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.tally.add("stage_seconds", job, time.monotonic() - began, label=stage)
+
+
+def said(error: Exception) -> str:
+    """An error in one line."""
+    return str(error) or type(error).__name__

@@ -1,0 +1,71 @@
+"""Carries out the order Load: a checkpoint's shard, or a share of its bytes, into a member's arena."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent.orders.context import Kind, Site, said
+from controlplane.core.records import effects, events
+from holdfast.checkpoint import load
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
+from holdfast.ipc import layout
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.storage.store import Store
+    from holdfast.ipc.arena import Arena
+
+
+class Restoring:
+    """The order Load."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def kinds(self) -> dict[type[Any], Kind]:
+        """How each of its orders is carried out. A slot may be overwritten later: asked again, load again."""
+        return {effects.Load: Kind("load", _key, self._load, self._failed, remembered=False)}
+
+    def _load(self, order: effects.Load) -> events.Event:
+        record, site = order.record, self._site
+        store = site.storages.open(order.spec.storage, order.spec.mirror)
+        with site.timed("load", record.job), self._arena(order, store) as arena:
+            load.load(
+                store,
+                arena,
+                job=record.job,
+                checkpoint=record.id,
+                digest=record.manifest_digest,
+                shard=order.shard,
+                share=order.share,
+                shares=order.shares,
+                stop=site.stop,
+            )
+        return self._answer(order)
+
+    def _arena(self, order: effects.Load, store: Store) -> Arena:
+        """The member's arena, with room for the shard: made when the rank, fresh, has none yet."""
+        record = order.record
+        manifest = load.read_manifest(store, record.job, record.id, record.manifest_digest)
+        shard = load.shard_of(manifest, order.shard)
+        return self._site.rooms.to_fill(order.member, layout.room(shard.data_bytes, len(shard.header)))
+
+    def _failed(self, order: effects.Load, error: Exception) -> events.Event:
+        return self._answer(order, said(error), isinstance(error, CheckpointCorrupt | CheckpointRefused))
+
+    def _answer(self, order: effects.Load, reason: str = "", corrupt: bool = False) -> events.Event:
+        return events.Loaded(
+            order.node,
+            self._site.incarnation,
+            order.record.job,
+            order.record.id,
+            order.member,
+            reason,
+            corrupt,
+            order.shard,
+            order.share,
+            order.shares,
+        )
+
+
+def _key(order: effects.Load) -> tuple[str, ...]:
+    return order.record.job, order.record.id, order.member, order.shard, f"{order.share}/{order.shares}"

@@ -1,0 +1,188 @@
+"""Carries out the orders that make a checkpoint: its parts, their seal, its mirror, its manifest's name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent.orders.context import Held, Kind, Site, log, said
+from controlplane.core.records import effects, events
+from controlplane.core.records.model import CheckpointRecord
+from holdfast.checkpoint import load, mirroring, save
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, StorageError
+from holdfast.checkpoint.format import names
+from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX
+from holdfast.ipc.arena import Arena
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.storage.store import Store
+    from holdfast.ipc.arena import SlotView
+
+
+class _Slot(Held):
+    """A snapshot that is not overwritten, pinned when its order came."""
+
+    def __init__(self, arena: Arena, slot: SlotView) -> None:
+        self.arena, self.slot = arena, slot
+
+    def close(self) -> None:
+        with self.arena:
+            self.arena.unpin(self.slot)
+
+
+class Saving:
+    """The orders Persist, Seal, Mirror and Publish."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def kinds(self) -> dict[type[Any], Kind]:
+        """How each of its orders is carried out."""
+        return {
+            effects.Persist: Kind("upload", _part_key, self._persist, self._not_persisted, self._pinned),
+            effects.Seal: Kind("commit", _seal_key, self._seal, self._not_persisted),
+            effects.Mirror: Kind("mirror", _record_key, self._mirror, self._not_mirrored),
+            effects.Publish: Kind("commit", _record_key, self._publish, self._not_published),
+        }
+
+    # ------------------------------------------------------------ one writer's part
+
+    def _pinned(self, order: effects.Persist) -> _Slot:
+        arena = Arena.open(self._site.paths.arena(order.member), touched=False)
+        try:
+            slot = arena.find(order.step, generation=order.generation, shard=order.shard)
+            if slot is None:
+                raise CheckpointError(_absent(order, arena))
+            arena.pin(slot)
+        except BaseException:
+            arena.close()
+            raise
+        return _Slot(arena, slot)
+
+    def _persist(self, order: effects.Persist, held: _Slot) -> events.Event:
+        site, spec = self._site, order.spec
+        with site.timed("persist", spec.job):
+            part = save.persist_part(
+                held.slot,
+                store=site.storages.writable(spec.storage),
+                job=spec.job,
+                checkpoint=order.checkpoint,
+                step=order.step,
+                generation=order.generation,
+                kind=order.kind,
+                base=order.base,
+                versions=order.versions,
+                rank=order.rank,
+                shard=order.shard,
+                share=order.share,
+                shares=order.shares,
+                member=order.member,
+                codec=spec.codec,
+                stop=site.stop,
+            )
+        site.tally.add("uploaded_bytes", spec.job, part.bytes_written)
+        return events.PartPersisted(order.node, site.incarnation, part)
+
+    def _not_persisted(self, order: effects.Persist | effects.Seal, error: Exception) -> events.Event:
+        return events.PersistFailed(
+            order.node, self._site.incarnation, order.spec.job, order.checkpoint, said(error)
+        )
+
+    # ------------------------------------------------------------ the whole
+
+    def _seal(self, order: effects.Seal) -> events.Event:
+        site, spec = self._site, order.spec
+        with self._site.timed("seal", spec.job):
+            done = save.seal(
+                site.storages.open(spec.storage),
+                job=spec.job,
+                checkpoint=order.checkpoint,
+                step=order.step,
+                generation=order.generation,
+                kind=order.kind,
+                base=order.base,
+                versions=order.versions,
+                parts=order.parts,
+            )
+        record = CheckpointRecord(
+            job=spec.job,
+            id=order.checkpoint,
+            step=order.step,
+            generation=order.generation,
+            kind=order.kind,
+            base=order.base,
+            manifest_digest=done.digest,
+            bytes_total=done.bytes_total,
+            bytes_written=done.bytes_written,
+            versions=order.versions,
+            shards=tuple(sorted(done.shards)),
+        )
+        return events.Persisted(order.node, site.incarnation, record)
+
+    def _publish(self, order: effects.Publish) -> events.Event:
+        """The first storage decides. Where the second cannot follow, it holds all but the final name."""
+        record, site, spec = order.record, self._site, order.spec
+        with self._site.timed("publish", record.job):
+            save.publish(site.storages.open(spec.storage), record.job, record.id, record.manifest_digest)
+            if spec.mirror and spec.commit_when == "both":
+                self._publish_mirror(order)
+        return events.Published(order.node, site.incarnation, record.job, record.id)
+
+    def _publish_mirror(self, order: effects.Publish) -> None:
+        record, spec = order.record, order.spec
+        try:
+            save.publish(self._site.storages.open(spec.mirror), record.job, record.id, record.manifest_digest)
+        except StorageError as error:
+            self._site.tally.add("mirror_behind", spec.job)
+            log.warning("checkpoint %s is committed, its mirror lacks the name: %s", record.id, error)
+
+    def _not_published(self, order: effects.Publish, error: Exception) -> events.Event:
+        record = order.record
+        return events.Published(order.node, self._site.incarnation, record.job, record.id, said(error))
+
+    # ------------------------------------------------------------ the second storage
+
+    def _mirror(self, order: effects.Mirror) -> events.Event:
+        """Before the commit the manifest goes there under its pending name, afterwards under its own."""
+        record, site, spec = order.record, self._site, order.spec
+        with self._site.timed("mirror", record.job):
+            source, target = site.storages.open(spec.storage), site.storages.writable(spec.mirror)
+            manifest = load.read_manifest(source, record.job, record.id, record.manifest_digest)
+            last = _last(source, record)
+            copied = mirroring.mirror_manifest(source, target, manifest, last=last, stop=site.stop)
+        site.tally.add("mirrored_bytes", spec.job, copied.bytes)
+        return events.Mirrored(order.node, site.incarnation, record.job, record.id)
+
+    def _not_mirrored(self, order: effects.Mirror, error: Exception) -> events.Event:
+        record = order.record
+        return events.Mirrored(order.node, self._site.incarnation, record.job, record.id, said(error))
+
+
+def _absent(order: effects.Persist, arena: Arena) -> str:
+    other = arena.find(order.step, generation=order.generation)
+    if other is None:
+        return f"snapshot {order.step} of {order.member} is no longer in its arena"
+    return f"snapshot {order.step} of {order.member} holds shard {other.shard}, not {order.shard}"
+
+
+def _last(source: Store, record: CheckpointRecord) -> tuple[str, bytes]:
+    """The manifest as it is on the first storage: under its own name, else under the pending one."""
+    own = names.manifest(record.job, record.id)
+    waiting = names.pending(record.job, record.id, record.manifest_digest)
+    for name in (own, waiting):
+        try:
+            return name, source.read(name, MANIFEST_BYTES_MAX)
+        except FileNotFoundError:
+            continue
+    raise CheckpointCorrupt(record.id, "manifest", f"is not at {source.url}")
+
+
+def _part_key(order: effects.Persist) -> tuple[str, ...]:
+    return order.spec.job, order.checkpoint, order.member, order.shard, f"{order.share}/{order.shares}"
+
+
+def _seal_key(order: effects.Seal) -> tuple[str, ...]:
+    return order.spec.job, order.checkpoint, *sorted(part.digest for part in order.parts)
+
+
+def _record_key(order: effects.Mirror | effects.Publish) -> tuple[str, ...]:
+    return order.record.job, order.record.id, order.record.manifest_digest

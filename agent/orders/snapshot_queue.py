@@ -1,0 +1,123 @@
+"""The queue of the orders about snapshots: make durable, seal, mirror, publish, load, collect, scrub.
+
+Each kind has a thread of its own, so that a restore never waits behind an upload, nor a commit behind a
+scrub; what is not urgent runs at the lowest priority. In each thread one order at a time: the memory that
+orders take does not grow with their number."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from agent.orders import restoring, saving, upkeep
+from agent.orders.context import FAILURES, log
+from controlplane.core.records import effects
+from holdfast.checkpoint import priority
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.orders.context import Kind, Site
+    from controlplane.core.records import events
+
+NICE = {"upload": 10, "commit": 5, "load": 0, "mirror": 15, "collect": 19, "scrub": 19}
+"""Priority of each thread, as nice values; its helpers inherit it."""
+_RESULTS_MAX = 256
+SNAPSHOT_ORDERS: tuple[type[Any], ...] = (
+    effects.Persist,
+    effects.Seal,
+    effects.Mirror,
+    effects.Publish,
+    effects.Load,
+    effects.Collect,
+    effects.Scrub,
+)
+
+Key = tuple[str, ...]
+
+
+class Snapshots:
+    """The node's orders about snapshots. `tell` hears each result, `loaded` each arena that changed."""
+
+    def __init__(
+        self, site: Site, tell: Callable[[events.Event], None], loaded: Callable[[str], None]
+    ) -> None:
+        self.site, self._tell, self._loaded = site, tell, loaded
+        self._kinds: dict[type[Any], Kind] = {
+            **saving.Saving(self.site).kinds(),
+            **restoring.Restoring(self.site).kinds(),
+            **upkeep.Upkeep(self.site).kinds(),
+        }
+        self._pools = {
+            name: ThreadPoolExecutor(1, name, initializer=priority.give_way, initargs=(nice,))
+            for name, nice in NICE.items()
+        }
+        self._running: dict[Key, asyncio.Task[None]] = {}
+        self._results: dict[Key, events.Event] = {}
+
+    def queued(self) -> dict[str, int]:
+        """How many orders are not done yet, by the thread they wait for."""
+        counts = dict.fromkeys(NICE, 0)
+        pools = {kind.__name__.lower(): entry.pool for kind, entry in self._kinds.items()}
+        for key in self._running:
+            counts[pools[key[0]]] += 1
+        return counts
+
+    def wants(self, member: str) -> bool:
+        """Whether an order that is not done yet reads this member's arena."""
+        return any(member in key for key in self._running)
+
+    def order(self, order: Any) -> None:
+        """Begin to carry out an order. One that runs is not begun again; of one that succeeded the result
+        is told again; one that failed is tried again."""
+        kind = self._kinds[type(order)]
+        key = (type(order).__name__.lower(), *kind.key(order))
+        if key in self._results:
+            self._tell(self._results[key])
+        elif key not in self._running:
+            self._running[key] = asyncio.get_running_loop().create_task(self._carry_out(order, kind, key))
+
+    async def close(self) -> None:
+        """Drop what has not begun, stop the uploads, and wait for what runs."""
+        self.site.stop.set()
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
+        await asyncio.to_thread(self.site.storages.close)
+        await asyncio.gather(*self._running.values(), return_exceptions=True)
+        for pool in self._pools.values():
+            await asyncio.to_thread(pool.shutdown, True)
+
+    async def _carry_out(self, order: Any, kind: Kind, key: Key) -> None:
+        try:
+            result = await self._done(order, kind, key)
+        except Exception as error:  # told to whoever ordered it; one not foreseen is logged whole
+            unforeseen = not isinstance(error, FAILURES)
+            log.warning("%s failed: %s", " ".join(key), error, exc_info=unforeseen)
+            self.site.tally.add("orders_failed", key[1], label=key[0])
+            self._tell(kind.failed(order, error))
+            return
+        if kind.remembered:
+            self._results[key] = result
+            while len(self._results) > _RESULTS_MAX:
+                del self._results[next(iter(self._results))]
+        if isinstance(order, effects.Load):
+            self._loaded(order.member)
+        self._tell(result)
+
+    async def _done(self, order: Any, kind: Kind, key: Key) -> events.Event:
+        """Its result; it runs until then, and not while it is told: whoever hears may order it again."""
+        try:
+            return await self._worked(order, kind)
+        finally:
+            del self._running[key]
+
+    async def _worked(self, order: Any, kind: Kind) -> events.Event:
+        loop, pool = asyncio.get_running_loop(), self._pools[kind.pool]
+        if kind.prepare is None:
+            return await loop.run_in_executor(pool, kind.work, order)
+        held = await asyncio.to_thread(kind.prepare, order)
+        try:
+            return await loop.run_in_executor(pool, kind.work, order, held)
+        finally:
+            await asyncio.to_thread(held.close)

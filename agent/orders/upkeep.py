@@ -1,0 +1,135 @@
+"""Carries out the orders that keep what is on storage in order: Collect and Scrub."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+from agent.orders.context import Kind, Site, log, said
+from agent.orders.recollect import Recollection
+from controlplane.core.records import effects, events
+from holdfast.checkpoint import collect, load, mirroring, scrub
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused, StorageError
+from holdfast.checkpoint.format import names
+from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, unseal
+from holdfast.checkpoint.storage import pacing
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.format.manifest import Manifest
+    from holdfast.checkpoint.storage.store import Store
+
+_ROTTEN = (CheckpointCorrupt, CheckpointRefused)
+
+
+class Upkeep:
+    """The orders Collect and Scrub."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def kinds(self) -> dict[type[Any], Kind]:
+        """How each of its orders is carried out. What is on storage changes: asked again, look again."""
+        return {
+            effects.Collect: Kind(
+                "collect", _collect_key, self._collect, self._not_collected, remembered=False
+            ),
+            effects.Scrub: Kind("scrub", _scrub_key, self._scrub, self._not_scrubbed, remembered=False),
+        }
+
+    def _collect(self, order: effects.Collect) -> events.Event:
+        """From both storages; what the first one could not let go is told, and tried again another time."""
+        spec, freed, reasons = order.spec, 0, []
+        for url in dict.fromkeys(filter(None, (spec.storage, spec.mirror))):
+            store = self._site.storages.open(url)
+            done = collect.run(store, spec.job, order.remove, order.keep, order.busy, now_s=time.time())
+            freed += done.bytes_freed
+            if done.reason:
+                reasons.append(f"{store.url}: {done.reason}")
+        self._site.tally.add("collected_bytes", spec.job, freed)
+        return events.Collected(
+            order.node, self._site.incarnation, spec.job, order.remove, freed, "; ".join(reasons)
+        )
+
+    def _not_collected(self, order: effects.Collect, error: Exception) -> events.Event:
+        return events.Collected(order.node, self._site.incarnation, order.spec.job, reason=said(error))
+
+    def _scrub(self, order: effects.Scrub) -> events.Event:
+        site, spec, record = self._site, order.spec, order.record
+        store = site.storages.open(spec.storage).slowed(pacing.scrubs)
+        mirror = site.storages.open(spec.mirror) if spec.mirror else None
+        manifest, repaired = self._manifest(order, store, mirror)
+        with contextlib.closing(Recollection(site.paths, manifest)) as memory:
+            done = scrub.scrub(store, manifest, mirror, memory, site.stop)
+        self._count(spec.job, done, repaired)
+        if mirror is not None and not done.failed:
+            repaired += self._scrub_mirror(order, store, mirror, manifest)
+        return events.Scrubbed(
+            order.node,
+            site.incarnation,
+            record.job,
+            record.id,
+            repaired + len(done.repaired),
+            "; ".join(done.failed[:3]),
+            corrupt=bool(done.failed),
+        )
+
+    def _scrub_mirror(self, order: effects.Scrub, store: Store, mirror: Store, manifest: Manifest) -> int:
+        """The second storage gets what it lacks, and its copy of this checkpoint is read too; how many files
+        were mended. That it is away says nothing about the checkpoint: the next scrub comes back to it."""
+        site, job = self._site, order.record.job
+        try:
+            for name in mirroring.catch_up(store, mirror, job, site.stop):
+                site.tally.add("mirror_caught_up", job)
+                log.info("checkpoint %s was not at %s, and is now", name, mirror.url)
+            done = scrub.scrub(mirror.slowed(pacing.scrubs), manifest, store, stop=site.stop)
+        except StorageError as error:
+            site.tally.add("mirror_behind", job)
+            log.warning("the second storage is not scrubbed: %s", error)
+            return 0
+        self._count(job, done, 0)
+        return len(done.repaired)
+
+    def _manifest(self, order: effects.Scrub, store: Store, mirror: Store | None) -> tuple[Manifest, int]:
+        """The checkpoint's manifest, and how many files had to be mended for it."""
+        record = order.record
+        try:
+            return load.read_manifest(store, record.job, record.id, record.manifest_digest), 0
+        except _ROTTEN:
+            if mirror is None:
+                raise
+        name = names.manifest(record.job, record.id)
+        try:
+            content = mirror.read(name, MANIFEST_BYTES_MAX)
+        except FileNotFoundError as error:
+            raise CheckpointCorrupt(record.id, "manifest", "is spoilt, and not at the mirror") from error
+        manifest = unseal(content, record.job, record.id, record.manifest_digest)
+        store.replace(name, content)
+        store.flush()
+        log.warning("checkpoint %s: its manifest was mended from %s", record.id, mirror.url)
+        return manifest, 1
+
+    def _count(self, job: str, done: scrub.Scrubbed, manifests: int) -> None:
+        tally = self._site.tally
+        tally.add("scrubbed_bytes", job, done.bytes_read)
+        tally.add("scrub_repaired", job, len(done.repaired) + manifests)
+        tally.add("scrub_failed", job, len(done.failed))
+
+    def _not_scrubbed(self, order: effects.Scrub, error: Exception) -> events.Event:
+        record = order.record
+        return events.Scrubbed(
+            order.node,
+            self._site.incarnation,
+            record.job,
+            record.id,
+            reason=said(error),
+            corrupt=isinstance(error, _ROTTEN),
+        )
+
+
+def _collect_key(order: effects.Collect) -> tuple[str, ...]:
+    return (order.spec.job,)
+
+
+def _scrub_key(order: effects.Scrub) -> tuple[str, ...]:
+    return order.record.job, order.record.id

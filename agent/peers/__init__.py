@@ -1,0 +1,1 @@
+"""Keep copies of other nodes' snapshots in memory, and give and fetch them."""

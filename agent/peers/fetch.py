@@ -1,0 +1,229 @@
+"""Brings a copy that a peer keeps into the arena of a member of this node, and verifies every byte of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from agent.peers import wire
+from agent.peers.blocks import PeerError, blocks, check, check_member, places
+from agent.peers.filling import Filling, header_of
+from agent.peers.threads import in_thread
+from agent.peers.vouching import Altered, Sealing
+from controlplane.core.records import effects, events
+from controlplane.wire import peer_pb2 as pb
+from holdfast.ipc import layout
+from holdfast.ipc.arena import SkipReason
+from holdfast.ipc.shm import ArenaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Executor, ThreadPoolExecutor
+
+    from agent.peers.blocks import Held
+    from agent.peers.copies import Copies
+    from controlplane.access.own import Access
+    from holdfast.ipc.arena import Arena, SlotWriter
+
+_ANY_STEP = 1 << 62
+_FAILURES = (*wire.BROKEN, ArenaError, ValueError)
+log = logging.getLogger("holdfast.agent.peers")
+
+
+class Fetches:
+    """Carries out Fetch orders, each once while it runs. `room(member, slot_bytes)` opens the member's arena,
+    or makes it, unless its rank has gone on; `loaded` hears whose arena has changed, `tell` what became of an
+    order."""
+
+    def __init__(
+        self,
+        *,
+        copies: Copies,
+        room: Callable[[str, int], Arena],
+        pool: ThreadPoolExecutor,
+        timeout_s: float,
+        incarnation: int,
+        tell: Callable[[events.Event], None],
+        loaded: Callable[[str], None],
+        access: Access | None = None,
+    ) -> None:
+        self._access = access
+        self._copies, self._room, self._pool = copies, room, pool
+        self._timeout_s, self._incarnation, self._tell = timeout_s, incarnation, tell
+        self._loaded = loaded
+        self._running: dict[effects.Fetch, asyncio.Task[None]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self.address = ""
+        """This agent's own: what it keeps itself is fetched without a network."""
+
+    def order(self, order: effects.Fetch) -> None:
+        """Begin to carry out an order, unless it runs."""
+        if order not in self._running:
+            self._running[order] = asyncio.get_running_loop().create_task(self._carry_out(order))
+
+    async def stop(self) -> None:
+        """End what runs."""
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _carry_out(self, order: effects.Fetch) -> None:
+        reason, altered = "", False
+        try:
+            async with self._locks.setdefault(order.member, asyncio.Lock()):
+                await self._fetch(order)
+                self._loaded(order.member)
+        except Exception as error:  # told to whoever ordered it; one not foreseen is logged whole
+            reason, altered = await wire.reason(None, error), isinstance(error, Altered)
+            unforeseen = not isinstance(error, _FAILURES)
+            log.warning("%s is not fetched: %s", order.source, reason, exc_info=unforeseen)
+        finally:  # before it is told: whoever hears of it may order it again
+            del self._running[order]
+        self._tell(
+            events.Fetched(
+                order.node,
+                self._incarnation,
+                order.job,
+                order.member,
+                order.source,
+                order.step,
+                reason,
+                altered,
+            )
+        )
+
+    async def _fetch(self, order: effects.Fetch) -> None:
+        for member in (order.member, order.source):
+            check_member(member)
+        if order.address == self.address:
+            await in_thread(self._pool, self._copy, order)
+            return
+        async with wire.channel(order.address, self._access) as channel:
+            calls = wire.Calls(channel)
+            reply = await calls.have(
+                pb.HaveRequest(member=order.source, job=order.job), timeout=self._timeout_s
+            )
+            held = _chosen(order, [wire.held_from(copy) for copy in reply.copies])
+            target = await in_thread(self._pool, self._begin, order, held)
+            if target is None:
+                return
+            try:
+                await self._receive(calls, order, target)
+            except BaseException:
+                await in_thread(self._pool, target.close)
+                raise
+            self._pool.submit(target.close)  # unmapping takes a while; nobody waits for it
+
+    async def _receive(self, calls: wire.Calls, order: effects.Fetch, target: _Target) -> None:
+        call = calls.get(
+            pb.GetRequest(member=order.source, step=order.step, generation=order.generation, job=order.job)
+        )
+        try:
+            first = await wire.read(call, self._timeout_s, order.address)
+            if isinstance(first, memoryview) or first.WhichOneof("body") != "snapshot":
+                raise PeerError(f"{order.address} began with something else than a snapshot")
+            held = wire.held_from(first.snapshot)
+            filling = target.fill(order, held, self._pool)
+            while not filling.whole:
+                block = await wire.read(call, self._timeout_s, order.address)
+                if not isinstance(block, memoryview):
+                    raise PeerError(f"{order.address} sent something else than a block")
+                filling.take(block)
+            await in_thread(self._pool, target.ready, order, held)
+        finally:
+            call.cancel()
+
+    def _copy(self, order: effects.Fetch) -> None:
+        """What this agent keeps itself, from memory to memory."""
+        with self._copies.reading(order.source, order.step, order.generation) as (slot, held):
+            target = self._begin(order, held)
+            if target is None:
+                return
+            try:
+                filling = target.fill(order, held)
+                memory = slot.arena.area(slot.index)
+                for block in blocks(memory, places(held.data_bytes, held.header_bytes)):
+                    filling.take(block)
+                target.ready(order, held)
+            finally:
+                target.close()
+
+    def _begin(self, order: effects.Fetch, held: Held) -> _Target | None:
+        """A slot of the member's arena, which is made when there is none that is large enough; None when the
+        snapshot is in it already."""
+        arena = self._room(order.member, held.room)
+        try:
+            if arena.find(held.step, generation=held.generation, shard=held.shard) is not None:
+                arena.close()
+                return None
+            writer = arena.begin(held.step, held.generation, released_step=_ANY_STEP, held=True)
+        except BaseException:
+            arena.close()
+            raise
+        if isinstance(writer, SkipReason):
+            arena.close()
+            raise PeerError(f"{held} cannot be put into the arena of {order.member} now: {writer}")
+        return _Target(arena, writer)
+
+
+class _Target:
+    """A slot of a member's arena that is being filled."""
+
+    def __init__(self, arena: Arena, writer: SlotWriter) -> None:
+        self._arena, self._writer = arena, writer
+        self._sealing: Sealing | None = None
+        self._open = True
+
+    def fill(self, order: effects.Fetch, held: Held, pool: Executor | None = None) -> Filling:
+        """Where the snapshot's blocks go; their digests are taken in `pool`, or here. Raises PeerError when
+        it is not what was ordered, ArenaError when the slot is too small."""
+        check(held)
+        _chosen(order, [held])
+        if held.room > self._arena.slot_bytes:
+            raise ArenaError(
+                f"{held} of {held.data_bytes} bytes does not fit the slots of {self._arena.slot_bytes} bytes "
+                f"in {self._arena.path}"
+            )
+        every = range(len(places(held.data_bytes, held.header_bytes)))
+        self._sealing = Sealing(held, pool) if order.digest else None
+        came = self._sealing.add if self._sealing is not None else None
+        return Filling(self._writer.memory, held, every, came)
+
+    def ready(self, order: effects.Fetch, held: Held) -> None:
+        """Everything came. Raises Altered, before any rank can see it, when it is not what the agent of its
+        rank vouched for."""
+        if self._sealing is not None and self._sealing.digest != order.digest:
+            raise Altered(
+                f"what {order.address} gave as {held} is not what the agent of that rank vouched for: its "
+                f"digest is {self._sealing.digest:.16}, vouched for is {order.digest:.16}"
+            )
+        header = header_of(self._writer.memory, held)
+        layout.decode(header, held.data_bytes)
+        self._writer.layout(header, held.data_bytes)
+        self._writer.ready()
+        self._open = False
+
+    def close(self) -> None:
+        """Let go of the arena; the slot is given back empty unless it is ready."""
+        if self._open:
+            self._writer.abandon()
+        self._arena.close()
+
+
+def _chosen(order: effects.Fetch, copies: list[Held]) -> Held:
+    """The copy that was ordered. Raises PeerError when it is not among these."""
+    for held in copies:
+        if (held.member, held.job, held.step, held.generation) == (
+            order.source,
+            order.job,
+            order.step,
+            order.generation,
+        ):
+            return held
+    there = ", ".join(map(str, copies)) or "nothing of it"
+    raise PeerError(
+        f"snapshot {order.step} of {order.source} (generation {order.generation}) is not at {order.address}: "
+        f"{there} is there"
+    )

@@ -1,0 +1,82 @@
+"""A snapshot of a member of this node, opened and pinned, with the digests of its chunks."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from agent.peers.blocks import Held, digests_of
+from holdfast.ipc import layout
+from holdfast.ipc.arena import Arena, SlotState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from controlplane.core.records.model import MemberStatus
+    from holdfast.ipc.arena import SlotView
+
+
+class Offer:
+    """Keeps a slot from being overwritten until it is closed."""
+
+    def __init__(self, held: Held, slot: SlotView) -> None:
+        self.held, self._slot = held, slot
+
+    @property
+    def content(self) -> tuple[int, ...]:
+        """What tells this content of the slot from any other that it held, or will hold."""
+        slot = self._slot
+        return slot.index, slot.sequence, slot.generation, slot.step, slot.data_bytes, slot.header_bytes
+
+    @property
+    def memory(self) -> memoryview:
+        """The slot's whole area."""
+        return self._slot.arena.area(self._slot.index)
+
+    def close(self) -> None:
+        """Let the slot be overwritten again."""
+        self._slot.arena.unpin(self._slot)
+        self._slot.arena.close()
+
+
+def newest(path: Path, status: MemberStatus, released_step: int) -> Offer | None:
+    """The newest snapshot up to `released_step` in this arena; None when there is none. Raises ArenaError."""
+
+    def choose(arena: Arena) -> SlotView | None:
+        ready = [s for s in arena.slots if s.state == SlotState.READY and s.step <= released_step]
+        return max(ready, key=lambda s: (s.generation, s.step), default=None)
+
+    return offered(path, status, choose)
+
+
+def offered(path: Path, status: MemberStatus, choose: Callable[[Arena], SlotView | None]) -> Offer | None:
+    """The slot of this arena that `choose` names, pinned; None when there is none. Raises ArenaError, and
+    LayoutError on a slot whose header is spoilt: it stays as free as it was."""
+    if not path.exists():
+        return None
+    with contextlib.ExitStack() as undo:
+        arena = undo.enter_context(Arena.open(path))
+        slot = choose(arena)
+        if slot is None:
+            return None
+        arena.pin(slot)
+        undo.callback(arena.unpin, slot)
+        offer = Offer(held_in(slot, status), slot)
+        undo.pop_all()
+        return offer
+
+
+def held_in(slot: SlotView, status: MemberStatus, *, digests: bool = True) -> Held:
+    """What a slot of this member's arena holds; `digests`: every byte of it is read for them."""
+    return Held(
+        job=status.job,
+        member=status.member,
+        rank=status.rank,
+        shard=layout.shard(slot.header),
+        step=slot.step,
+        generation=slot.generation,
+        data_bytes=slot.data_bytes,
+        header_bytes=slot.header_bytes,
+        digests=digests_of(slot) if digests else b"",
+    )

@@ -1,0 +1,277 @@
+"""The owner's side: the newest released snapshot of each member goes to its partners, in the background.
+
+One stream per partner at a time. A snapshot that is on its way is finished first, then the newest goes. What
+breaks is tried again after a pause that grows, with jitter."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from agent.peers import wire
+from agent.peers.blocks import PeerError, blocks, digest, places
+from agent.peers.rights import job_of
+from agent.peers.threads import in_thread
+from controlplane.wire import peer_pb2 as pb
+from holdfast.ipc.shm import ArenaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import ThreadPoolExecutor
+
+    from agent.peers.blocks import Held
+    from agent.peers.offer import Offer
+    from controlplane.access.own import Access
+    from controlplane.core.records.model import Partner
+
+_BACKOFF_S = (0.25, 30.0)
+_DROP_TRIES = 5
+_FAILURES = (*wire.BROKEN, ArenaError, ValueError)
+LINGER_S = 300.0
+"""A node that owns nothing of a job any more leaves its copies where they are for so long: whoever owns that
+state now may not have copied it yet."""
+_ALIVE = ("working", None)
+"""Answers that are waited past; None: one that a newer version knows."""
+log = logging.getLogger("holdfast.agent.peers")
+
+
+@dataclass(slots=True)
+class _Line:
+    """What is to be done at one partner's address, and who does it."""
+
+    address: str
+    due: dict[str, str] = field(default_factory=dict)  # member: job
+    drops: dict[str, int] = field(default_factory=dict)  # member: tries left
+    task: asyncio.Task[None] | None = None
+
+
+class Pushes:
+    """Keeps partners supplied. `offer(member, job, released)` opens the newest snapshot up to that step,
+    pinned, or None; `vouch` hears of each before it leaves; `count` hears what the metrics show."""
+
+    def __init__(
+        self,
+        offer: Callable[[str, str, int], Offer | None],
+        pool: ThreadPoolExecutor,
+        timeout_s: float,
+        bytes_per_s: float,
+        count: Callable[[str, int], None],
+        *,
+        vouch: Callable[[Held], None],
+        linger_s: float = LINGER_S,
+        access: Access | None = None,
+    ) -> None:
+        self._access = access
+        self._offer, self._pool, self._timeout_s, self._count = offer, pool, timeout_s, count
+        self._vouch = vouch
+        self._pace, self._linger_s = Pace(bytes_per_s), linger_s
+        self._lingering: dict[str, asyncio.TimerHandle] = {}
+        self._wanted: dict[str, dict[tuple[str, str], None]] = {}  # job: (member, address)
+        self._left: dict[str, dict[tuple[str, str], None]] = {}  # job: what is to be dropped later
+        self._released: dict[str, int] = {}
+        self._stored: dict[tuple[str, str], tuple[int, int]] = {}
+        self._lines: dict[str, _Line] = {}
+
+    def replicate(self, job: str, partners: tuple[Partner, ...]) -> None:
+        """Copy these members from now on, no others of the job. Without any, what is there stays a while."""
+        self._stop_lingering(job)
+        wanted = dict.fromkeys((partner.member, partner.address) for partner in partners)
+        before, left = self._wanted.get(job, {}), self._left.setdefault(job, {})
+        left.update(dict.fromkeys(pair for pair in before if pair not in wanted))
+        self._wanted[job] = wanted
+        for pair in wanted:
+            left.pop(pair, None)
+            self._stored.pop(pair, None)  # said again, so it is not seen there: the partner is asked
+            self._due(job, *pair)
+        if wanted:
+            self._settle(job)
+        elif left:
+            loop = asyncio.get_running_loop()
+            self._lingering[job] = loop.call_later(self._linger_s, self._settle, job)
+
+    def release(self, job: str, step: int) -> None:
+        """Snapshots up to `step` are whole on all ranks: the newest of them is what partners shall have."""
+        self._released[job] = step
+        for member, address in self._wanted.get(job, {}):
+            self._due(job, member, address)
+
+    def complete(self, job: str) -> None:
+        """The job is over: no more copies, and those that are there may go."""
+        self._stop_lingering(job)
+        pairs = {**self._wanted.pop(job, {}), **self._left.pop(job, {})}
+        self._released.pop(job, None)
+        for member, address in pairs:
+            self._drop(member, address)
+
+    async def stop(self) -> None:
+        """End all streams."""
+        for job in list(self._lingering):
+            self._stop_lingering(job)
+        tasks = [line.task for line in self._lines.values() if line.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._lines.clear()
+
+    @property
+    def waiting(self) -> int:
+        """Copies that are not at their partner yet."""
+        return sum(len(line.due) for line in self._lines.values())
+
+    def _due(self, job: str, member: str, address: str) -> None:
+        line = self._line(address)
+        line.drops.pop(member, None)
+        line.due[member] = job
+
+    def _drop(self, member: str, address: str) -> None:
+        line = self._line(address)
+        line.due.pop(member, None)
+        line.drops[member] = _DROP_TRIES
+        self._stored.pop((member, address), None)
+
+    def _stop_lingering(self, job: str) -> None:
+        timer = self._lingering.pop(job, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _settle(self, job: str) -> None:
+        """Have former partners drop what is whole elsewhere by now. Until then they keep it: a member that
+        was replaced may be all that is left of its state."""
+        wanted, left = self._wanted.get(job, {}), self._left.get(job, {})
+        for pair in list(left):
+            of_member = [other for other in wanted if other[0] == pair[0]] or list(wanted)
+            if all(other in self._stored for other in of_member):
+                del left[pair]
+                self._drop(*pair)
+
+    def _line(self, address: str) -> _Line:
+        line = self._lines.get(address)
+        if line is None:
+            line = self._lines[address] = _Line(address)
+            line.task = asyncio.get_running_loop().create_task(self._serve(line))
+        return line
+
+    async def _serve(self, line: _Line) -> None:
+        """Do what is due at one partner, until nothing is; then end, until something is due again."""
+        pause_s = _BACKOFF_S[0]
+        while line.due or line.drops:
+            try:
+                await self._one(line)
+                pause_s = _BACKOFF_S[0]
+            except Exception as error:  # tried again, whatever it is; one not foreseen is logged whole
+                unforeseen = not isinstance(error, _FAILURES)
+                reason = await wire.reason(None, error)
+                log.warning("the partner at %s: %s", line.address, reason, exc_info=unforeseen)
+                await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+                pause_s = min(pause_s * 2, _BACKOFF_S[1])
+        if self._lines.get(line.address) is line:
+            del self._lines[line.address]
+
+    async def _one(self, line: _Line) -> None:
+        for member in list(line.drops):
+            if member in line.drops:  # not wanted again while another was dropped
+                await self._tell_to_drop(line, member)
+        member, job = next(iter(line.due.items()), ("", ""))
+        if not member:
+            return
+        del line.due[member]
+        try:
+            await self._push(job, member, line.address)
+        except BaseException:
+            if (member, line.address) in self._wanted.get(job, {}):
+                line.due.setdefault(member, job)
+            raise
+        self._settle(job)
+
+    async def _tell_to_drop(self, line: _Line, member: str) -> None:
+        line.drops[member] -= 1
+        if line.drops[member] < 0:
+            log.warning("the partner at %s was not reached to drop its copy of %s", line.address, member)
+            del line.drops[member]
+            return
+        async with wire.channel(line.address, self._access) as channel:
+            request = pb.DropRequest(member=member, job=job_of(member))
+            await wire.Calls(channel).drop(request, timeout=self._timeout_s)
+        line.drops.pop(member, None)
+
+    async def _push(self, job: str, member: str, address: str) -> None:
+        if (member, address) not in self._wanted.get(job, {}) or job not in self._released:
+            return
+        offer = await in_thread(self._pool, self._offer, member, job, self._released[job])
+        if offer is None:
+            return
+        try:
+            if self._stored.get((member, address)) == offer.held.age:
+                return
+            self._vouch(offer.held)
+            async with wire.channel(address, self._access) as channel:
+                await self._converse(wire.Calls(channel).put(), offer, address)
+            self._stored[member, address] = offer.held.age
+            self._count("peer_copies_sent", 1)
+        finally:
+            await in_thread(self._pool, offer.close)
+
+    async def _converse(self, call: Any, offer: Offer, address: str) -> None:
+        try:
+            await self._send(call, offer, address)
+        except wire.BROKEN as error:
+            reason = await wire.reason(call, error)
+            self._count("peer_copies_failed", 1)
+            if reason.startswith(grpc.StatusCode.RESOURCE_EXHAUSTED.name):
+                self._count("peer_no_room", 1)
+            raise PeerError(f"{offer.held} is not copied: {reason}") from error
+        finally:
+            call.cancel()
+
+    async def _send(self, call: Any, offer: Offer, address: str) -> None:
+        held, timeout_s = offer.held, self._timeout_s
+        await wire.write(call, pb.PutMessage(snapshot=wire.message_of(held)), timeout_s, address)
+        answer = await self._answer(call, address)
+        if answer.WhichOneof("body") == "stored":
+            return
+        wanted = _wanted_places(held, answer.lacking.chunks)
+        for block in blocks(offer.memory, wanted):
+            await self._pace.take(len(block))
+            await wire.write(call, wire.block(block), timeout_s, address)
+            self._count("peer_sent_bytes", len(block))
+        finish = pb.PutMessage(finish=pb.Finish(digest=digest(held.digests)))
+        await wire.write(call, finish, timeout_s, address)
+        answer = await self._answer(call, address)
+        if answer.WhichOneof("body") != "stored":
+            raise PeerError(f"{address} answered what cannot be")
+
+    async def _answer(self, call: Any, address: str) -> Any:
+        while True:
+            answer = await wire.read(call, self._timeout_s, address)
+            if answer.WhichOneof("body") not in _ALIVE:
+                return answer
+
+
+class Pace:
+    """Lets so many bytes through per second; 0: all of them."""
+
+    def __init__(self, bytes_per_s: float) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._free_at = 0.0
+
+    async def take(self, nbytes: int) -> None:
+        """Wait for the turn of `nbytes`."""
+        if self._bytes_per_s <= 0:
+            return
+        now = asyncio.get_running_loop().time()
+        turn = max(self._free_at, now)
+        self._free_at = turn + nbytes / self._bytes_per_s
+        await asyncio.sleep(turn - now)
+
+
+def _wanted_places(held: Held, chunks: Any) -> list[tuple[int, int]]:
+    every = places(held.data_bytes, held.header_bytes)
+    wanted = list(chunks)
+    if wanted != sorted(set(wanted)) or (wanted and not 0 <= wanted[0] <= wanted[-1] < len(every)):
+        raise PeerError(f"{held}: chunks were asked for that it has not")
+    return [every[number] for number in wanted]

@@ -1,0 +1,65 @@
+"""Whose copies a caller may read, leave and change at a node: decided for each message, from its own words.
+
+A member is called after its job (`job.number`), and a copy says of which job it is: both have to be the job
+that the caller names, and one that is the caller's. Where nobody is asked who they are (loopback, plaintext)
+every job is the caller's; that a copy of one job cannot be named as another's still holds there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from agent.peers.blocks import PeerError
+
+if TYPE_CHECKING:
+    from agent.peers.blocks import Held
+    from controlplane.access.callers import Caller
+
+
+class NotYours(PeerError):
+    """Another job's copy, or another node's: it is not read, nor changed."""
+
+
+def job_of(member: str) -> str:
+    """The job after which a member is called; "" when it is called after none."""
+    return member.rpartition(".")[0]
+
+
+def may_read(caller: Caller, named: str, member: str) -> None:
+    """Raise NotYours unless the caller may touch this member, and means the job after which it is called. An
+    agent of an older version names none."""
+    job = job_of(member)
+    if named not in ("", job):
+        raise NotYours(f"{member} is a member of job {job}, not of {named!r:.80}: name its own job")
+    if not caller.may_touch(job):
+        raise NotYours(
+            f"{caller} may touch copies of {', '.join(caller.jobs)} only, not of job {job}: "
+            "add the job to its certificate"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What a node takes. `jobs`: whose ranks and copies it takes; (): every job's."""
+
+    jobs: tuple[str, ...] = ()
+
+    def leave(self, caller: Caller, held: Held) -> None:
+        """Raise NotYours unless the caller may leave this copy here."""
+        may_read(caller, held.job, held.member)
+        if self.jobs and held.job not in self.jobs:
+            raise NotYours(f"this node takes copies of {', '.join(self.jobs)} only, not of job {held.job}")
+
+
+def may_change(caller: Caller, member: str, owner: str) -> None:
+    """Raise NotYours unless the caller left this copy, or nobody is known to have (`owner` ""). A certificate
+    for many nodes stands for each of them."""
+    if caller.role is None or not owner:
+        return
+    if not (caller.may_be(owner) or replace(caller, name=owner).may_be(caller.name)):
+        raise NotYours(f"the copy of {member} is node {owner}'s, not {caller.name}'s")
+
+
+def owner_of(caller: Caller) -> str:
+    """How the one who leaves a copy is remembered; "" where nobody is asked who they are."""
+    return caller.name if caller.role is not None else ""

@@ -1,0 +1,291 @@
+"""The peer service of one agent: takes copies in, gives them out. A message ends no more than its stream."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from agent.peers import wire
+from agent.peers.blocks import PeerError, blocks, check, check_member, digest, places
+from agent.peers.rights import NotYours, Rights, may_change, may_read, owner_of
+from agent.peers.threads import in_thread, undo
+from controlplane.access.guard import Guard, Sparing, calling
+from controlplane.access.tls import LIMITS, listen
+from controlplane.settings import SettingsError
+from controlplane.wire import peer_pb2 as pb
+from holdfast.ipc.shm import ArenaError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from concurrent.futures import ThreadPoolExecutor
+
+    from agent.peers.blocks import Held
+    from agent.peers.copies import Copies
+    from agent.peers.filling import Receiving
+    from agent.peers.own import Own
+    from controlplane.access.asking import Asks
+    from controlplane.access.tls import TlsFiles
+
+STREAMS_MAX = 8
+"""Streams of each direction at a time; one more is asked to come again."""
+_WORKING_S = 1.0
+_ENDED = "another stream took its place, or nobody wants this copy any more"
+T = TypeVar("T")
+log = logging.getLogger("holdfast.agent.peers")
+
+
+class Busy(PeerError):
+    """Too many streams at once."""
+
+
+_CODES: dict[type[Exception], grpc.StatusCode] = {
+    Busy: grpc.StatusCode.UNAVAILABLE,
+    NotYours: grpc.StatusCode.PERMISSION_DENIED,
+    ArenaError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    PeerError: grpc.StatusCode.FAILED_PRECONDITION,
+    TimeoutError: grpc.StatusCode.DEADLINE_EXCEEDED,
+    OSError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    DecodeError: grpc.StatusCode.INVALID_ARGUMENT,
+    ValueError: grpc.StatusCode.INVALID_ARGUMENT,
+}
+"""What is answered to what; the first that fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Put:
+    """A copy on its way in."""
+
+    job: str
+    owner: str
+    task: asyncio.Task[Any]
+
+
+class PeerServer:
+    """Serves `copies`, and what members of its own node left, at an address. `count` hears bytes received
+    and given, and calls refused.
+
+    Where it asks for certificates, only agents of this cluster are let in, and a copy is changed only by
+    whoever left it. Each message is held against the jobs of whoever sent it, and against those that this
+    node takes (`rights`)."""
+
+    def __init__(
+        self,
+        copies: Copies,
+        own: Own,
+        pool: ThreadPoolExecutor,
+        timeout_s: float,
+        count: Callable[[str, int], None],
+        *,
+        asks: Asks,
+        tls: TlsFiles,
+        rights: Rights = Rights(),  # noqa: B008 - it is frozen
+    ) -> None:
+        self._asks, self._tls, self._rights = asks, tls, rights
+        self._telling = Sparing()
+        self._copies, self._own = copies, own
+        self._pool, self._timeout_s, self._count = pool, timeout_s, count
+        self._putting: dict[str, _Put] = {}
+        self._giving = 0
+        self._server: Any = None
+        self.port = 0
+
+    async def start(self, address: str) -> None:
+        """Listen at host:port. Raises SettingsError when that cannot be."""
+        guard = Guard(self._asks, self._denied)
+        self._server = grpc.aio.server(options=(*wire.OPTIONS, *LIMITS), interceptors=(guard,))
+        self._server.add_generic_rpc_handlers((self._handlers(),))
+        try:
+            self.port = listen(self._server, address, self._tls)
+        except RuntimeError as error:
+            raise SettingsError(
+                f"--peer-listen {address} cannot be listened on ({error}): give a free host:port of this node"
+            ) from error
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """End every stream."""
+        if self._server is not None:
+            await self._server.stop(None)
+        await self.end_puts()
+
+    async def end_puts(self, job: str = "", member: str = "") -> None:
+        """End the incoming copies of this job, or member, or all; returns when their slots are given back."""
+        tasks = [
+            put.task
+            for name, put in self._putting.items()
+            if member in ("", name) and job in ("", put.job) and put.task is not asyncio.current_task()
+        ]
+        for task in tasks:
+            task.cancel(_ENDED)
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _handlers(self) -> grpc.GenericRpcHandler:
+        def unary(method: Any, request: Any, reply: Any) -> Any:
+            return grpc.unary_unary_rpc_method_handler(method, request.FromString, reply.SerializeToString)
+
+        methods = {
+            "Put": grpc.stream_stream_rpc_method_handler(
+                self._put, wire.parser(pb.PutMessage), pb.PutAnswer.SerializeToString
+            ),
+            "Get": grpc.unary_stream_rpc_method_handler(self._get, pb.GetRequest.FromString, wire.put),
+            "Have": unary(self._have, pb.HaveRequest, pb.HaveReply),
+            "Drop": unary(self._drop, pb.DropRequest, pb.DropReply),
+        }
+        return grpc.method_handlers_generic_handler(wire.SERVICE, methods)
+
+    # ------------------------------------------------------------ taking in
+
+    async def _put(self, _requests: Any, context: Any) -> None:
+        async with self._answering(context):
+            message = await wire.read(context, self._timeout_s, "the owner")
+            if isinstance(message, memoryview) or message.WhichOneof("body") != "snapshot":
+                raise PeerError("the first message of a copy must be the snapshot")
+            held = wire.held_from(message.snapshot)
+            check_member(held.member)
+            self._rights.leave(calling(), held)
+            check(held)
+            self._check_owner(held.member)
+            await self.end_puts(member=held.member)  # the same owner came again: its former stream is dead
+            if len(self._putting) >= STREAMS_MAX:
+                raise Busy(f"{STREAMS_MAX} copies come in already")
+            task = asyncio.current_task()
+            assert task is not None
+            self._putting[held.member] = _Put(held.job, owner_of(calling()), task)
+            try:
+                receiving = await self._working(context, self._copies.begin, held)
+                if receiving is not None:
+                    await self._receive(context, receiving)
+                await wire.write(context, pb.PutAnswer(stored=pb.Stored()), self._timeout_s, "the owner")
+            finally:
+                put = self._putting.get(held.member)
+                if put is not None and put.task is task:
+                    del self._putting[held.member]
+
+    async def _receive(self, context: Any, receiving: Receiving) -> None:
+        owner = f"the owner of {receiving.held.member}"
+        filling = receiving.filling
+        try:
+            lacking = pb.PutAnswer(lacking=pb.Lacking(chunks=receiving.missing))
+            await wire.write(context, lacking, self._timeout_s, owner)
+            while not filling.whole:
+                block = await wire.read(context, self._timeout_s, owner)
+                if not isinstance(block, memoryview):
+                    raise PeerError(f"{owner} sent something else than a block")
+                filling.take(block)
+            end = await wire.read(context, self._timeout_s, owner)
+            if isinstance(end, memoryview) or end.finish.digest != digest(receiving.held.digests):
+                raise PeerError(f"{receiving.held}: its end is not what its beginning announced")
+            await self._working(context, self._copies.commit, receiving, owner_of(calling()))
+        finally:
+            self._count("peer_received_bytes", filling.received)
+            receiving.close()  # does nothing when it was committed
+
+    async def _working(self, context: Any, work: Callable[..., T], *args: Any) -> T:
+        """Do something in a thread, and tell the owner meanwhile that we are alive. The thread is waited
+        for in any case: it writes to memory that is given back afterwards."""
+        future = asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
+        try:
+            while not (await asyncio.wait([future], timeout=_WORKING_S))[0]:
+                await wire.write(context, pb.PutAnswer(working=pb.Working()), self._timeout_s, "the owner")
+        except BaseException:
+            await undo(future)
+            raise
+        return future.result()
+
+    # ------------------------------------------------------------ giving out
+
+    async def _get(self, request: Any, context: Any) -> None:
+        async with self._answering(context):
+            check_member(request.member)
+            wire.check_numbers(request)
+            may_read(calling(), request.job, request.member)
+            with self._one_more():
+                await self._give(request, context)
+
+    async def _give(self, request: Any, context: Any) -> None:
+        what = request.member, request.step, request.generation
+        own = await in_thread(self._pool, self._own.open, *what)
+        if own is None:
+            with self._copies.reading(*what) as (slot, held):
+                await self._send(context, held, slot.arena.area(slot.index))
+            return
+        try:
+            await self._send(context, own.held, own.memory)
+        finally:
+            await in_thread(self._pool, own.close)
+
+    async def _send(self, context: Any, held: Held, memory: memoryview) -> None:
+        who = "the one who fetches"
+        await wire.write(context, pb.GetMessage(snapshot=wire.message_of(held)), self._timeout_s, who)
+        for block in blocks(memory, places(held.data_bytes, held.header_bytes)):
+            await wire.write(context, wire.block(block), self._timeout_s, who)
+            self._count("peer_given_bytes", len(block))
+
+    @contextmanager
+    def _one_more(self) -> Iterator[None]:
+        if self._giving >= STREAMS_MAX:
+            raise Busy(f"{STREAMS_MAX} copies go out already")
+        self._giving += 1
+        try:
+            yield
+        finally:
+            self._giving -= 1
+
+    async def _have(self, request: Any, context: Any) -> Any:
+        async with self._answering(context):
+            named, caller = request.job, calling()
+            if request.member:
+                check_member(request.member)
+                may_read(caller, named, request.member)
+                own = await in_thread(self._pool, self._own.listing, request.member)
+                listing = [*own, *self._copies.listing(request.member)]
+            else:
+                listing = [
+                    h for h in self._copies.listing() if named in ("", h.job) and caller.may_touch(h.job)
+                ]
+            return pb.HaveReply(copies=[wire.message_of(held, digests=False) for held in listing])
+
+    async def _drop(self, request: Any, context: Any) -> Any:
+        async with self._answering(context):
+            check_member(request.member)
+            may_read(calling(), request.job, request.member)
+            self._check_owner(request.member)
+            await self.end_puts(member=request.member)
+            if await in_thread(self._pool, self._copies.drop, request.member):
+                log.info("the copy of %s is dropped: its owner wants it no more", request.member)
+            return pb.DropReply()
+
+    def _check_owner(self, member: str) -> None:
+        """Raise NotYours unless the caller left this copy, or leaves it now, or nobody is known to have."""
+        may_change(calling(), member, self._copies.owner(member))
+        if member in self._putting:
+            may_change(calling(), member, self._putting[member].owner)
+
+    def _denied(self, _counted: str, peer: str, reason: str) -> None:
+        self._count("peer_calls_refused", 1)
+        if self._telling():
+            log.warning("%s is turned away: %s (%d more before)", peer, reason, self._telling.untold())
+
+    @asynccontextmanager
+    async def _answering(self, context: Any) -> AsyncIterator[None]:
+        """Whatever goes wrong with one call is told to the one who called, logged and counted."""
+        try:
+            yield
+        except asyncio.CancelledError as error:
+            if error.args != (_ENDED,):
+                raise
+            await context.abort(grpc.StatusCode.ABORTED, _ENDED)  # grpc itself would leave the owner waiting
+        except tuple(_CODES) as error:
+            code = next(code for kind, code in _CODES.items() if isinstance(error, kind))
+            said = str(error) or type(error).__name__
+            log.warning("a peer's call ended: %s", said)
+            self._count("peer_calls_refused", 1)
+            await context.abort(code, said)

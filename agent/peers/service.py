@@ -1,0 +1,178 @@
+"""Copies of snapshots in other nodes' memory: what this node gives, what it keeps, what it gets back."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from agent.peers.copies import Copies
+from agent.peers.fetch import Fetches
+from agent.peers.offer import Offer, newest
+from agent.peers.own import Own
+from agent.peers.push import Pushes
+from agent.peers.rights import Rights, job_of
+from agent.peers.server import PeerServer
+from agent.peers.threads import in_thread, nice_pool
+from agent.peers.vouching import Vouches
+from controlplane.access.asking import asks_of
+from controlplane.access.own import Access
+from controlplane.settings import check_exposed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from agent.host.paths import Paths
+    from controlplane.core.records import effects, events
+    from controlplane.core.records.model import MemberStatus, PeerCopy
+    from controlplane.settings import AgentSettings
+    from holdfast.ipc.arena import Arena
+
+log = logging.getLogger("holdfast.agent.peers")
+
+
+class Peers:
+    """The peer service of one node, and its orders about copies. `status` knows this node's members; `room`
+    opens or makes a member's arena, and `loaded` hears that something was brought into it."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        paths: Paths,
+        host: str,
+        *,
+        node: str,
+        incarnation: int,
+        tell: Callable[[events.Event], None],
+        status: Callable[[str], MemberStatus | None],
+        room: Callable[[str, int], Arena],
+        loaded: Callable[[str], None],
+    ) -> None:
+        self._settings, self._paths, self._host, self._status = settings, paths, host, status
+        access = Access.of(settings).to(settings.tls_peer_name)
+        timeout_s = settings.peer_timeout_s
+        self._pool, self._fetching = nice_pool(2, "peers"), ThreadPoolExecutor(1, "fetch")
+        self._kept = Copies(paths.copies)
+        self._server = PeerServer(
+            self._kept,
+            Own(paths, status),
+            self._pool,
+            timeout_s,
+            self._count,
+            asks=asks_of(settings.cluster, settings, certificates=access.files.verifies),
+            tls=access.files,
+            rights=Rights(tuple(filter(None, settings.jobs.split(",")))),
+        )
+        self._vouches = Vouches(node, incarnation, tell)
+        self._pushes = Pushes(
+            self._offer,
+            self._pool,
+            timeout_s,
+            settings.peer_bytes_per_s,
+            self._count,
+            vouch=self._vouches.say,
+            access=access,
+        )
+        self._fetches = Fetches(
+            copies=self._kept,
+            room=room,
+            pool=self._fetching,
+            timeout_s=timeout_s,
+            incarnation=incarnation,
+            tell=tell,
+            loaded=loaded,
+            access=access,
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.counts: collections.Counter[str] = collections.Counter()
+        """For the metrics: bytes sent and received, copies sent and failed, refusals."""
+        self.address = ""
+        """host:port of the peer service, "" while it does not serve."""
+
+    async def start(self) -> None:
+        """Take up the copies of an earlier agent, and serve. Raises SettingsError, OSError."""
+        self._kept.adopt()
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        listen = self._settings.peer_listen or f"{host}:0"
+        check_exposed("--peer-listen", listen.rpartition(":")[0], self._settings)
+        await self._server.start(listen)
+        self.address = self._fetches.address = f"{host}:{self._server.port}"
+
+    async def stop(self) -> None:
+        """End every stream. Copies stay in memory for the next agent."""
+        self.address = ""
+        await self._pushes.stop()
+        await self._fetches.stop()
+        await self._server.stop()
+        await asyncio.gather(*self._tasks)
+        for pool in (self._pool, self._fetching):
+            await asyncio.to_thread(pool.shutdown, True)
+        self._kept.close()
+
+    def copies(self) -> tuple[PeerCopy, ...]:
+        """What this node keeps of others, whole, for hello and beats."""
+        return self._kept.held()
+
+    def vouched(self) -> list[events.SnapshotVouched]:
+        """What this node's agent vouches for, for every new leader."""
+        return self._vouches.all(lambda member: self._status(member) is not None)
+
+    @property
+    def waiting(self) -> int:
+        """Copies that are not at their partner yet."""
+        return self._pushes.waiting
+
+    def replicate(self, order: effects.Replicate) -> None:
+        """Keep the partners of these members supplied; replaces earlier orders of the job."""
+        self._pushes.replicate(order.job, order.partners)
+
+    def release(self, order: effects.Release) -> None:
+        """Snapshots up to this step are whole on all ranks: the newest one goes to the partners."""
+        self._pushes.release(order.job, order.step)
+
+    def complete(self, order: effects.Complete) -> None:
+        """The job is over: nothing of it is copied or kept any more."""
+        self._pushes.complete(order.job)
+        self._vouches.forget(order.job)
+        self._in_background(self._forget(order.job))
+
+    def discard(self, order: effects.Discard) -> None:
+        """Newer state is kept elsewhere: what is kept of these members goes."""
+        self._in_background(self._let_go(order))
+
+    def fetch(self, order: effects.Fetch) -> None:
+        """Bring a copy into the arena of a member; answered by Fetched."""
+        self._fetches.order(order)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _let_go(self, order: effects.Discard) -> None:
+        for member in order.members:
+            if job_of(member) == order.job and await in_thread(self._pool, self._kept.drop, member):
+                log.info("the copy of %s is dropped: the leader has newer state kept", member)
+
+    async def _forget(self, job: str) -> None:
+        await self._server.end_puts(job=job)
+        await in_thread(self._pool, self._kept.drop_job, job)
+
+    def _offer(self, member: str, job: str, released_step: int) -> Offer | None:
+        status = self._status(member)
+        if status is None or status.job != job:
+            return None
+        offer = newest(self._paths.arena(member), status, released_step)
+        if offer is not None:
+            try:
+                offer.held = replace(offer.held, vouched=self._vouches.seal(offer))
+            except BaseException:
+                offer.close()
+                raise
+        return offer
+
+    def _count(self, kind: str, number: int) -> None:
+        self.counts[kind] += number

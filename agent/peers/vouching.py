@@ -1,0 +1,122 @@
+"""What an agent vouches for: it says what its ranks' snapshots hash to before any other node has a copy.
+
+The digest is one blake3 over the blake3 of each chunk, and over whose snapshot it is, of which step: whoever
+keeps the copy cannot make other bytes, or another step, that hash to the same (xxh3, by which chunks are
+compared on their way, is fast and nothing more). It is taken where copies are sent, in the background, once
+per snapshot."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import blake3
+
+from agent.peers.blocks import PeerError, places
+from controlplane.core.records import events
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Executor
+
+    from agent.peers.blocks import Held
+    from agent.peers.offer import Offer
+
+_FORM = "holdfast snapshot 1"
+SAID_MAX = 3
+"""Snapshots of one member that are vouched for anew to each new leader: its arena holds two of them."""
+
+
+class Altered(PeerError):
+    """What a node gave is not what the agent of the rank vouched for."""
+
+
+class Sealing:
+    """The digest of one snapshot, from its chunks in order. With a `pool`, each is taken in its threads while
+    the next one comes: ask for the digest there, behind them all."""
+
+    def __init__(self, held: Held, pool: Executor | None = None) -> None:
+        self._pool, self._taken = pool, list[Future[bytes]]()
+        sizes = held.step, held.generation, held.data_bytes, held.header_bytes
+        words = (_FORM, held.job, held.member, held.shard, *map(str, sizes))
+        self._whole = blake3.blake3("\n".join(words).encode())
+
+    def add(self, chunk: Any) -> None:
+        """Take the next chunk; it stays as it is until the digest is asked for."""
+        if self._pool is None:
+            self._whole.update(_digest(chunk))
+        else:
+            self._taken.append(self._pool.submit(_digest, chunk))
+
+    @property
+    def digest(self) -> str:
+        """Of what was added, in hex."""
+        taken, self._taken = self._taken, []
+        for chunk in taken:
+            self._whole.update(chunk.result())
+        return self._whole.hexdigest()
+
+
+def _digest(chunk: Any) -> bytes:
+    digest: bytes = blake3.blake3(chunk).digest()
+    return digest
+
+
+def seal(held: Held, memory: memoryview) -> str:
+    """The digest of the snapshot in a slot's memory. Pin the slot while it is taken."""
+    sealing = Sealing(held)
+    for start, nbytes in places(held.data_bytes, held.header_bytes):
+        sealing.add(memory[start : start + nbytes])
+    return sealing.digest
+
+
+class Vouches:
+    """What this agent vouches for, of the newest snapshots of its members; `tell` says it to the leader."""
+
+    def __init__(self, node: str, incarnation: int, tell: Callable[[events.Event], None]) -> None:
+        self._node, self._incarnation, self._tell = node, incarnation, tell
+        self._sealed: dict[str, tuple[tuple[int, ...], str]] = {}  # member: its newest seal, and of what
+        self._said: dict[str, dict[tuple[int, int], events.SnapshotVouched]] = {}
+
+    def seal(self, offer: Offer) -> str:
+        """The digest of what is offered; taken once while the slot stays as it is. Blocks: use a thread."""
+        held, what = offer.held, offer.content
+        known = self._sealed.get(held.member)
+        if known is not None and known[0] == what:
+            return known[1]
+        digest = seal(held, offer.memory)
+        self._sealed[held.member] = what, digest
+        return digest
+
+    def say(self, held: Held) -> None:
+        """Tell the leader, unless it was told. Before a copy leaves: it may be all that is left soon."""
+        said, key = self._said.setdefault(held.member, {}), (held.generation, held.step)
+        if key in said and said[key].digest == held.vouched:
+            return
+        event = events.SnapshotVouched(
+            self._node,
+            self._incarnation,
+            held.member,
+            held.job,
+            held.generation,
+            held.step,
+            held.vouched,
+        )
+        said[key] = event
+        while len(said) > SAID_MAX:
+            del said[min(said)]
+        self._tell(event)
+
+    def all(self, known: Callable[[str], bool]) -> list[events.SnapshotVouched]:
+        """What every new leader has to hear: of the members that are known here."""
+        self._drop([member for member in self._said if not known(member)])
+        return [event for said in self._said.values() for event in said.values()]
+
+    def forget(self, job: str) -> None:
+        """The job is over."""
+        self._drop([name for name, said in self._said.items() if any(e.job == job for e in said.values())])
+
+    def _drop(self, members: list[str]) -> None:
+        for member in members:
+            del self._said[member]
+            self._sealed.pop(member, None)

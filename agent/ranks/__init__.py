@@ -1,0 +1,1 @@
+"""Serve this node's ranks: their socket, their environment, their arenas and files."""

@@ -1,0 +1,84 @@
+"""The frame that has a rank form a generation: its seat, its peers, and where the state comes from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.deciding.member import seat_of
+from controlplane.core.records.model import Source, Tier
+
+if TYPE_CHECKING:
+    from agent.deciding.member import Member
+    from agent.host.paths import Paths
+    from controlplane.core.records.model import Generation, Placement, Resume
+    from holdfast.ipc.frames import Message
+
+_IN_ARENA = (Tier.MEMORY, Tier.PEER, Tier.CHECKPOINT)
+"""Tiers whose source rank reads the state from an arena on its own node."""
+
+
+def form_message(member: Member, generation: Generation, paths: Paths) -> Message:
+    """The frame for one member. Raises ValueError when it has no seat in the generation."""
+    seat = seat_of(member.name, generation)
+    seats = [
+        {"rank": s.rank, "member": s.member, "node": s.node, "local_rank": s.local_rank}
+        for s in generation.seats
+    ]
+    frame: Message = {
+        "number": generation.number,
+        "term": generation.term,
+        "rank": seat.rank,
+        "local_rank": seat.local_rank,
+        "world_size": generation.world_size,
+        "local_world_size": sum(s.node == seat.node for s in generation.seats),
+        "seats": seats,
+        "store": generation.store,
+        "master": generation.master,
+        "restarts": generation.restarts,
+        "reason": generation.reason,
+        "resume": _restore(member, seat, generation.resume, paths),
+    }
+    return {"op": "form", "generation": frame}
+
+
+def _restore(member: Member, seat: Placement, resume: Resume, paths: Paths) -> Message:
+    restore: Message = {
+        "tier": resume.tier.value,
+        "step": resume.step,
+        "born": resume.born,
+        "rank": resume.rank,
+        "member": resume.member,
+        "checkpoint": resume.checkpoint,
+        "reason": resume.reason,
+        "sources": [_source(source, member, seat, paths) for source in resume.sources],
+        "skip": [{"first": window.first, "end": window.end} for window in resume.skip],
+    }
+    arenas = [source["arena"] for source in restore["sources"] if "arena" in source]
+    if arenas:
+        restore["arena"] = arenas[0]
+    elif resume.tier in _IN_ARENA and resume.rank == seat.rank:
+        restore["arena"] = str(paths.arena(resume.member or member.name))
+    if resume.reshard:
+        restore |= _reshard(member, resume)
+    return restore
+
+
+def _source(source: Source, member: Member, seat: Placement, paths: Paths) -> Message:
+    frame: Message = {
+        "shard": source.shard,
+        "tier": source.tier.value,
+        "rank": source.rank,
+        "share": source.share,
+        "shares": source.shares,
+        "member": source.member,
+    }
+    if source.tier in _IN_ARENA and source.rank == seat.rank:
+        frame["arena"] = str(paths.arena(source.member or member.name))
+    return frame
+
+
+def _reshard(member: Member, resume: Resume) -> Message:
+    """Nobody's arena can hold what this rank needs: it reads its part of the checkpoint by itself."""
+    spec = member.spec
+    storage = spec.storage if spec else ""
+    return {"reshard": True, "storage": storage, "job": member.status.job, "digest": resume.digest}
