@@ -23,9 +23,9 @@ from benchmarks.load import LoadMeter
 from benchmarks.page import RANKS, elected, running
 from controlplane.access.own import Access, plain
 from controlplane.core.records.events import NodeBeat, NodeJoined
-from controlplane.daemon.loop import Loop
-from controlplane.daemon.metrics_observer import Observer
-from controlplane.daemon.tallies import Spread
+from controlplane.daemon.loop.stepping import Loop
+from controlplane.daemon.telemetry.counters import Spread
+from controlplane.daemon.telemetry.observer import Observer
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
 from tests.security.authority import CLUSTER, Authority, Files

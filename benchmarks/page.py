@@ -34,13 +34,13 @@ from controlplane.core.records.model import (
     Resume,
     Tier,
 )
-from controlplane.daemon.metrics_server import MetricsServer
 from controlplane.daemon.page.server import Page
+from controlplane.daemon.telemetry.metrics_server import MetricsServer
 from tests.page.browser import DESK, Browser, Tab, chromium, tab
 from tests.security.serving import reigning, serving
 
 if TYPE_CHECKING:
-    from controlplane.daemon.reign import Reign
+    from controlplane.daemon.leadership.reign import Reign
 
 RANKS = 8
 BEAT_S = 10.0

@@ -8,10 +8,10 @@ import grpc
 import grpc.aio
 
 from controlplane.access.roles import HEALTH
-from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import CliError, UnreachableError, UsageError
-from controlplane.cli.parser import addresses
-from controlplane.daemon.health import LEADER
+from controlplane.cli.flags.credentials import access_of
+from controlplane.cli.flags.parser import addresses
+from controlplane.daemon.server.health import LEADER
 from controlplane.setting import SettingsError
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire import health_pb2

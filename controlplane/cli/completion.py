@@ -9,8 +9,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import OK, CliError
-from controlplane.cli.outputs import FORMS
-from controlplane.cli.parser import Parser, one_of
+from controlplane.cli.flags.parser import Parser, one_of
+from controlplane.cli.questions.outputs import FORMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

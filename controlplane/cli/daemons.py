@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import USAGE, CliError
-from controlplane.cli.flags import add_settings, read_settings
-from controlplane.cli.parser import Parser
+from controlplane.cli.flags.parser import Parser
+from controlplane.cli.flags.settings import add_settings, read_settings
 from controlplane.settings import (
     AgentSettings,
     CoordinatorSettings,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from controlplane.cli.errors import OK, CliError, UsageError
-from controlplane.cli.parser import Parser, one_of, seconds
+from controlplane.cli.flags.parser import Parser, one_of, seconds
 from controlplane.settings import LOG_FORMATS, AgentSettings, SettingsError, check_name
 from holdfast import removal
 

@@ -26,31 +26,37 @@ class Command:
 COMMANDS = {
     "demo": Command("demo.command", "train, be killed, recover, and compare with an undisturbed run"),
     "run": Command("run", "run a training script on this machine, with torchrun's flags"),
-    "submit": Command("submit", "give a job to a running coordinator"),
-    "stop": Command("queries", "end a job"),
-    "pause": Command("pause", "have a job stop at a step boundary and hold its state"),
-    "resume": Command("pause", "have a paused job go on"),
-    "status": Command("queries", "what a coordinator sees: jobs, nodes, ranks, checkpoints"),
-    "get": Command("queries", "one table: jobs, nodes, ranks or checkpoints; -o table, wide, json or yaml"),
-    "why": Command("why", "one incident: what happened, on what evidence, what was done, what it cost"),
-    "top": Command("top", "what trains now, how fast, and what is in its way"),
-    "describe": Command("describe", "everything known of one job, node or checkpoint"),
-    "events": Command("events", "what happened and why, line by line"),
+    "submit": Command("orders.submit", "give a job to a running coordinator"),
+    "stop": Command("questions.queries", "end a job"),
+    "pause": Command("orders.pause", "have a job stop at a step boundary and hold its state"),
+    "resume": Command("orders.pause", "have a paused job go on"),
+    "status": Command("questions.queries", "what a coordinator sees: jobs, nodes, ranks, checkpoints"),
+    "get": Command(
+        "questions.queries", "one table: jobs, nodes, ranks or checkpoints; -o table, wide, json or yaml"
+    ),
+    "why": Command(
+        "questions.why", "one incident: what happened, on what evidence, what was done, what it cost"
+    ),
+    "top": Command("questions.top", "what trains now, how fast, and what is in its way"),
+    "describe": Command("questions.describe", "everything known of one job, node or checkpoint"),
+    "events": Command("questions.events", "what happened and why, line by line"),
     "checkpoint": Command(
         "checkpoint.command", "now: save one; on a storage: list, show, verify, diff, gc, adopt, export"
     ),
-    "drain": Command("drain", "free a node of ranks, at a step boundary"),
-    "cordon": Command("drain", "have a node take no new ranks"),
-    "uncordon": Command("drain", "have a node take ranks again"),
-    "quarantine": Command("quarantine", "which nodes are the last choice for seats and why; release one"),
-    "replay": Command("replay", "tell the core again what a coordinator was told, step by step"),
+    "drain": Command("orders.drain", "free a node of ranks, at a step boundary"),
+    "cordon": Command("orders.drain", "have a node take no new ranks"),
+    "uncordon": Command("orders.drain", "have a node take ranks again"),
+    "quarantine": Command(
+        "orders.quarantine", "which nodes are the last choice for seats and why; release one"
+    ),
+    "replay": Command("questions.replay", "tell the core again what a coordinator was told, step by step"),
     "simulate": Command("simulate", "what failures would cost: goodput, spares, intervals, elastic or fixed"),
     "plan": Command("plan", "rank the parallel layouts that a cluster can run a model with"),
     "completion": Command("completion", "a script for bash or zsh that completes commands and flags"),
     "coordinator": Command("daemons", "the coordinator process"),
     "agent": Command("daemons", "the agent process of one node"),
     "exec": Command("exec", "the launcher in a trainer's container, beside an agent in another"),
-    "kubernetes": Command("kubernetes", "manifests of a training job on Kubernetes"),
+    "kubernetes": Command("kubernetes.command", "manifests of a training job on Kubernetes"),
 }
 
 EXIT_CODES = """exit codes:

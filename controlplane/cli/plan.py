@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from controlplane.cli.errors import OK, CliError, UsageError, nearest
-from controlplane.cli.layout_flags import layout_text
-from controlplane.cli.parser import Parser
-from controlplane.cli.tables import plain
+from controlplane.cli.flags.layout import layout_text
+from controlplane.cli.flags.parser import Parser
+from controlplane.cli.questions.tables import plain
 from controlplane.planner.ranking import Candidate, plan
 from controlplane.planner.shapes import ClusterShape, LayoutError, LinkShape, ModelShape
 

@@ -9,15 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import UsageError
-from controlplane.cli.flags import add_settings, given
-from controlplane.cli.job_flags import (
-    add_job_flags,
-    check_command,
-    job_name,
-    read_job,
-    said_in_vain,
-)
-from controlplane.cli.parser import Parser, one_of
+from controlplane.cli.flags.job import add_job_flags, check_command, job_name, read_job, said_in_vain
+from controlplane.cli.flags.parser import Parser, one_of
+from controlplane.cli.flags.settings import add_settings, given
 from controlplane.settings import (
     LOG_FORMATS,
     AgentSettings,

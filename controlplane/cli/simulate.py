@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from controlplane.analysis.goodput import CAUSES
 from controlplane.cli.errors import OK, UsageError
-from controlplane.cli.outputs import add_output, data
-from controlplane.cli.parser import Parser, number
-from controlplane.cli.tables import plain
+from controlplane.cli.flags.parser import Parser, number
+from controlplane.cli.questions.outputs import add_output, data
+from controlplane.cli.questions.tables import plain
 from controlplane.simulation import mixes, picture, running, trace
 from controlplane.simulation.costs import Setup, split
 from controlplane.simulation.failures import FailureInputError

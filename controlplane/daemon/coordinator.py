@@ -21,23 +21,23 @@ from controlplane.access.asking import asks_of
 from controlplane.access.tls import TlsFiles
 from controlplane.access.tokens import Tokens
 from controlplane.core.records.timing import CoreSettings
-from controlplane.daemon.alerts import Alerts
 from controlplane.daemon.etcd.client import Etcd
 from controlplane.daemon.etcd.election import Election
 from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable
 from controlplane.daemon.etcd.keyspace import Keyspace
-from controlplane.daemon.health import HealthServer
-from controlplane.daemon.identity import Identity
-from controlplane.daemon.incident_spans import Spans
-from controlplane.daemon.journal import Journal
+from controlplane.daemon.journal.journal import Journal
+from controlplane.daemon.journal.recording import Bounds
+from controlplane.daemon.journal.rotation import Limits
 from controlplane.daemon.kube.platform import Platform
-from controlplane.daemon.metrics import Metrics
-from controlplane.daemon.metrics_server import MetricsServer, watch_lag
+from controlplane.daemon.leadership.identity import Identity
+from controlplane.daemon.leadership.standby import Standby
 from controlplane.daemon.page.server import Page
-from controlplane.daemon.recording import Bounds
-from controlplane.daemon.rotation import Limits
-from controlplane.daemon.rpc import Front, PortTaken, Server
-from controlplane.daemon.standby import Standby
+from controlplane.daemon.server.health import HealthServer
+from controlplane.daemon.server.rpc import Front, PortTaken, Server
+from controlplane.daemon.telemetry.alerts import Alerts
+from controlplane.daemon.telemetry.incident_spans import Spans
+from controlplane.daemon.telemetry.metrics import Metrics
+from controlplane.daemon.telemetry.metrics_server import MetricsServer, watch_lag
 from controlplane.setting import check_dialled
 from controlplane.settings import SettingsError, check_coordinator, host_port, is_loopback
 from holdfast import removal
@@ -216,7 +216,7 @@ def _start_traces(settings: CoordinatorSettings, stack: contextlib.AsyncExitStac
     """Send traces of incidents, when wanted; only then anything of OpenTelemetry is imported."""
     if not settings.otlp_endpoint:
         return None
-    from controlplane.daemon.otlp import Exporter
+    from controlplane.daemon.telemetry.otlp import Exporter
 
     exporter = Exporter(settings.otlp_endpoint, settings.cluster)
     stack.push_async_callback(exporter.close)

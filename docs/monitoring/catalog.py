@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.daemon.metrics_table import FAMILIES
-from controlplane.daemon.metrics import LOST, Metrics
-from controlplane.daemon.tallies import Spread, Tally
+from controlplane.daemon.telemetry.counters import Spread, Tally
+from controlplane.daemon.telemetry.metrics import LOST, Metrics
 
 PAGE = """# Metrics
 

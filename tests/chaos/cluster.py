@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from controlplane.cli.flags import as_flags
+from controlplane.cli.flags.settings import as_flags
 from controlplane.daemon.etcd.binary import clean_environment, find_binary
 from controlplane.settings import AgentSettings, CoordinatorSettings
 from tests.chaos.books import Journals

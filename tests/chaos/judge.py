@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controlplane.cli.demo import ledger as ledgers
-from controlplane.daemon import replaying
-from controlplane.daemon.recording import folder_of
+from controlplane.daemon.journal import replay
+from controlplane.daemon.journal.recording import folder_of
 from controlplane.telling import story
 from holdfast.checkpoint import load
 from holdfast.checkpoint.errors import CheckpointError
@@ -120,8 +120,8 @@ def _replay(path: Path) -> str:
         first = file.readline()
         if not first.endswith("\n"):
             return ""  # killed before it had written a line
-        reign = replaying.header(first)
-        for step in replaying.replay(reign, file):
+        reign = replay.header(first)
+        for step in replay.replay(reign, file):
             if step.problem:
                 return f"{path}: step {step.index}: {step.problem}"
     return ""

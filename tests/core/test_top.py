@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.cli.top import screen
+from controlplane.cli.questions.top import screen
 from controlplane.core import view
 from controlplane.wire import codec
 from tests.core.test_cluster import running

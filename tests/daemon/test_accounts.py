@@ -8,15 +8,15 @@ import pytest
 
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import JobPhase, JobSpec, JobState
-from controlplane.daemon import accounts
 from controlplane.daemon.etcd.keyspace import Keyspace
-from controlplane.daemon.metrics import Metrics
-from controlplane.daemon.metrics_observer import Observer
+from controlplane.daemon.leadership import accounts
+from controlplane.daemon.telemetry.metrics import Metrics
+from controlplane.daemon.telemetry.observer import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controlplane.daemon.metrics_jobs import Account
+    from controlplane.daemon.telemetry.job_time import Account
 
 KEYS = Keyspace("c")
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controlplane.core.records.effects import Alert, Probe
-from controlplane.daemon.alerts import Alerts
-from controlplane.daemon.prober import Prober
+from controlplane.daemon.loop.prober import Prober
+from controlplane.daemon.telemetry.alerts import Alerts
 from controlplane.settings import CoordinatorSettings, SettingsError, check_coordinator
 from tests.daemon.rig import Agent, until
 

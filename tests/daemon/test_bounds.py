@@ -15,9 +15,9 @@ from controlplane.core.records import model
 from controlplane.core.records.effects import Store
 from controlplane.core.records.events import JobSubmitted, StoreFailed
 from controlplane.daemon.etcd.keyspace import Keyspace
-from controlplane.daemon.metrics import Metrics
-from controlplane.daemon.recorder import Recorder
-from controlplane.daemon.records import Records
+from controlplane.daemon.leadership.recorder import Recorder
+from controlplane.daemon.leadership.rows import Records
+from controlplane.daemon.telemetry.metrics import Metrics
 from controlplane.wire import bounds, codec
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.control_pb2_grpc import AdminStub

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controlplane.cli.main import main
-from controlplane.cli.why import from_file
+from controlplane.cli.questions.why import from_file
 from controlplane.core.records.effects import Launch, Note
 from controlplane.core.records.events import JobSubmitted, NodeBroken
 from controlplane.core.records.model import JobSpec, Role
-from controlplane.daemon import rotation
-from controlplane.daemon.journal import HIDDEN, Journal
-from controlplane.daemon.rotation import Limits
+from controlplane.daemon.journal import rotation
+from controlplane.daemon.journal.journal import HIDDEN, Journal
+from controlplane.daemon.journal.rotation import Limits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

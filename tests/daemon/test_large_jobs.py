@@ -22,8 +22,8 @@ from controlplane.core.records.model import (
     Source,
     Tier,
 )
-from controlplane.daemon.admin import RANKS_MAX, check_spec
 from controlplane.daemon.etcd.keyspace import MAX_VALUE_BYTES
+from controlplane.daemon.server.admin import RANKS_MAX, check_spec
 from controlplane.settings import SettingsError
 from controlplane.wire import codec
 from controlplane.wire.records import LARGE_BYTES, pack, spell, unpack

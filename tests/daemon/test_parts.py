@@ -31,15 +31,15 @@ from controlplane.core.records.timing import CoreSettings
 from controlplane.daemon.coordinator import core_settings
 from controlplane.daemon.etcd.errors import EtcdUnavailable, Fenced
 from controlplane.daemon.etcd.keyspace import Keyspace
-from controlplane.daemon.identity import Identity
-from controlplane.daemon.journal import Journal
-from controlplane.daemon.links import ORDERS_WAITING_MAX, Link, Links
-from controlplane.daemon.loop import BACKLOG_MAX, Loop, ReignOver
-from controlplane.daemon.metrics import Metrics
-from controlplane.daemon.performer import Performer
-from controlplane.daemon.recorder import Recorder
-from controlplane.daemon.records import Records
-from controlplane.daemon.standby import why_over
+from controlplane.daemon.journal.journal import Journal
+from controlplane.daemon.leadership.identity import Identity
+from controlplane.daemon.leadership.recorder import Recorder
+from controlplane.daemon.leadership.rows import Records
+from controlplane.daemon.leadership.standby import why_over
+from controlplane.daemon.loop.dispatch import Performer
+from controlplane.daemon.loop.stepping import BACKLOG_MAX, Loop, ReignOver
+from controlplane.daemon.server.links import ORDERS_WAITING_MAX, Link, Links
+from controlplane.daemon.telemetry.metrics import Metrics
 from controlplane.settings import CoordinatorSettings, SettingsError, host_port
 from controlplane.wire import codec
 from tests.daemon.test_codec import sample

@@ -16,10 +16,10 @@ from controlplane.core.records import events
 from controlplane.core.records.effects import Effect, Launch, Store
 from controlplane.core.records.model import JobSpec, MemberPhase, MemberStatus
 from controlplane.core.records.timing import CoreSettings
-from controlplane.daemon import recording, replaying
-from controlplane.daemon.journal import Journal
-from controlplane.daemon.linefile import LineFile
-from controlplane.daemon.recording import folder_of
+from controlplane.daemon.journal import recording, replay
+from controlplane.daemon.journal.journal import Journal
+from controlplane.daemon.journal.line_file import LineFile
+from controlplane.daemon.journal.recording import folder_of
 from controlplane.wire.records import plain
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ async def test_a_reign_is_bounded_and_old_ones_go(folder: Path) -> None:
     (file,) = folder_of(path).glob("*.jsonl")
     assert file.stat().st_size < 20_100
     rows = file.read_text().splitlines(keepends=True)
-    steps = list(replaying.replay(replaying.header(rows[0]), rows[1:]))
+    steps = list(replay.replay(replay.header(rows[0]), rows[1:]))
     assert len(steps) == len(lines) - 2 and not any(step.problem for step in steps)
     for term in range(8, 8 + recording.KEPT):
         await Reign(folder, term).end()

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controlplane.cli.client import Admin
-from controlplane.cli.follow import until_end
+from controlplane.cli.orders.follow import until_end
 from controlplane.core.records import events
 from controlplane.core.records.effects import Store
 from controlplane.core.records.model import JobPhase, JobSpec, JobState
 from controlplane.core.records.timing import CoreSettings
-from controlplane.daemon.admin import check_spec
 from controlplane.daemon.etcd.errors import EtcdUnavailable, ValueTooLarge
 from controlplane.daemon.etcd.keyspace import Keyspace
-from controlplane.daemon.journal import Journal
-from controlplane.daemon.metrics import Metrics
-from controlplane.daemon.recorder import Recorder
-from controlplane.daemon.records import Records
-from controlplane.daemon.reign import Reign
-from controlplane.daemon.rpc import stop_within
+from controlplane.daemon.journal.journal import Journal
+from controlplane.daemon.leadership.recorder import Recorder
+from controlplane.daemon.leadership.reign import Reign
+from controlplane.daemon.leadership.rows import Records
+from controlplane.daemon.server.admin import check_spec
+from controlplane.daemon.server.rpc import stop_within
+from controlplane.daemon.telemetry.metrics import Metrics
 from controlplane.settings import SettingsError
 from tests.daemon.rig import until
 from tests.daemon.test_parts import Disk

@@ -16,7 +16,7 @@ import pytest
 
 from controlplane.cli.client import Admin as Client
 from controlplane.cli.errors import UnreachableError
-from controlplane.cli.follow import status_by
+from controlplane.cli.orders.follow import status_by
 from controlplane.core.records.model import JobSpec
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from controlplane.daemon.tallies import Spread, Tally
+from controlplane.daemon.telemetry.counters import Spread, Tally
 
 BOUNDS = (1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1)
 

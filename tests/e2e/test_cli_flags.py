@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from controlplane.cli.errors import UsageError
-from controlplane.cli.flags import as_flags, read_settings
-from controlplane.cli.job_flags import job_name, read_job
+from controlplane.cli.flags.job import job_name, read_job
+from controlplane.cli.flags.parser import Parser
+from controlplane.cli.flags.settings import as_flags, read_settings
 from controlplane.cli.main import COMMANDS, main
-from controlplane.cli.parser import Parser
 from controlplane.cli.run import make_parser
 from controlplane.cli.simulate import EPILOG
 from controlplane.settings import AgentSettings, CoordinatorSettings, check_agent, check_coordinator
@@ -251,7 +251,7 @@ def test_torchruns_flags_without_effect_are_told(script: str) -> None:
     ],
 )
 def test_settings_survive_the_command_line(kind: Any, check: Any, settings: dict[str, object]) -> None:
-    from controlplane.cli.flags import add_settings
+    from controlplane.cli.flags.settings import add_settings
 
     parser = Parser("test", "")
     add_settings(parser, kind)
@@ -260,7 +260,7 @@ def test_settings_survive_the_command_line(kind: Any, check: Any, settings: dict
 
 
 def test_bad_settings_are_usage_errors() -> None:
-    from controlplane.cli.flags import add_settings
+    from controlplane.cli.flags.settings import add_settings
 
     parser = Parser("agent", "")
     add_settings(parser, AgentSettings)

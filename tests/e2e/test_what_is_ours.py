@@ -13,8 +13,8 @@ from controlplane.cli.errors import CliError
 from controlplane.cli.exec import copy
 from controlplane.cli.local.layout import make_layout, remove_traces, sweep
 from controlplane.cli.local.run import forget
-from controlplane.daemon import stacks
-from controlplane.daemon.recording import KEPT, _open
+from controlplane.daemon.journal import stack_archive
+from controlplane.daemon.journal.recording import KEPT, _open
 from controlplane.settings import AgentSettings, SettingsError
 from holdfast import removal
 
@@ -100,7 +100,7 @@ def test_folders_in_memory_that_are_not_ours_outlive_a_run(tmp_path: Path) -> No
 def test_folders_beside_a_journal_lose_nothing_of_others(tmp_path: Path) -> None:
     reigns, shelf = tmp_path / "journal.reigns", tmp_path / "stacks"
     kept = [precious(reigns / f"notes{number}.jsonl") for number in range(9)]
-    kept += [precious(shelf / f"notes{number}.txt") for number in range(stacks.FILES_KEPT + 9)]
+    kept += [precious(shelf / f"notes{number}.txt") for number in range(stack_archive.FILES_KEPT + 9)]
     assert _open(reigns, 3, KEPT) is None, "nothing is recorded there"
-    stacks._write(shelf / "job-1-1.txt", "stacks")
+    stack_archive._write(shelf / "job-1-1.txt", "stacks")
     assert all(path.exists() for path in kept)

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from controlplane.access.callers import from_certificate
-from controlplane.cli.flags import add_settings
+from controlplane.cli.flags.settings import add_settings
 from controlplane.daemon.kube.leading import LABEL
 from controlplane.settings import AgentSettings, CoordinatorSettings
 from tests.helm.cases import BAD, DIGEST, GOOD, KUBERNETES

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from controlplane.cli.kube_job import DEFAULTS, JOB_FAILED, objects
-from controlplane.cli.kube_tls import INSECURE
+from controlplane.cli.kubernetes.job import DEFAULTS, JOB_FAILED, objects
+from controlplane.cli.kubernetes.tls import INSECURE
 from controlplane.cli.main import main
 from tests.helm.cases import CLAIM_JOB, FULL_JOB, ISSUED, PROGRAM_JOB
 from tests.helm.chart import (
@@ -30,7 +30,7 @@ from tests.helm.chart import (
 from tests.helm.schemas import check
 
 if TYPE_CHECKING:
-    from controlplane.cli.kube_pod import Values
+    from controlplane.cli.kubernetes.pod import Values
 
 COORDINATORS = [f"r-holdfast-coordinator-{index}.r-holdfast-candidates.ns.svc:7070" for index in range(3)]
 CONTEXT = {

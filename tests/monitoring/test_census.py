@@ -10,8 +10,8 @@ from controlplane.core.census import census
 from controlplane.core.cluster import Cluster
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import JobSpec, LemonRecord
-from controlplane.daemon.metrics import Metrics
-from controlplane.daemon.metrics_observer import Observer
+from controlplane.daemon.telemetry.metrics import Metrics
+from controlplane.daemon.telemetry.observer import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,9 +13,9 @@ import time
 import pytest
 import yaml
 
-from controlplane.cli import tables
 from controlplane.cli.completion import bash
-from controlplane.cli.yaml_text import document
+from controlplane.cli.kubernetes.yaml_text import document
+from controlplane.cli.questions import tables
 from controlplane.core.records.model import Cause, Strategy
 from controlplane.telling import story
 from controlplane.telling.event_text import tell

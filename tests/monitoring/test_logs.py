@@ -13,8 +13,8 @@ import pytest
 from controlplane.core.cluster import Cluster
 from controlplane.core.records import effects
 from controlplane.core.records.model import Cause, Incident, Plan, Scope, Strategy, Verdict
-from controlplane.daemon.metrics import Metrics
-from controlplane.daemon.metrics_observer import Observer
+from controlplane.daemon.telemetry.metrics import Metrics
+from controlplane.daemon.telemetry.observer import Observer
 from controlplane.settings import AgentSettings, CoordinatorSettings, SettingsError, check
 from holdfast.logs import JsonFormatter, TextFormatter, bound, incident, of_incident
 

@@ -12,7 +12,7 @@ import yaml
 from prometheus_client import generate_latest
 
 from agent.daemon.metrics_table import TALLIES
-from controlplane.daemon.metrics import Metrics
+from controlplane.daemon.telemetry.metrics import Metrics
 from tests.monitoring.builders import DASHBOARDS, ROOT, RULES, load, needs_promtool
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from controlplane.cli.main import COMMANDS, main
-from controlplane.cli.outputs import FORMS
+from controlplane.cli.questions.outputs import FORMS
 from tests.page.visiting import die, job
 from tests.security.serving import serving
 

@@ -21,8 +21,8 @@ from controlplane.core.records.model import (
     Tier,
     Verdict,
 )
-from controlplane.daemon.incident_spans import LEFT_OPEN, PARTS, Spans, Trace
-from controlplane.daemon.otlp import Exporter
+from controlplane.daemon.telemetry.incident_spans import LEFT_OPEN, PARTS, Spans, Trace
+from controlplane.daemon.telemetry.otlp import Exporter
 from tests import tidy
 from tests.e2e.cli_running import running, until
 from tests.e2e.test_incident_lines import SCRIPT
@@ -102,7 +102,7 @@ def test_nothing_of_opentelemetry_is_loaded_unless_it_is_asked_for() -> None:
     run = subprocess.run(
         [sys.executable, "-c", program], cwd=tidy.ROOT, check=True, capture_output=True, text=True
     )
-    assert "controlplane.daemon.reign" in run.stdout and "opentelemetry" not in run.stdout
+    assert "controlplane.daemon.leadership.reign" in run.stdout and "opentelemetry" not in run.stdout
 
 
 async def test_a_collector_that_is_away_holds_up_nobody(caplog: pytest.LogCaptureFixture) -> None:

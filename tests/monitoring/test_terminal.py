@@ -22,7 +22,7 @@ from tests.monitoring.test_outputs import MANY, WHOLE
 from tests.security.serving import serving
 
 if TYPE_CHECKING:
-    from controlplane.daemon.reign import Reign
+    from controlplane.daemon.leadership.reign import Reign
 
 PROGRAM = (sys.executable, "-P", "-m", "controlplane")
 HOSTILE = {

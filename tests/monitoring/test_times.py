@@ -7,8 +7,8 @@ import random
 import pytest
 
 from controlplane.core.records.model import Cause, JobPhase
-from controlplane.daemon.metrics import LOST
-from controlplane.daemon.metrics_jobs import TIMES, JobTimes, Pace
+from controlplane.daemon.telemetry.job_time import TIMES, JobTimes, Pace
+from controlplane.daemon.telemetry.metrics import LOST
 
 
 def test_every_phase_has_its_account() -> None:

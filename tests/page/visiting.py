@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from controlplane.access.denials import DenyList
     from controlplane.access.tokens import Tokens
-    from controlplane.daemon.reign import Reign
+    from controlplane.daemon.leadership.reign import Reign
 
 NODES, RANKS = 2, 2
 

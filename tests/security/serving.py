@@ -13,11 +13,11 @@ from controlplane.access.own import Access, plain
 from controlplane.access.tls import TlsFiles
 from controlplane.core.records.timing import CoreSettings
 from controlplane.daemon.etcd.keyspace import Keyspace
-from controlplane.daemon.journal import Journal
-from controlplane.daemon.metrics import Metrics
-from controlplane.daemon.records import Records
-from controlplane.daemon.reign import Reign
-from controlplane.daemon.rpc import Front, Server
+from controlplane.daemon.journal.journal import Journal
+from controlplane.daemon.leadership.reign import Reign
+from controlplane.daemon.leadership.rows import Records
+from controlplane.daemon.server.rpc import Front, Server
+from controlplane.daemon.telemetry.metrics import Metrics
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.control_pb2_grpc import AdminStub
 from tests.security.authority import CLUSTER

@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from controlplane.daemon.health import LEADER, STANDBY, HealthServer
+from controlplane.daemon.server.health import LEADER, STANDBY, HealthServer
 from controlplane.wire import health_pb2 as pb
 from tests.security.serving import serving
 

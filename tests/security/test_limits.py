@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from controlplane.access.guard import Sparing
 from controlplane.access.tls import LIMITS, STREAMS_MAX, TlsFiles, listen
-from controlplane.daemon import rpc
+from controlplane.daemon.server import rpc
 from controlplane.scraping import CONNECTIONS_MAX, ScrapeServer
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.codec import MESSAGE_BYTES_MAX

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.core.records.effects import Store
 from controlplane.daemon.etcd.keyspace import Keyspace
-from controlplane.daemon.performer import ORDERS
-from controlplane.daemon.records import Records
+from controlplane.daemon.leadership.rows import Records
+from controlplane.daemon.loop.dispatch import ORDERS
 from controlplane.wire import codec
 
 if TYPE_CHECKING:

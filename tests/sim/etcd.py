@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controlplane.daemon.etcd.keyspace import Keyspace
-from controlplane.daemon.records import Records
+from controlplane.daemon.leadership.rows import Records
 
 if TYPE_CHECKING:
     from controlplane.core.records import effects as fx

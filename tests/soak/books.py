@@ -7,7 +7,7 @@ import re
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from controlplane.daemon.rotation import Reader
+from controlplane.daemon.journal.rotation import Reader
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,9 +6,9 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from controlplane.daemon import rotation
-from controlplane.daemon.journal import Journal as Written
-from controlplane.daemon.rotation import Limits
+from controlplane.daemon.journal import rotation
+from controlplane.daemon.journal.journal import Journal as Written
+from controlplane.daemon.journal.rotation import Limits
 from tests.chaos.books import Journals
 from tests.soak.books import Journal
 

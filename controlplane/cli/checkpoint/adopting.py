@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from controlplane.cli.checkpoint.place import make_parser, one_job, opened
 from controlplane.cli.checkpoint.verifying import verify
 from controlplane.cli.client import Admin
-from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import FAILED, OK, CliError
-from controlplane.cli.outputs import data
-from controlplane.cli.queries import add_coordinator
+from controlplane.cli.flags.credentials import access_of
+from controlplane.cli.questions.outputs import data
+from controlplane.cli.questions.queries import add_coordinator
 from controlplane.core.records.model import CheckpointRecord
 from holdfast.checkpoint import load
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from controlplane.cli.checkpoint.adopting import record
 from controlplane.cli.checkpoint.place import make_parser, one_job, opened
 from controlplane.cli.errors import FAILED, OK, CliError, UsageError
-from controlplane.cli.outputs import data
-from controlplane.cli.parser import seconds, whole
-from controlplane.cli.tables import plain
+from controlplane.cli.flags.parser import seconds, whole
+from controlplane.cli.questions.outputs import data
+from controlplane.cli.questions.tables import plain
 from controlplane.core.checkpoint.retention import removable
 from controlplane.telling.quantities import size
 from holdfast.checkpoint import collect, load

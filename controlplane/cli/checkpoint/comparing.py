@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.checkpoint.place import find, make_parser, one_job, opened
 from controlplane.cli.errors import OK
-from controlplane.cli.outputs import data
-from controlplane.cli.tables import plain
+from controlplane.cli.questions.outputs import data
+from controlplane.cli.questions.tables import plain
 from controlplane.telling.quantities import size
 from holdfast.checkpoint import load
 

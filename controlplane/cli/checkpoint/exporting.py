@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from controlplane.cli.checkpoint.place import find, make_parser, one_job, opened
 from controlplane.cli.checkpoint.progress import shown_bar
 from controlplane.cli.errors import OK, CliError
-from controlplane.cli.outputs import data
-from controlplane.cli.parser import one_of
+from controlplane.cli.flags.parser import one_of
+from controlplane.cli.questions.outputs import data
 from controlplane.telling.quantities import size
 from holdfast.checkpoint import export, load
 

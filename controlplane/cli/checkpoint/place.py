@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import CliError, UsageError, nearest
-from controlplane.cli.outputs import add_output
-from controlplane.cli.parser import Parser
+from controlplane.cli.flags.parser import Parser
+from controlplane.cli.questions.outputs import add_output
 from holdfast.checkpoint import load
 from holdfast.checkpoint.errors import CheckpointError, NameRefused
 from holdfast.checkpoint.format import names

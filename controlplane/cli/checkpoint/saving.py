@@ -7,11 +7,11 @@ import time
 from typing import TYPE_CHECKING
 
 from controlplane.cli.client import Admin
-from controlplane.cli.credentials import access_of
 from controlplane.cli.errors import OK, CliError
-from controlplane.cli.follow import status_by
-from controlplane.cli.parser import Parser, whole
-from controlplane.cli.queries import add_coordinator
+from controlplane.cli.flags.credentials import access_of
+from controlplane.cli.flags.parser import Parser, whole
+from controlplane.cli.orders.follow import status_by
+from controlplane.cli.questions.queries import add_coordinator
 
 if TYPE_CHECKING:
     import argparse

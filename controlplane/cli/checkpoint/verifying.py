@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from controlplane.cli.checkpoint.place import find, jobs, make_parser, opened
 from controlplane.cli.checkpoint.progress import Bar, shown_bar
 from controlplane.cli.errors import FAILED, OK, CliError
-from controlplane.cli.outputs import data
-from controlplane.cli.tables import plain
+from controlplane.cli.questions.outputs import data
+from controlplane.cli.questions.tables import plain
 from controlplane.telling.quantities import size
 from holdfast.checkpoint import load
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused

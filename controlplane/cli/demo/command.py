@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.demo.kills import Kill, impossible, read_kill
 from controlplane.cli.errors import INTERRUPTED, TERMINATED, CliError, UsageError
-from controlplane.cli.parser import Parser, seconds, whole
+from controlplane.cli.flags.parser import Parser, seconds, whole
 from holdfast import removal
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from controlplane.cli.errors import CliError
-from controlplane.cli.flags import as_flags
+from controlplane.cli.flags.settings import as_flags
 from controlplane.cli.local.child import Child
 from controlplane.cli.local.etcd import KeptEtcd, reach
 from controlplane.cli.local.layout import NODE_NAMES, Layout, remove_traces

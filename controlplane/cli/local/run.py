@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any
 from controlplane.access.own import plain
 from controlplane.cli.client import Admin, OtherSettings
 from controlplane.cli.errors import FAILED, INTERRUPTED, OK, TERMINATED, CliError
-from controlplane.cli.follow import (
+from controlplane.cli.local.cluster import ClusterPlan, LocalCluster
+from controlplane.cli.local.layout import Layout, Lock, prune, sweep
+from controlplane.cli.local.lives import Beginning, current_life, passed_over, remember
+from controlplane.cli.local.processes import become_subreaper
+from controlplane.cli.orders.follow import (
     ENDINGS,
     last_words,
     submitted,
@@ -20,11 +24,7 @@ from controlplane.cli.follow import (
     until_end,
     until_phase,
 )
-from controlplane.cli.local.cluster import ClusterPlan, LocalCluster
-from controlplane.cli.local.layout import Layout, Lock, prune, sweep
-from controlplane.cli.local.lives import Beginning, current_life, passed_over, remember
-from controlplane.cli.local.processes import become_subreaper
-from controlplane.daemon import rotation
+from controlplane.daemon.journal import rotation
 from controlplane.telling.event_text import Level, tell
 from holdfast import removal
 

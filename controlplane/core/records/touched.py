@@ -1,6 +1,6 @@
 """Say which jobs an event touches: one line for every event of the core, and an error for one without a line.
 
-Who may speak for some jobs only is heard about those only (`controlplane.daemon.permitted`). So a line
+Who may speak for some jobs only is heard about those only (`controlplane.daemon.server.permitted`). So a line
 names every job that is in the event, not only the one that its handler looks at. `()`: it is about a node,
 about etcd or about time, and says nothing of any job."""
 

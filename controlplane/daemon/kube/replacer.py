@@ -8,8 +8,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core.records.events import NodeReplaced
-from controlplane.daemon.errands import Errands
 from controlplane.daemon.kube.api import NONSENSE, PATCH, KubeError
+from controlplane.daemon.loop.keyed_tasks import Errands
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,13 +12,13 @@ from google.protobuf import json_format
 
 from controlplane.access.guard import Denied, permit, permit_job
 from controlplane.access.roles import ADMIN, RULES
-from controlplane.daemon.admin import Admin
 from controlplane.daemon.page.http import Refused
+from controlplane.daemon.server.admin import Admin
 from controlplane.wire import control_pb2 as pb
 
 if TYPE_CHECKING:
     from controlplane.access.callers import Caller
-    from controlplane.daemon.rpc import Front
+    from controlplane.daemon.server.rpc import Front
 
 ACTS: dict[str, Any] = {
     "drain": pb.DrainRequest,

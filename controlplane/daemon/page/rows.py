@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from controlplane.core.records.model import CheckpointRecord
     from controlplane.core.state.job import Job, Member
     from controlplane.core.state.machine import Node
-    from controlplane.daemon.metrics_jobs import Account
     from controlplane.daemon.page.picture import Row
+    from controlplane.daemon.telemetry.job_time import Account
     from controlplane.telling.story import Story
 
 PHASES = tuple(phase.value for phase in MemberPhase)

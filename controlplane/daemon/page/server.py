@@ -13,7 +13,7 @@ from controlplane.settings import is_loopback
 if TYPE_CHECKING:
     from controlplane.access.asking import Asks
     from controlplane.access.tls import TlsFiles
-    from controlplane.daemon.rpc import Front
+    from controlplane.daemon.server.rpc import Front
 
 
 class Page:

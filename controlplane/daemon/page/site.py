@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from controlplane.access.asking import Asks
+    from controlplane.daemon.leadership.reign import Reign
     from controlplane.daemon.page.http import Request
     from controlplane.daemon.page.places import Visit
     from controlplane.daemon.page.sessions import Session
     from controlplane.daemon.page.watch import Watch
-    from controlplane.daemon.reign import Reign
-    from controlplane.daemon.rpc import Front
+    from controlplane.daemon.server.rpc import Front
 
 log = logging.getLogger(__name__)
 

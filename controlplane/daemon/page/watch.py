@@ -20,10 +20,10 @@ from controlplane.telling.story import Teller, as_json
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controlplane.daemon.journal import Line
+    from controlplane.daemon.journal.journal import Line
+    from controlplane.daemon.leadership.reign import Reign
     from controlplane.daemon.page.picture import Row
-    from controlplane.daemon.reign import Reign
-    from controlplane.daemon.rpc import Front
+    from controlplane.daemon.server.rpc import Front
     from controlplane.telling.story import Story
 
 log = logging.getLogger(__name__)

@@ -1,5 +1,5 @@
 {{- /*
-The objects of one training job. `holdfast kubernetes render` prints the same (controlplane/cli/kube_job.py);
+The objects of one training job. `holdfast kubernetes render` prints the same (controlplane/cli/kubernetes/job.py);
 a test renders both and compares. Called with a dict: job (its name), v (its whole values), c (what it takes of
 the release: cluster, image, imagePullPolicy, imagePullSecrets, coordinators, successPolicy, tls).
 */ -}}

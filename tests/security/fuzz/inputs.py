@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import CollectorRegistry, Counter
 
 from controlplane.cli.errors import UsageError
-from controlplane.cli.flags import from_environment
+from controlplane.cli.flags.settings import from_environment
 from controlplane.cli.plan import read_cluster, read_model
 from controlplane.planner.ranking import plan
 from controlplane.planner.shapes import LayoutError

@@ -13,14 +13,14 @@ from agent.peers import wire
 from agent.peers.blocks import PeerError, check
 from controlplane.access.callers import Unknown, from_certificate
 from controlplane.cli.errors import UsageError
-from controlplane.cli.flags import add_settings, read_settings
-from controlplane.cli.parser import Parser
+from controlplane.cli.flags.parser import Parser
+from controlplane.cli.flags.settings import add_settings, read_settings
 from controlplane.core.cluster import Cluster
 from controlplane.core.records.effects import Store
 from controlplane.core.records.events import JobSubmitted, NodeJoined, Stored
 from controlplane.core.records.model import CheckpointRecord, JobSpec
 from controlplane.core.records.timing import CoreSettings
-from controlplane.daemon.admin import check_spec
+from controlplane.daemon.server.admin import check_spec
 from controlplane.settings import (
     AgentSettings,
     CoordinatorSettings,

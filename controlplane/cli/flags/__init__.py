@@ -1,0 +1,1 @@
+"""Build flags from settings, and settings from flags."""

@@ -1,0 +1,149 @@
+"""The flags of a job that say when checkpoints are made, where they go, and how long they stay."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from controlplane.cli.errors import UsageError
+from controlplane.cli.flags.parser import one_of, seconds, whole
+
+if TYPE_CHECKING:
+    import argparse
+
+    from controlplane.cli.flags.parser import Parser
+
+_SNAPSHOT_EVERY = 10
+_FULL_EVERY = 1000
+
+
+def add_checkpoint_flags(parser: Parser) -> None:
+    """All of them, in two groups: when, and where."""
+    _add_when(parser)
+    _add_where(parser)
+
+
+def _add_when(parser: Parser) -> None:
+    when = parser.add_argument_group("when checkpoints are made")
+    steps = whole(1, "a count of steps")
+    when.add_argument(
+        "--snapshot-every",
+        type=steps,
+        default=None,
+        metavar="STEPS",
+        help=f"steps between copies into the agent's memory (default: {_SNAPSHOT_EVERY})",
+    )
+    when.add_argument(
+        "--checkpoint-every", type=steps, default=None, metavar="STEPS",
+        help="steps between durable checkpoints (default: 100)",
+    )  # fmt: skip
+    when.add_argument(
+        "--checkpoint-every-s", type=seconds(0.0), default=0.0, metavar="SECONDS",
+        help="besides: one when so long has gone by since the last; 0: by steps alone",
+    )  # fmt: skip
+    when.add_argument(
+        "--checkpoint-auto", action="store_true",
+        help="instead: the interval that loses least (Young/Daly), from failures and costs as they are seen",
+    )  # fmt: skip
+    when.add_argument(
+        "--full-every", type=steps, default=None, metavar="STEPS",
+        help=f"steps between checkpoints that start a new base (default: {_FULL_EVERY})",
+    )  # fmt: skip
+
+
+def _add_where(parser: Parser) -> None:
+    where = parser.add_argument_group("where checkpoints go, and how long they stay")
+    where.add_argument(
+        "--storage", default="", metavar="URL", help="a folder or any fsspec URL; without it there are none"
+    )
+    where.add_argument("--mirror", default="", metavar="URL", help="a second storage that gets them all too")
+    where.add_argument(
+        "--commit-when", type=one_of("both", "first"), default=None, metavar="both|first",
+        help="with a mirror: committed when both hold it, or when the first does (default: both)",
+    )  # fmt: skip
+    where.add_argument(
+        "--codec", type=one_of("none", "zstd", "auto"), default="auto", metavar="none|zstd|auto",
+        help="compression of chunks; auto: when the upload is slower than compressing",
+    )  # fmt: skip
+    count = whole(0, "a count of checkpoints")
+    where.add_argument(
+        "--keep-last", type=count, default=0, metavar="N", help="newest checkpoints that are kept; 0: all"
+    )
+    where.add_argument(
+        "--keep-every", type=whole(0, "a count of steps"), default=0, metavar="STEPS",
+        help="besides, the first checkpoint of every so many steps stays for ever; 0: none",
+    )  # fmt: skip
+    where.add_argument(
+        "--replicas", type=whole(0, "a count of copies"), default=1, metavar="N",
+        help="copies of each snapshot in the memory of other nodes",
+    )  # fmt: skip
+    where.add_argument(
+        "--scrub-every-s", type=seconds(0.0), default=3600.0, metavar="SECONDS",
+        help="between two background readings of the newest checkpoint; 0: none",
+    )  # fmt: skip
+
+
+def checkpoint_fields(values: argparse.Namespace) -> dict[str, Any]:
+    """The fields of a JobSpec that these flags describe. Raises UsageError when they contradict."""
+    _check(values)
+    snapshot, checkpoint, full = _cadence(values.snapshot_every, values.checkpoint_every, values.full_every)
+    return {
+        "storage": storage_url(values.storage),
+        "mirror": storage_url(values.mirror),
+        "commit_when": values.commit_when or "both",
+        "codec": values.codec,
+        "snapshot_every": snapshot,
+        "checkpoint_every": checkpoint,
+        "checkpoint_every_s": values.checkpoint_every_s,
+        "checkpoint_auto": values.checkpoint_auto,
+        "full_every": full,
+        "keep_last": values.keep_last,
+        "keep_every": values.keep_every,
+        "replicas": values.replicas,
+        "scrub_every_s": values.scrub_every_s,
+    }
+
+
+def _check(values: argparse.Namespace) -> None:
+    if values.checkpoint_auto and (values.checkpoint_every is not None or values.checkpoint_every_s):
+        given = "--checkpoint-every" if values.checkpoint_every is not None else "--checkpoint-every-s"
+        raise UsageError(f"--checkpoint-auto chooses the interval itself: drop it, or {given}")
+    if values.keep_every and not values.keep_last:
+        raise UsageError(
+            f"--keep-every {values.keep_every} changes nothing, since all checkpoints are kept: "
+            "give --keep-last N too"
+        )
+    if values.commit_when and not values.mirror:
+        raise UsageError(f"--commit-when {values.commit_when} is about a second storage: give --mirror URL")
+    if values.mirror and not values.storage:
+        raise UsageError("--mirror is a second storage: name the first with --storage URL")
+    if values.mirror and storage_url(values.mirror) == storage_url(values.storage):
+        raise UsageError(f"--mirror {values.mirror} is the storage itself: name another place")
+
+
+def _cadence(snapshot: int | None, checkpoint: int | None, full: int | None) -> tuple[int, int, int]:
+    if checkpoint is None:
+        checkpoint = 100 if snapshot is None or 100 % snapshot == 0 else 10 * snapshot
+    if snapshot is None:
+        snapshot = max(n for n in range(1, _SNAPSHOT_EVERY + 1) if checkpoint % n == 0)
+    if checkpoint % snapshot:
+        raise UsageError(
+            f"--checkpoint-every {checkpoint} is no multiple of --snapshot-every {snapshot}: a checkpoint "
+            f"is a snapshot made durable; give {math.ceil(checkpoint / snapshot) * snapshot}, say"
+        )
+    if full is None:
+        full = math.ceil(_FULL_EVERY / checkpoint) * checkpoint
+    if full % checkpoint:
+        raise UsageError(
+            f"--full-every {full} is no multiple of --checkpoint-every {checkpoint}; "
+            f"give {math.ceil(full / checkpoint) * checkpoint}, say"
+        )
+    return snapshot, checkpoint, full
+
+
+def storage_url(text: str) -> str:
+    """An fsspec URL; a bare path becomes an absolute file:// URL."""
+    if not text or "://" in text or "::" in text:
+        return text
+    return Path(text).absolute().as_uri()

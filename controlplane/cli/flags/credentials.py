@@ -1,0 +1,36 @@
+"""What the command line shows to a coordinator: flags and environment made into credentials."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from controlplane.cli.errors import UsageError
+from controlplane.cli.flags.settings import add_settings, from_environment, given
+from controlplane.settings import CallerSettings, SettingsError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from controlplane.access.own import Access
+
+
+def coordinator() -> str:
+    """Whom to ask when no flag says so."""
+    return os.environ.get("HOLDFAST_COORDINATOR", "") or "127.0.0.1:7070"
+
+
+def add_access(parser: argparse.ArgumentParser) -> None:
+    """The flags that say what we show."""
+    add_settings(parser.add_argument_group("who we are"), CallerSettings)
+
+
+def access_of(values: argparse.Namespace | None = None) -> Access:
+    """What these flags and the environment say. Raises UsageError."""
+    from controlplane.access.own import Access
+
+    said = from_environment(CallerSettings) | (given(CallerSettings, values) if values is not None else {})
+    try:
+        return Access.of(CallerSettings(**said))
+    except SettingsError as error:
+        raise UsageError(str(error)) from error

@@ -1,0 +1,224 @@
+"""The flags that describe a job: torchrun's, and what Holdfast adds. From them a JobSpec."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+import shutil
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controlplane.cli.errors import UsageError, nearest
+from controlplane.cli.flags.checkpoint import add_checkpoint_flags, checkpoint_fields, storage_url
+from controlplane.cli.flags.layout import add_layout_flags, check_layout, layout_fields
+from controlplane.cli.flags.parser import whole
+from controlplane.core.records.model import ON_NAN, JobSpec
+from controlplane.settings import NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from controlplane.cli.flags.parser import Parser
+
+NOT_OURS = ("rdzv_backend", "rdzv_endpoint", "rdzv_conf", "node_rank", "master_addr", "master_port")
+"""torchrun's flags that mean nothing here: nodes find each other through the coordinator."""
+
+
+def add_job_flags(parser: Parser) -> None:
+    """torchrun's flags and Holdfast's own."""
+    _add_torchrun_flags(parser)
+    _add_own_flags(parser)
+    add_layout_flags(parser)
+    add_checkpoint_flags(parser)
+
+
+def _add_torchrun_flags(parser: Parser) -> None:
+    job = parser.add_argument_group("the job (torchrun's flags)")
+    job.add_argument(
+        "--nnodes", type=node_range, default=(1, 1), metavar="N|MIN:MAX", help="nodes (default: 1)"
+    )
+    job.add_argument(
+        "--nproc-per-node",
+        type=per_node,
+        default=1,
+        metavar="N|auto|cpu|gpu",
+        help="ranks per node; auto: one per GPU, or per core where there is none",
+    )
+    job.add_argument(
+        "--max-restarts",
+        type=whole(0, "a count"),
+        default=3,
+        metavar="N",
+        help="tries of the same exception at the same step",
+    )
+    job.add_argument(
+        "--rdzv-id", default="", metavar="NAME", help="the job's name; the same name continues the same job"
+    )
+    job.add_argument("-m", "--module", action="store_true", help="the script is a module, as in python -m")
+    job.add_argument("--no-python", action="store_true", help="the script is a program")
+    job.add_argument("--standalone", action="store_true", help="taken as torchrun's; a local run always is")
+    for name in NOT_OURS:
+        job.add_argument(
+            "--" + name.replace("_", "-"), default=None, metavar="X", help="taken, without effect"
+        )
+
+
+def _add_own_flags(parser: Parser) -> None:
+    ours = parser.add_argument_group("what Holdfast adds")
+    ours.add_argument(
+        "--spares",
+        type=whole(0, "a count of warm processes per node"),
+        default=0,
+        metavar="N",
+        help="warm spare processes per node",
+    )
+    ours.add_argument(
+        "--on-nan",
+        choices=ON_NAN,
+        default="rollback",
+        help="a loss that is NaN or Inf: go back to an older state, stop, or ignore it (default: rollback)",
+    )
+    ours.add_argument(
+        "--nan-skip-window",
+        type=whole(0, "a count of batches"),
+        default=0,
+        metavar="N",
+        help="batches that are left out after such a roll back, the faulty one the last (default: 0)",
+    )
+
+
+def node_range(text: str) -> tuple[int, int]:
+    """`N` or `MIN:MAX` as (min, max)."""
+    match = re.fullmatch(r"(-?\d+)(?::(-?\d+))?", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number of nodes nor MIN:MAX")
+    number = whole(1, "a job needs a node")
+    low = number(match[1])
+    high = number(match[2]) if match[2] is not None else low
+    if high < low:
+        raise argparse.ArgumentTypeError(
+            f"{text} has its most below its least: give MIN:MAX, say {high}:{low}"
+        )
+    return low, high
+
+
+def per_node(text: str) -> int:
+    """`N`, `auto`, `cpu` or `gpu` as a number of ranks."""
+    words = {"auto": _auto, "cpu": _cores, "gpu": _gpus}
+    if text in words:
+        return words[text]()
+    try:
+        return whole(1, "a node without ranks trains nothing")(text)
+    except argparse.ArgumentTypeError as error:
+        if text.lstrip("-").isdigit():
+            raise
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a number nor one of {', '.join(words)}{nearest(text, words)}"
+        ) from error
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+def _gpus() -> int:
+    count = _gpu_count()
+    if count == 0:
+        raise argparse.ArgumentTypeError("gpu: this machine shows no GPU; give a number, auto or cpu")
+    return count
+
+
+def _auto() -> int:
+    return _gpu_count() or _cores()
+
+
+def _gpu_count() -> int:
+    return len([path for path in Path("/dev").glob("nvidia*") if path.name[6:].isdigit()])
+
+
+def said_in_vain(values: argparse.Namespace) -> str:
+    """One line about torchrun's flags that have no effect here, or nothing."""
+    vain = ["--" + name.replace("_", "-") for name in NOT_OURS if getattr(values, name) is not None]
+    if not vain:
+        return ""
+    return f"{', '.join(vain)}: without effect, nodes find each other through the coordinator"
+
+
+def read_job(values: argparse.Namespace, command: Sequence[str], job: str) -> JobSpec:
+    """The job that flags and command describe. Raises UsageError when it cannot be."""
+    low, high = values.nnodes
+    spec = JobSpec(
+        job=job,
+        argv=tuple(command),
+        cwd=os.getcwd(),
+        nnodes_min=low,
+        nnodes_max=high,
+        nproc_per_node=values.nproc_per_node,
+        spares_per_node=values.spares,
+        on_nan=values.on_nan,
+        nan_skip_window=values.nan_skip_window,
+        max_restarts=values.max_restarts,
+        module=values.module,
+        no_python=values.no_python,
+        **layout_fields(values),
+        **checkpoint_fields(values),
+    )
+    check_layout(spec)
+    return spec
+
+
+def check_command(values: argparse.Namespace, command: Sequence[str]) -> None:
+    """Raise UsageError when there is nothing to run, before anything is started."""
+    if not command:
+        raise UsageError(f"no script given: {values.prog} [flags] train.py [its arguments]")
+    if values.module and values.no_python:
+        raise UsageError("--module and --no-python exclude each other: drop one")
+    if values.module:
+        _check_module(command[0])
+    elif values.no_python:
+        if shutil.which(command[0]) is None:
+            raise UsageError(f"program {command[0]} not found: neither a file that may run nor on PATH")
+    else:
+        _check_script(Path(command[0]))
+
+
+def _check_module(name: str) -> None:
+    if PathFinder.find_spec(name.partition(".")[0], [os.getcwd(), *sys.path]) is None:
+        raise UsageError(f"module {name} not found from {os.getcwd()}: is it installed, or on PYTHONPATH?")
+
+
+def _check_script(path: Path) -> None:
+    if path.is_file():
+        return
+    if path.is_dir():
+        raise UsageError(f"script {path} is a folder: name the file to run")
+    folder = path.parent
+    others = [entry.name for entry in folder.glob("*.py")] if folder.is_dir() else []
+    raise UsageError(f"script {path} not found in {os.getcwd()}{nearest(path.name, others)}")
+
+
+def job_name(values: argparse.Namespace, command: Sequence[str]) -> tuple[str, bool]:
+    """The job's name, and whether the same command gives the same name again."""
+    if values.rdzv_id:
+        return clean_name(values.rdzv_id), True
+    stem = clean_name(Path(command[0]).stem)[:40]
+    if values.storage:
+        identity = "\0".join([os.path.abspath(command[0]), storage_url(values.storage)])
+        return f"{stem}-{_short(identity)}", True
+    return f"{stem}-{os.urandom(3).hex()}", False
+
+
+def clean_name(text: str) -> str:
+    """`text` where it can name a job; else what is left of it, made distinct by a digest."""
+    if NAME.fullmatch(text):
+        return text
+    kept = re.sub(r"[^A-Za-z0-9._-]", "-", text).lstrip("._-")[:50] or "job"
+    return f"{kept}-{_short(text)}"
+
+
+def _short(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=3).hexdigest()

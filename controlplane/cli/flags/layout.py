@@ -1,0 +1,99 @@
+"""How a job's ranks share the model: flags, or the file that `holdfast plan -o` has written."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from controlplane.cli.errors import UsageError, nearest
+from controlplane.cli.flags.parser import whole
+from controlplane.core.placement import replicas
+from controlplane.core.placement.formation import impossible
+from controlplane.core.records.model import JobSpec
+
+if TYPE_CHECKING:
+    import argparse
+
+    from controlplane.cli.flags.parser import Parser
+    from controlplane.planner.shapes import Layout
+
+SIZES = {"tp": "tensor_parallel", "pp": "pipeline_parallel", "cp": "context_parallel"}
+PLANNED = (*SIZES, "dp", "micro_batch", "stages")
+"""What a layout file may name; the sizes alone are the job's, dp follows from its nodes."""
+
+
+def add_layout_flags(parser: Parser) -> None:
+    """The sizes of one replica of the model, in ranks or in nodes."""
+    ours = parser.add_argument_group("the layout (ranks that share one replica of the model)")
+    about = {
+        "tensor": "ranks that share each layer, on one node",
+        "pipeline": "stages of layers",
+        "context": "parts of the sequence",
+    }
+    for name, words in about.items():
+        ours.add_argument(
+            f"--{name}-parallel",
+            type=whole(1, "a size"),
+            default=None,
+            metavar="N",
+            help=f"{words} (default: 1)",
+        )
+    ours.add_argument(
+        "--layout", default="", metavar="FILE", help="these sizes from a file of `holdfast plan -o`"
+    )
+    ours.add_argument(
+        "--replica-nodes",
+        type=whole(1, "a replica of the model has a node at least"),
+        default=None,
+        metavar="N",
+        help="nodes that hold one replica: the job shrinks and grows by so many (default: by the layout)",
+    )
+
+
+def layout_fields(values: argparse.Namespace) -> dict[str, Any]:
+    """The fields of a JobSpec that the flags say. Raises UsageError."""
+    said = {field: getattr(values, field) for field in SIZES.values()}
+    if values.layout:
+        for field, size in said.items():
+            if size is not None:
+                flag = "--" + field.replace("_", "-")
+                raise UsageError(f"--layout {values.layout} and {flag} {size} both say it: drop one")
+        said = _read(Path(values.layout))
+    fields: dict[str, Any] = {field: size or 1 for field, size in said.items()}
+    per = JobSpec("", (), "", nproc_per_node=values.nproc_per_node, **fields)
+    return {**fields, "replica_nodes": values.replica_nodes or replicas.nodes_of(per)}
+
+
+def check_layout(spec: JobSpec) -> None:
+    """Raise UsageError when no cluster could run this job, with the flag or the divisor that is to blame."""
+    wrong = impossible(spec)
+    if wrong:
+        raise UsageError(wrong)
+
+
+def _read(path: Path) -> dict[str, int | None]:
+    try:
+        table = tomllib.loads(path.read_text()).get("layout")
+    except OSError as error:
+        raise UsageError(f"--layout {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"--layout {path} is no TOML: {error}") from error
+    if not isinstance(table, dict):
+        raise UsageError(f"--layout {path}: the table [layout] is missing: write one with `holdfast plan -o`")
+    for name in table:
+        if name not in PLANNED:
+            raise UsageError(f"--layout {path}: {name} is unknown{nearest(name, PLANNED)}")
+    for name in SIZES:
+        size = table.get(name, 1)
+        if type(size) is not int or size < 1:
+            raise UsageError(f"--layout {path}: {name} is {size!r}: give a whole number of 1 or more")
+    return {field: table.get(name) for name, field in SIZES.items()}
+
+
+def layout_text(layout: Layout, about: str) -> str:
+    """The file for `--layout`."""
+    rows = {"tp": layout.tp, "pp": layout.pp, "cp": layout.cp, "dp": layout.dp}
+    rows["micro_batch"] = layout.micro_batch
+    lines = [f"{name} = {value}" for name, value in rows.items()]
+    return "\n".join([f"# {about}", "[layout]", *lines, f"stages = {list(layout.stages)}", ""])

@@ -1,0 +1,1 @@
+"""Render the manifests of a training job."""

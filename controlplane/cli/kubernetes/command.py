@@ -1,0 +1,236 @@
+"""`holdfast kubernetes render`: the manifests of a training job for one's own script. No cluster is asked."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from controlplane.cli.errors import OK, CliError, UsageError, nearest
+from controlplane.cli.flags.job import clean_name
+from controlplane.cli.flags.parser import Parser, addresses, one_of, whole
+from controlplane.cli.kubernetes.job import DEFAULTS, objects
+from controlplane.cli.kubernetes.tls import INSECURE
+from controlplane.cli.kubernetes.yaml_text import document, documents
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+USAGE = "holdfast kubernetes render [flags] -- python train.py [its arguments]"
+_JOB = re.compile(r"[a-z0-9]([-a-z0-9]{0,36}[a-z0-9])?")
+_CERTIFICATE_HOURS = 24
+_DENY_KEY = "denied"
+_OLDEST_MINOR, _SUCCESS_POLICY_MINOR = 29, 31
+_COORDINATORS = [f"holdfast-coordinator-{index}.holdfast-candidates.holdfast.svc:7070" for index in range(3)]
+
+
+def kubernetes(argv: Sequence[str]) -> int:
+    """Print what `kubectl apply -f -` takes, or the chart's values for the same job."""
+    parser = _parser()
+    if argv[:1] in (["-h"], ["--help"]):
+        parser.read(argv)
+    if argv[:1] != ["render"]:
+        word = argv[0] if argv else ""
+        raise UsageError(f"say what to do: {USAGE}{nearest(word, ['render'])}")
+    values, command = parser.read_before_script(argv[1:])
+    if not command:
+        raise UsageError(f"no command given: {USAGE}")
+    job = values.name or _name_of(command)
+    if not _JOB.fullmatch(job):
+        raise UsageError(f"--name {job!r} will not do: small letters, digits and '-', 38 at most")
+    whole_values = _values(values, command)
+    context = _context(values, whole_values)
+    manifests = objects(job, whole_values, context)
+    own = {name: each for name, each in whole_values.items() if each != DEFAULTS[name]}
+    chart = {"tls": _chart_tls(context["tls"]), "jobs": {job: own}}
+    print(document(chart) if values.output == "values" else documents(manifests), end="")
+    return OK
+
+
+def _parser() -> Parser:
+    parser = Parser("kubernetes render", "Print the manifests of a training job on Kubernetes.", usage=USAGE)
+    text: dict[str, Any] = {"default": "", "metavar": "TEXT"}
+    parser.add_argument("--image", **text, help="your image, with Python 3.11 and torch; nothing of ours")
+    parser.add_argument("--name", **text, help="the job's name (default: the script's)")
+    parser.add_argument("--workdir", **text, help="folder of the script in the image")
+    _add_size(parser)
+    parser.add_argument("--storage", **text, help="where checkpoints go: an fsspec URL")
+    parser.add_argument("--mirror", **text, help="a second storage that gets them too")
+    parser.add_argument("--storage-secret", **text, help="secret whose keys become variables")
+    parser.add_argument("--claim", **text, help="claim to mount at /checkpoints, for file:///checkpoints")
+    _add_tls(parser, text)
+    parser.add_argument("--service-account", **text, help="service account that the storage trusts")
+    parser.add_argument(
+        "--flag", action="append", default=[], metavar="FLAG", help="more of `submit`; repeatable"
+    )
+    parser.add_argument(
+        "--env", action="append", default=[], metavar="NAME=VALUE", help="variable; repeatable"
+    )
+    kinds = ("Job", "StatefulSet", "JobSet")
+    parser.add_argument(
+        "--kind", type=one_of(*kinds), default="Job", metavar="|".join(kinds), help="what to make"
+    )
+    parser.add_argument(
+        "--kubernetes", type=_minor, default=31, metavar="1.N", help="oldest Kubernetes that it shall suit"
+    )
+    parser.add_argument("--cluster", default="default", metavar="NAME", help="name of the cluster")
+    parser.add_argument(
+        "--coordinator",
+        default=",".join(_COORDINATORS),
+        metavar="HOST:PORT",
+        help="coordinators, comma separated",
+    )
+    parser.add_argument(
+        "--holdfast-image", **text, help="image of agent and launcher (default: this version's)"
+    )
+    parser.add_argument(
+        "-o", "--output", type=one_of("yaml", "values"), default="yaml", metavar="yaml|values",
+        help="manifests, or the chart's values for the same job",
+    )  # fmt: skip
+    return parser
+
+
+def _add_tls(parser: Parser, text: dict[str, Any]) -> None:
+    parser.add_argument(
+        "--tls-issuer", **text, help="cert-manager's issuer of the job's certificates: NAME or KIND/NAME"
+    )
+    parser.add_argument(
+        "--tls-agent-secret", **text, help="secret with ca.crt, tls.crt, tls.key of the agents"
+    )
+    parser.add_argument("--tls-submit-secret", **text, help="the same of whoever submits the job")
+    parser.add_argument(
+        "--tls-peer-name",
+        default="agents.holdfast",
+        metavar="NAME",
+        help="DNS name in the agents' certificates",
+    )
+    parser.add_argument(
+        "--tls-csi", action="store_true", help="a certificate per pod, by cert-manager's CSI driver"
+    )
+    parser.add_argument(
+        "--tls-deny-list",
+        **text,
+        help=f"config map that names, under {_DENY_KEY!r}, callers who are shut out",
+    )
+    parser.add_argument("--insecure", action="store_true", help="plaintext, and nobody is asked who they are")
+
+
+def _minor(text: str) -> int:
+    major, _, minor = text.removeprefix("v").partition(".")
+    number = minor.partition(".")[0]
+    if major != "1" or not number.isdecimal() or int(number) < _OLDEST_MINOR:
+        raise argparse.ArgumentTypeError(f"{text!r}: native sidecars need 1.{_OLDEST_MINOR} or newer")
+    return int(number)
+
+
+def _add_size(parser: Parser) -> None:
+    count, node = whole(0, "a count"), whole(1, "a job needs one")
+    parser.add_argument("--nodes", type=node, default=1, metavar="N", help="nodes that train")
+    parser.add_argument(
+        "--nodes-min", type=count, default=0, metavar="N", help="go on with so few; 0: no fewer"
+    )
+    parser.add_argument("--spare-nodes", type=count, default=0, metavar="N", help="nodes that wait, warm")
+    parser.add_argument("--nproc-per-node", type=node, default=1, metavar="N", help="ranks per node")
+    parser.add_argument("--spares", type=count, default=0, metavar="N", help="warm processes per node")
+    parser.add_argument("--gpus", type=count, default=0, metavar="N", help="nvidia.com/gpu per node")
+    parser.add_argument(
+        "--snapshot-gi", type=node, default=8, metavar="GIB", help="memory for snapshots per node"
+    )
+    parser.add_argument("--shm-gi", type=node, default=8, metavar="GIB", help="/dev/shm of the trainer")
+
+
+def _values(values: argparse.Namespace, command: list[str]) -> dict[str, Any]:
+    found = copy.deepcopy(DEFAULTS)
+    found |= {
+        "kind": values.kind,
+        "image": values.image,
+        "command": command,
+        "workingDir": values.workdir,
+        "nodes": values.nodes,
+        "nodesMin": values.nodes_min,
+        "spareNodes": values.spare_nodes,
+        "ranksPerNode": values.nproc_per_node,
+        "sparesPerNode": values.spares,
+        "flags": values.flag,
+        "coordinators": addresses(values.coordinator),
+        "snapshotGi": values.snapshot_gi,
+        "shmGi": values.shm_gi,
+        "env": [_variable(text) for text in values.env],
+        "serviceAccountName": values.service_account,
+        "tls": {"agentSecret": values.tls_agent_secret, "submitSecret": values.tls_submit_secret},
+    }
+    if values.gpus:
+        found["resources"] = {"limits": {"nvidia.com/gpu": values.gpus}}
+    found["storage"] |= {"url": values.storage, "mirror": values.mirror, "secretName": values.storage_secret}
+    found["storage"]["pvc"]["claimName"] = values.claim
+    return found
+
+
+def _variable(text: str) -> dict[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"--env {text!r} is no NAME=VALUE")
+    return {"name": name, "value": value}
+
+
+def _context(values: argparse.Namespace, job: dict[str, Any]) -> dict[str, Any]:
+    from holdfast.version import __version__
+
+    image = values.holdfast_image or f"ghcr.io/holdfast/holdfast:{__version__}"
+    if image.endswith(":latest"):
+        raise CliError(
+            f"--holdfast-image {image} can become another one at any time: give a digest or a version"
+        )
+    return {
+        "cluster": values.cluster,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "coordinators": job["coordinators"],
+        "successPolicy": values.kubernetes >= _SUCCESS_POLICY_MINOR,
+        "tls": _tls(values, job["tls"]),
+    }
+
+
+def _tls(values: argparse.Namespace, secrets: dict[str, str]) -> dict[str, Any]:
+    """Where the job's certificates come from. Raises UsageError when nobody has said."""
+    if values.insecure:
+        if values.tls_issuer or any(secrets.values()) or values.tls_deny_list:
+            raise UsageError("--insecure and certificates, or a deny list, exclude each other: drop one")
+        return INSECURE
+    if not values.tls_issuer and not all(secrets.values()):
+        raise UsageError(
+            "nobody has said where certificates come from: give --tls-issuer, or --tls-agent-secret and "
+            "--tls-submit-secret, or ask for plaintext with --insecure"
+        )
+    kind, slash, name = values.tls_issuer.rpartition("/")
+    return {
+        "from": "certManager" if values.tls_issuer else "secrets",
+        "peerName": values.tls_peer_name,
+        "csiDriver": values.tls_csi,
+        "hours": _CERTIFICATE_HOURS,
+        "issuer": {"name": name, "kind": kind if slash else "Issuer", "group": "cert-manager.io"},
+        "agentSecret": "",
+        "submitSecret": "",
+        "denyMap": values.tls_deny_list,
+        "denyKey": _DENY_KEY,
+    }
+
+
+def _chart_tls(tls: dict[str, Any]) -> dict[str, Any]:
+    """The same as values of the chart."""
+    denied = {"denyList": {"configMap": tls["denyMap"]}} if tls["denyMap"] else {}
+    if tls["from"] != "certManager":
+        return {"from": tls["from"], **denied}
+    made = {"issuerRef": tls["issuer"], "csiDriver": tls["csiDriver"]}
+    return {"from": tls["from"], "peerName": tls["peerName"], "certManager": made, **denied}
+
+
+def _name_of(command: list[str]) -> str:
+    script = next((word for word in command[1:] if not word.startswith("-")), command[0])
+    name = clean_name(Path(script).name.removesuffix(".py")).lower().replace("_", "-").replace(".", "-")
+    return name[:38].strip("-")
+
+
+COMMANDS = {"kubernetes": kubernetes}

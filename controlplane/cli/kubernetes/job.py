@@ -1,0 +1,265 @@
+"""All objects of one training job: its nodes, who submits it, and what may reach it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from controlplane.cli.errors import UsageError
+from controlplane.cli.kubernetes import tls
+from controlplane.cli.kubernetes.pod import LOCKED, Manifest, Values, labels, pod_security, pod_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DEFAULTS: Values = {
+    "kind": "Job",
+    "image": "",
+    "imagePullPolicy": "IfNotPresent",
+    "command": [],
+    "workingDir": "",
+    "nodes": 1,
+    "nodesMin": 0,
+    "spareNodes": 0,
+    "ranksPerNode": 1,
+    "sparesPerNode": 0,
+    "flags": [],
+    "coordinators": [],
+    "snapshotGi": 8,
+    "shmGi": 8,
+    "env": [],
+    "resources": {},
+    "readOnlyRootFilesystem": True,
+    "runAsUser": 65532,
+    "terminationGracePeriodSeconds": 120,
+    "domainIsHost": True,
+    "agent": {"memoryGi": 2, "cpu": "1", "metricsPort": 9465, "settings": {}},
+    "storage": {
+        "url": "",
+        "mirror": "",
+        "secretName": "",
+        "pvc": {"claimName": "", "size": "", "storageClassName": "", "mountPath": "/checkpoints"},
+    },
+    "tls": {"agentSecret": "", "submitSecret": ""},
+    "serviceAccountName": "",
+    "priorityClassName": "",
+    "nodeSelector": {},
+    "tolerations": [],
+    "affinity": {},
+    "podAnnotations": {},
+    "podLabels": {},
+    "volumes": [],
+    "volumeMounts": [],
+}
+"""The chart's `jobDefaults`; a test holds them equal."""
+
+JOB_FAILED = 41
+"""What `holdfast exec` ends with when the job failed for good."""
+
+
+def objects(job: str, values: Values, context: Values) -> list[Manifest]:
+    """The manifests of a job whose `values` are whole (see DEFAULTS). Raises UsageError."""
+    _check(job, values)
+    found = [_policy(job, values, context)]
+    if values["storage"]["pvc"]["size"]:
+        found.append(_claim(job, values))
+    found += _certificates(job, values, context)
+    return found + _KINDS[values["kind"]](job, values, context)
+
+
+def _check(job: str, values: Values) -> None:
+    if not values["image"]:
+        raise UsageError(f"job {job} has no image: give the one that your script is in")
+    if not values["command"]:
+        raise UsageError(f"job {job} has no command: give one, as python train.py")
+    pvc, storage = values["storage"]["pvc"], values["storage"]["url"]
+    if storage.startswith("file://") and not pvc["claimName"]:
+        raise UsageError(f"job {job} keeps its checkpoints at {storage} and no claim is mounted there")
+
+
+def submit_words(job: str, values: Values, context: Values) -> list[str]:
+    """The words of `holdfast` that submit the job and stay until it ends."""
+    low = values["nodesMin"] or values["nodes"]
+    found = [
+        "submit",
+        "--wait",
+        f"--coordinator={','.join(values['coordinators'] or context['coordinators'])}",
+        *([] if tls.secret_of(job, "submit", values, context) else ["--insecure"]),
+        f"--rdzv-id={job}",
+        f"--nnodes={low}:{values['nodes']}",
+        f"--nproc-per-node={values['ranksPerNode']}",
+        f"--spares={values['sparesPerNode']}",
+        f"--cwd={values['workingDir'] or '.'}",
+    ]
+    for name, flag in (("url", "storage"), ("mirror", "mirror")):
+        found += [f"--{flag}={values['storage'][name]}"] if values["storage"][name] else []
+    return [*found, *values["flags"], *_script(values["command"])]
+
+
+def _script(command: list[str]) -> list[str]:
+    """What comes after the flags: the interpreter is the launcher's own."""
+    if not command[0].rpartition("/")[2].startswith("python"):
+        return ["--no-python", *command]
+    return ["--module", *command[2:]] if command[1:2] == ["-m"] else command[1:]
+
+
+def _meta(name: str, job: str, component: str, values: Values | None = None) -> Manifest:
+    meta: Manifest = {"labels": labels(job, component) | (values["podLabels"] if values else {})}
+    if name:
+        meta = {"name": name, **meta}
+    if values and values["podAnnotations"]:
+        meta["annotations"] = values["podAnnotations"]
+    return meta
+
+
+def _pods(job: str, values: Values, context: Values, restart: str) -> Manifest:
+    meta = _meta("", job, "trainer", values)
+    return {"metadata": meta, "spec": pod_spec(job, values, context, restart)}
+
+
+def _job(job: str, values: Values, context: Values) -> list[Manifest]:
+    return [
+        {
+            **_object("batch/v1", "Job", f"{job}-nodes", job, "trainer"),
+            "spec": _indexed(job, values, context),
+        },
+        {**_object("batch/v1", "Job", f"{job}-submit", job, "submit"), "spec": _submit(job, values, context)},
+    ]
+
+
+def _indexed(job: str, values: Values, context: Values) -> Manifest:
+    count = values["nodes"] + values["spareNodes"]
+    return {
+        "completionMode": "Indexed",
+        "completions": count,
+        "parallelism": count,
+        "backoffLimit": 1000000,
+        "podFailurePolicy": _failed_for_good(JOB_FAILED, "trainer"),
+        **({"successPolicy": {"rules": [{"succeededCount": 1}]}} if context["successPolicy"] else {}),
+        "template": _pods(job, values, context, "Never"),
+    }
+
+
+def _failed_for_good(code: int, container: str) -> Manifest:
+    exits = {"containerName": container, "operator": "In", "values": [code]}
+    return {"rules": [{"action": "FailJob", "onExitCodes": exits}]}
+
+
+def _submit(job: str, values: Values, context: Values) -> Manifest:
+    container: Manifest = {
+        "name": "submit",
+        "image": context["image"],
+        "imagePullPolicy": context["imagePullPolicy"],
+        "args": submit_words(job, values, context),
+        "securityContext": LOCKED,
+        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
+    }
+    secret = tls.secret_of(job, "submit", values, context)
+    if secret:
+        container |= {"env": tls.variables(), "volumeMounts": tls.mount(secret)}
+    spec: Manifest = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "securityContext": pod_security(values),
+        "containers": [container],
+    }
+    if context.get("imagePullSecrets"):
+        spec["imagePullSecrets"] = context["imagePullSecrets"]
+    if secret:
+        spec["volumes"] = tls.secret_volume(secret)
+    return {
+        "backoffLimit": 1000,
+        "podFailurePolicy": _failed_for_good(1, "submit"),
+        "template": {"metadata": _meta("", job, "submit"), "spec": spec},
+    }
+
+
+def _stateful(job: str, values: Values, context: Values) -> list[Manifest]:
+    name, chosen = f"{job}-nodes", labels(job, "trainer")
+    service = {"clusterIP": "None", "selector": chosen, "publishNotReadyAddresses": True}
+    service["ports"] = [{"name": "agent-metrics", "port": values["agent"]["metricsPort"]}]
+    spec = {
+        "serviceName": name,
+        "replicas": values["nodes"] + values["spareNodes"],
+        "podManagementPolicy": "Parallel",
+        # Its ranks are of one version: people replace all pods at once.
+        "updateStrategy": {"type": "OnDelete"},
+        "selector": {"matchLabels": chosen},
+        "template": _pods(job, values, context, "Always"),
+    }
+    return [
+        {**_object("v1", "Service", name, job, "trainer"), "spec": service},
+        {**_object("apps/v1", "StatefulSet", name, job, "trainer"), "spec": spec},
+        {**_object("batch/v1", "Job", f"{job}-submit", job, "submit"), "spec": _submit(job, values, context)},
+    ]
+
+
+def _jobset(job: str, values: Values, context: Values) -> list[Manifest]:
+    templates = {"nodes": _indexed(job, values, context), "submit": _submit(job, values, context)}
+    spec = {
+        "successPolicy": {"operator": "All", "targetReplicatedJobs": ["submit"]},
+        "failurePolicy": {"maxRestarts": 0},
+        "replicatedJobs": [
+            {"name": name, "replicas": 1, "template": {"spec": each}} for name, each in templates.items()
+        ],
+    }
+    return [{**_object("jobset.x-k8s.io/v1alpha2", "JobSet", job, job, "trainer"), "spec": spec}]
+
+
+def _object(api: str, kind: str, name: str, job: str, component: str) -> Manifest:
+    return {"apiVersion": api, "kind": kind, "metadata": _meta(name, job, component)}
+
+
+def _policy(job: str, values: Values, context: Values) -> Manifest:
+    """Ranks and agents of a job meet on any port, a leader asks silent nodes directly; others read /metrics
+    only."""
+    chosen = {"matchLabels": labels(job, "trainer")}
+    coordinator = {"app.kubernetes.io/name": "holdfast", "app.kubernetes.io/component": "coordinator"}
+    leaders = [
+        {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}},
+            "podSelector": {"matchLabels": coordinator},
+        }
+        for name in _namespaces(values["coordinators"] or context["coordinators"])
+    ]
+    spec = {
+        "podSelector": chosen,
+        "policyTypes": ["Ingress"],
+        "ingress": [
+            {"from": [{"podSelector": chosen}]},
+            *([{"from": leaders}] if leaders else []),
+            {"ports": [{"port": values["agent"]["metricsPort"]}]},
+        ],
+    }
+    return {**_object("networking.k8s.io/v1", "NetworkPolicy", job, job, "trainer"), "spec": spec}
+
+
+def _namespaces(coordinators: list[str]) -> list[str]:
+    """Of the services that they are in, as *.NAMESPACE.svc says."""
+    found = [re.search(r"([^.]+)\.svc[.:]", each) for each in coordinators]
+    return list(dict.fromkeys(each[1] for each in found if each))
+
+
+def _claim(job: str, values: Values) -> Manifest:
+    pvc = values["storage"]["pvc"]
+    modes = ["ReadWriteMany" if values["nodes"] + values["spareNodes"] > 1 else "ReadWriteOnce"]
+    spec: Manifest = {"accessModes": modes, "resources": {"requests": {"storage": pvc["size"]}}}
+    if pvc["storageClassName"]:
+        spec["storageClassName"] = pvc["storageClassName"]
+    return {**_object("v1", "PersistentVolumeClaim", pvc["claimName"], job, "trainer"), "spec": spec}
+
+
+def _certificates(job: str, values: Values, context: Values) -> list[Manifest]:
+    found = []
+    for spec in tls.certificates(job, values, context):
+        name = spec["secretName"].removesuffix("-tls")
+        component = "submit" if name.endswith("-submit") else "trainer"
+        found.append({**_object("cert-manager.io/v1", "Certificate", name, job, component), "spec": spec})
+    return found
+
+
+_KINDS: dict[str, Callable[[str, Values, Values], list[Manifest]]] = {
+    "Job": _job,
+    "StatefulSet": _stateful,
+    "JobSet": _jobset,
+}

@@ -1,0 +1,1 @@
+"""Ask a coordinator to do something: submit, pause, drain, quarantine."""

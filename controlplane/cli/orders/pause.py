@@ -1,0 +1,77 @@
+"""`holdfast pause` and `resume`: a job stops at a step boundary and holds its state, until it shall go on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from controlplane.cli.client import Admin
+from controlplane.cli.errors import OK, CliError
+from controlplane.cli.flags.credentials import access_of
+from controlplane.cli.flags.parser import Parser, whole
+from controlplane.cli.orders.follow import status_by
+from controlplane.cli.questions.queries import add_coordinator
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+_POLL_S = 0.2
+_OVER = ("finished", "failed", "stopped")
+
+
+def pause(argv: Sequence[str]) -> int:
+    """Have a job stop at a step boundary. Exit code 1 when it cannot be paused."""
+    parser = Parser(
+        "pause",
+        "Have a job stop at the end of a step. Its processes stay and hold its state and their devices; no "
+        "step is lost. What fails meanwhile is mended; a change of leaders changes nothing. It goes on with "
+        "`holdfast resume`.",
+    )
+    return asyncio.run(_ask(parser, argv, on=True))
+
+
+def resume(argv: Sequence[str]) -> int:
+    """Have a paused job go on. Exit code 1 when there is none of this name."""
+    parser = Parser("resume", "Have a paused job go on from where it stands.")
+    return asyncio.run(_ask(parser, argv, on=False))
+
+
+async def _ask(parser: Parser, argv: Sequence[str], *, on: bool) -> int:
+    parser.add_argument("job", help="name of the job")
+    parser.add_argument("--reason", default="by hand", help="what the journal shall say")
+    wanted = "it is paused" if on else "it trains again"
+    parser.add_argument("--wait", action="store_true", help=f"stay until {wanted}")
+    parser.add_argument(
+        "--timeout-s", type=whole(1, "seconds"), default=300, metavar="S",
+        help="with --wait: give up after so long (default: 300)",
+    )  # fmt: skip
+    add_coordinator(parser)
+    values = parser.read(argv)
+    async with Admin(values.coordinator, access=access_of(values)) as admin:
+        reply = await admin.pause(values.job, values.reason, on=on)
+        print(f"job {values.job}: {reply.outcome}; {reply.reason}", flush=True)
+        if values.wait:
+            await _until(admin, values, "paused" if on else "running")
+            print(f"job {values.job}: {'paused' if on else 'running'}")
+    return OK
+
+
+async def _until(admin: Admin, values: argparse.Namespace, phase: str) -> None:
+    """Return once the job is in this phase. Raises CliError when it ends, or does not get there in time."""
+    ends = time.monotonic() + values.timeout_s
+    while True:
+        row = next((row for row in (await status_by(admin, ends)).jobs if row.job == values.job), None)
+        if row is None or (row.phase in _OVER and row.phase != phase):
+            raise CliError(f"job {values.job} is {row.phase if row else 'gone'}")
+        if row.phase == phase:
+            return
+        if time.monotonic() > ends:
+            raise CliError(
+                f"job {values.job} is not {phase} after {values.timeout_s} s: {row.phase}; {row.reason}"
+            )
+        await asyncio.sleep(_POLL_S)
+
+
+COMMANDS = {"pause": pause, "resume": resume}

@@ -1,0 +1,79 @@
+"""`holdfast submit`: give a job to a running coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from controlplane.cli.client import Admin
+from controlplane.cli.errors import OK, UsageError
+from controlplane.cli.flags.credentials import access_of
+from controlplane.cli.flags.job import add_job_flags, job_name, read_job, said_in_vain
+from controlplane.cli.flags.parser import Parser
+from controlplane.cli.orders.follow import last_words, until_end
+from controlplane.cli.questions.queries import add_coordinator
+from controlplane.telling.event_text import Level, stamped, tell
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from controlplane.core.records.model import JobSpec
+
+USAGE = "holdfast submit [flags] SCRIPT [the script's arguments]"
+
+
+def submit(argv: Sequence[str]) -> int:
+    """Submit, and with --wait stay until the job ends."""
+    parser = Parser("submit", "Give a job to a running coordinator.", usage=USAGE)
+    add_coordinator(parser)
+    parser.add_argument(
+        "--wait", action="store_true", help="stay until the job ends; its end is the exit code"
+    )
+    parser.add_argument("--cwd", default="", metavar="FOLDER", help="folder of the ranks (default: this one)")
+    parser.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME[=VALUE]",
+        help="a variable of the ranks; repeatable",
+    )
+    add_job_flags(parser)
+    values, command = parser.read_before_script(argv)
+    if not command:
+        raise UsageError(f"no script given: {USAGE}")
+    print(said_in_vain(values), end="\n" if said_in_vain(values) else "", file=sys.stderr)
+    spec = read_job(values, command, job_name(values, command)[0])
+    spec = dataclasses.replace(spec, cwd=values.cwd or spec.cwd, env=tuple(map(_variable, values.env)))
+    return asyncio.run(_submit(values, spec))
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals and name not in os.environ:
+        raise UsageError(f"--env {name}: not set here; give --env {name}=VALUE")
+    return name, value if equals else os.environ[name]
+
+
+async def _submit(values: argparse.Namespace, spec: JobSpec) -> int:
+    started = time.time()
+    async with Admin(values.coordinator, access=access_of(values)) as admin:
+        reply = await admin.submit(spec)
+        print(f"job {reply.job} {'goes on' if reply.resumed else 'submitted'}, {reply.phase}", flush=True)
+        if not values.wait:
+            return OK
+        ending = await until_end(admin, reply.job, started - 1.0, _hear)
+    print(last_words(ending), file=sys.stdout if ending.code == OK else sys.stderr)
+    return ending.code
+
+
+def _hear(line: dict[str, Any]) -> None:
+    if tell(line).level <= Level.HEADLINE:
+        print(stamped(line), flush=True)
+
+
+COMMANDS = {"submit": submit}

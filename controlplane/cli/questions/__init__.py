@@ -1,0 +1,1 @@
+"""Ask a coordinator or its journal, and show the answer."""

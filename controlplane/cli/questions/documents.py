@@ -1,0 +1,64 @@
+"""Rows as a table, narrow or wide, and as JSON and YAML: what `get -o` prints. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from controlplane.cli.questions.outputs import TABLE, WIDE, data
+from controlplane.cli.questions.tables import NOTHING, Table, as_json, plain
+from controlplane.telling.lines import brief
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controlplane.wire import control_pb2 as pb
+
+_SHOWN = {
+    "jobs": {
+        "job",
+        "phase",
+        "health",
+        "step",
+        "world_size",
+        "generation",
+        "incidents",
+        "last_checkpoint",
+        "reason",
+    },
+    "nodes": {"node", "state", "standing", "score", "address", "slots", "members", "last_heard_s", "reason"},
+    "ranks": {"job", "rank", "role", "phase", "step", "node", "pid", "member", "generation"},
+    "checkpoints": {"job", "id", "step", "kind", "bytes_total", "bytes_written", "bad", "published"},
+}
+"""Fields that the narrow table shows already."""
+
+
+def shown(form: str, table: Table, status: pb.StatusReply) -> str:
+    """The table in this form of `-o`."""
+    show = _PEOPLES.get(form)
+    return show(table, status) if show is not None else data(form, as_json(table, status))
+
+
+def _wide(table: Table, status: pb.StatusReply) -> str:
+    """The table with a column for every further field."""
+    narrow, rows = table.rows(status), as_json(table, status)
+    more = [name for name in (rows[0] if rows else {}) if name not in _SHOWN[table.field]]
+    extra = [[_cell(row[name]) for name in more] for row in rows]
+    headings = [*table.headings(), *(name.upper().replace("_", " ") for name in more)]
+    return plain(headings, [[*left, *right] for left, right in zip(narrow, extra, strict=True)])
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return (
+            f"{len(value)}"
+            if value and isinstance(value[0], dict)
+            else brief(",".join(map(str, value))) or NOTHING
+        )
+    return brief(str(value)) if value != "" else NOTHING
+
+
+def _narrow(table: Table, status: pb.StatusReply) -> str:
+    return plain(table.headings(), table.rows(status))
+
+
+_PEOPLES: dict[str, Callable[[Table, pb.StatusReply], str]] = {TABLE: _narrow, WIDE: _wide}

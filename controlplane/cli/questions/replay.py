@@ -1,0 +1,136 @@
+"""`holdfast replay`: what a coordinator was told, told to the core again, step by step."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from controlplane.cli.errors import OK, CliError
+from controlplane.cli.flags.parser import Parser, whole
+from controlplane.cli.questions.outputs import WIDE, add_output, for_programs, part
+from controlplane.daemon.journal import replay as replaying
+from controlplane.daemon.journal.recording import folder_of
+from controlplane.daemon.journal.replay import ReplayError, Step
+from controlplane.telling.event_text import headline, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DIFFERS = 1
+"""The exit code when an invariant is broken, or the core decides otherwise than it did."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    form: str
+    all: bool
+    last: int
+
+
+def replay(argv: Sequence[str]) -> int:
+    """Run a recorded reign through the core. Exit code 1 where it stops before its end."""
+    parser = Parser(
+        "replay",
+        "Tell the core again what a coordinator was told in one reign: each event, what is decided upon it, "
+        "and why. It stops where an invariant is broken, or where something else is decided than was then.",
+    )
+    parser.add_argument(
+        "journal", help="a coordinator's journal; or a recording itself (JOURNAL's .reigns/TERM.jsonl)"
+    )
+    parser.add_argument(
+        "--term",
+        type=whole(1, "terms begin at 1"),
+        default=0,
+        metavar="N",
+        help="this reign (default: the newest)",
+    )
+    parser.add_argument("--all", action="store_true", help="show also events upon which nothing is decided")
+    parser.add_argument(
+        "--last",
+        type=whole(0, "a count of steps"),
+        default=0,
+        metavar="N",
+        help="show the last N steps only; 0: all",
+    )
+    add_output(parser, "wide: the same as --all; json: a line a step", former="text")
+    values = parser.read(argv)
+    path = recording(Path(values.journal), values.term)
+    wish = _Wish(values.output, values.all or values.output == WIDE, values.last)
+    try:
+        with path.open(encoding="utf-8") as file:
+            return _told(path, file, wish)
+    except OSError as error:
+        raise CliError(f"recording {path}: {error.strerror}") from error
+    except (ReplayError, UnicodeDecodeError) as error:
+        raise CliError(f"recording {path}: {error}") from error
+
+
+def recording(path: Path, term: int) -> Path:
+    """The file of the reign that is meant. Raises CliError."""
+    folder = path if path.is_dir() else folder_of(path)
+    if not folder.is_dir():
+        if path.is_file() and path.parent.suffix == ".reigns":
+            return path
+        raise CliError(f"nothing is recorded beside {path}: there is no {folder}")
+    found = sorted(folder.glob("*.jsonl"), key=lambda each: each.stat().st_mtime)
+    wanted = [each for each in found if not term or each.stem == str(term)]
+    if not wanted:
+        known = ", ".join(each.stem for each in found) or "none"
+        raise CliError(f"{folder} holds no reign{f' of term {term}' if term else ''}; known are {known}")
+    return wanted[-1]
+
+
+def _told(path: Path, file: TextIO, wish: _Wish) -> int:
+    reign = replaying.header(file.readline())
+    if not for_programs(wish.form):
+        begun = f"{datetime.fromtimestamp(reign.wall_s):%Y-%m-%d %H:%M:%S}"
+        print(f"{path}: term {reign.term}, begun {begun}, recorded by holdfast {reign.version}")
+    kept: deque[Step] = deque(maxlen=wish.last or 1)
+    steps = effects = 0
+    began = problem = None
+    end = replaying.End()
+    for step in replaying.replay(reign, file, end):
+        began = step.now if began is None else began
+        steps, effects, problem = step.index, effects + len(step.effects), step.problem
+        kept.append(step)
+        if not wish.last:
+            _show(step, began, wish)
+    for step in kept if wish.last else ():
+        _show(step, began or 0.0, wish)
+    summary = {"term": reign.term, "steps": steps, "effects": effects, "problem": problem or ""}
+    summary |= {"full": end.full} if end.full else {}
+    print(part(wish.form, {"summary": summary}) or _summary(steps, effects, problem, end))
+    return DIFFERS if problem else OK
+
+
+def _summary(steps: int, effects: int, problem: str | None, end: replaying.End) -> str:
+    if problem:
+        return f"it stops at step {steps}: {problem}"
+    full = (
+        f"; here the recording was full ({end.full} bytes): what came after is not in it" if end.full else ""
+    )
+    return f"{steps} steps, {effects} effects: every invariant held, and all was decided as it was then{full}"
+
+
+def _show(step: Step, began: float, wish: _Wish) -> None:
+    """One step; one upon which nothing was decided only when it is asked for, or when it is the last."""
+    if not (step.effects or step.problem or wish.all or wish.last):
+        return
+    if for_programs(wish.form):
+        print(part(wish.form, replaying.as_json(step)))
+        return
+    print(f"{step.now - began:12.3f} s  {step.index:6}  {_text(*step.event)}")
+    for kind, body in step.effects:
+        print(f"{'':24}{_text(kind, body)}")
+
+
+def _text(kind: str, body: object) -> str:
+    """An event or an effect in words; the type stands before words that do not name it."""
+    words = headline(tell({"type": kind, "body": body}).text)
+    return words if words.startswith(kind) else f"{kind}: {words}"
+
+
+COMMANDS = {"replay": replay}

@@ -1,0 +1,157 @@
+"""`holdfast top`: what trains now, how fast, and what is in its way; shown anew every second."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from controlplane.cli.client import Admin
+from controlplane.cli.errors import OK
+from controlplane.cli.flags.credentials import access_of
+from controlplane.cli.flags.parser import Parser, seconds, whole
+from controlplane.cli.questions.outputs import WIDE, add_output, for_programs, part
+from controlplane.cli.questions.queries import add_coordinator, as_data, health
+from controlplane.cli.questions.tables import NOTHING, plain, why
+from controlplane.telling.lines import brief
+from controlplane.telling.quantities import duration
+from holdfast.neutral import raw
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from controlplane.wire import control_pb2 as pb
+
+CLEAR = "\x1b[H\x1b[2J"
+BEHIND_SHOWN = 5
+
+
+class Rates:
+    """Steps per second of each job, from looks at them."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[float, int]] = {}
+
+    def look(self, now: float, status: pb.StatusReply) -> dict[str, float]:
+        """Steps per second since the look before; a job seen for the first time is not among them."""
+        rates = {}
+        for row in status.jobs:
+            before = self._seen.get(row.job)
+            if before is not None and now > before[0]:
+                rates[row.job] = max(0, row.step - before[1]) / (now - before[0])
+            self._seen[row.job] = (now, row.step)
+        return rates
+
+
+def top(argv: Sequence[str]) -> int:
+    """Show the cluster again and again, until Ctrl-C."""
+    parser = Parser("top", "What trains now, how fast, and what is in its way.")
+    parser.add_argument(
+        "-n",
+        "--count",
+        type=whole(1, "nothing would be shown"),
+        default=0,
+        metavar="N",
+        help="end after so many",
+    )
+    parser.add_argument(
+        "--interval-s", type=seconds(0.1), default=1.0, metavar="SECONDS", help="between two looks"
+    )
+    add_output(parser, "wide: everyone who is behind; json: a line each time")
+    add_coordinator(parser)
+    return asyncio.run(_top(parser.read(argv)))
+
+
+async def _top(values: argparse.Namespace) -> int:
+    rates, shown = Rates(), 0
+    async with Admin(values.coordinator, access=access_of(values)) as admin:
+        while True:
+            status = await admin.status()
+            looked = rates.look(time.monotonic(), status)
+            if for_programs(values.output):
+                text = part(values.output, as_data(status) | {"steps_per_s": looked})
+            else:
+                if sys.stdout.isatty():
+                    raw(sys.stdout).write(CLEAR)
+                text = screen(status, looked, values.output == WIDE)
+            print(text, flush=True)
+            shown += 1
+            if shown == values.count:
+                return OK
+            await asyncio.sleep(values.interval_s)
+
+
+def screen(status: pb.StatusReply, rates: dict[str, float], wide: bool = False) -> str:
+    """One picture of the cluster; `wide`: with everyone who is behind, not the last few."""
+    most = len(status.ranks) if wide else BEHIND_SHOWN
+    parts = [_head(status), _jobs(status, rates), _behind(status, most), _trouble(status)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _head(status: pb.StatusReply) -> str:
+    states = Counter(row.state for row in status.nodes)
+    busy = {row.node for row in status.ranks if row.role == "rank"}
+    idle = sum(row.state == "up" and row.node not in busy for row in status.nodes)
+    nodes = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none"
+    return "\n".join(
+        [
+            f"cluster {status.cluster}, led by {status.leader or 'nobody'}, term {status.term}",
+            f"nodes: {nodes}; {idle} without a rank",
+            health(status),
+        ]
+    )
+
+
+def _jobs(status: pb.StatusReply, rates: dict[str, float]) -> str:
+    spares = Counter(row.job for row in status.ranks if row.role == "spare")
+    rows = [
+        [
+            row.job,
+            row.phase,
+            row.health or NOTHING,
+            str(row.step) if row.step >= 0 else NOTHING,
+            f"{rates[row.job]:.2f}" if row.job in rates else NOTHING,
+            str(row.world_size),
+            str(spares[row.job]),
+            str(row.incidents),
+            row.last_checkpoint or NOTHING,
+            why(row),
+        ]
+        for row in status.jobs
+    ]
+    headings = ["JOB", "PHASE", "HEALTH", "STEP", "STEPS/S", "RANKS", "SPARES", "INCIDENTS"]
+    headings += ["CHECKPOINT", "REASON"]
+    return plain(headings, rows) if rows else "no jobs"
+
+
+def _behind(status: pb.StatusReply, most: int) -> str:
+    """The ranks that make no progress, as their agents judge them. (That one is seen some steps behind says
+    nothing: each was looked at at another moment, and in step they are all the same.)"""
+    behind = sorted((row for row in status.ranks if row.stalled_s > 0), key=lambda row: -row.stalled_s)
+    rows = [
+        [row.job, str(row.rank), row.node, row.phase, str(row.step), duration(row.stalled_s)]
+        for row in behind[:most]
+    ]
+    headings = ["JOB", "RANK", "NODE", "PHASE", "STEP", "FOR"]
+    return "past their deadline, without progress:\n" + plain(headings, rows) if rows else ""
+
+
+def _trouble(status: pb.StatusReply) -> str:
+    """Nodes that are not as they should be."""
+    rows = [
+        [
+            row.node,
+            row.state,
+            f"{duration(row.last_heard_s)} ago",
+            brief(row.reason or row.standing) or NOTHING,
+        ]
+        for row in status.nodes
+        if row.state != "up" or row.standing not in ("", "ok")
+    ]
+    return plain(["NODE", "STATE", "HEARD", "REASON"], rows) if rows else ""
+
+
+COMMANDS = {"top": top}

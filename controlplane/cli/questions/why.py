@@ -1,0 +1,93 @@
+"""`holdfast why`: what happened, on what evidence, what was done, and what it cost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from controlplane.cli.client import Admin
+from controlplane.cli.errors import OK, CliError, UsageError
+from controlplane.cli.flags.credentials import access_of
+from controlplane.cli.flags.parser import Parser
+from controlplane.cli.questions.events import read_line
+from controlplane.cli.questions.outputs import WIDE, add_output, data
+from controlplane.cli.questions.queries import add_coordinator
+from controlplane.daemon.journal.rotation import Reader
+from controlplane.telling import story
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+
+def why(argv: Sequence[str]) -> int:
+    """Tell one incident, the newest unless named. Exit code 1 when there is none."""
+    parser = Parser("why", "What happened, on what evidence, what was done about it, and what it cost.")
+    parser.add_argument(
+        "incident", nargs="?", default="", help="its number, or JOB/NUMBER; default: the newest"
+    )
+    parser.add_argument("--job", default="", help="of this job only")
+    parser.add_argument("--list", action="store_true", help="all incidents, a line each")
+    add_output(parser, "wide: with --list, each told whole; json, yaml: times in seconds", json_flag=True)
+    parser.add_argument("--journal", default="", metavar="FILE", help="read this file instead of asking")
+    add_coordinator(parser)
+    values = parser.read(argv)
+    found = story.stories(asyncio.run(lines_of(values)))
+    if values.list:
+        show(found, values.output)
+    else:
+        one = pick(found, values.incident, values.job)
+        print(data(values.output, story.as_json(one)) or story.told(one))
+    return OK
+
+
+async def lines_of(values: argparse.Namespace) -> list[dict[str, Any]]:
+    """The journal's lines, from its file or from a coordinator."""
+    if values.journal:
+        return from_file(values.journal)
+    async with Admin(values.coordinator, access=access_of(values)) as admin:
+        return [read_line(line.json) async for line in admin.events(follow=False)]
+
+
+def from_file(path: str) -> list[dict[str, Any]]:
+    """The lines of a journal, across its files; one that a crash tore off is left out. Raises CliError."""
+    try:
+        with contextlib.closing(Reader(Path(path))) as reader:
+            return [read_line(text) for text in reader.lines()]
+    except OSError as error:
+        raise CliError(f"journal {path}: {error.strerror}") from error
+
+
+def pick(found: list[story.Story], named: str, job: str) -> story.Story:
+    """The incident of this number, or the newest. Raises CliError when there is none."""
+    owner, _, number = named.rpartition("/")
+    if number and not number.isdigit():
+        raise UsageError(
+            f"{named!r} is no incident: give its number, or JOB/NUMBER (see `holdfast why --list`)"
+        )
+    job = owner or job
+    mine = [each for each in found if job in ("", each.job)]
+    if number:
+        mine = [each for each in mine if each.id == int(number)]
+        jobs = sorted({each.job for each in mine})
+        if len(jobs) > 1:
+            raise UsageError(f"incident {number} is in {', '.join(jobs)}: say which, as {jobs[0]}/{number}")
+    if not mine:
+        what = f"incident {number}" if number else "incident"
+        raise CliError(f"the journal tells of no {what}{f' of job {job}' if job else ''}")
+    return max(mine, key=lambda each: each.begun_s)
+
+
+def show(found: list[story.Story], form: str) -> None:
+    """All of them, shortly, or whole."""
+    if text := data(form, [story.as_json(each) for each in found]):
+        print(text)
+        return
+    for each in found:
+        told = story.told(each)
+        print(told + "\n" if form == WIDE else told.partition("\n")[0])
+
+
+COMMANDS = {"why": why}

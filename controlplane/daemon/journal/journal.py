@@ -1,0 +1,207 @@
+"""The journal: every event, effect and decision in order, one JSON line each, in a file and in memory.
+
+A line: {"sequence", "wall_s", "monotonic_s", "term", "kind": "event"|"effect"|"daemon", "type",
+"skipped", "body": {...}}. Steady beats, empty ticks and snapshots upon which nothing is decided are not
+written; `skipped` says how many of them came since the line before. Generations and specs are whole once
+(brevity.py), and again where a full file is followed by another (rotation.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import logging
+import time
+from collections import deque
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+
+from controlplane.core.records.model import JobSpec, Standing
+from controlplane.daemon.journal import recording, rotation
+from controlplane.daemon.journal.compaction import Brevity
+from controlplane.daemon.journal.line_file import LineFile, tail
+from controlplane.daemon.journal.recording import Bounds, Recording, folder_of, word_for
+from controlplane.telling.lines import job_of
+from controlplane.wire.shape import shapes_of
+from holdfast import masking as arguments
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from controlplane.core.records.timing import CoreSettings
+    from controlplane.daemon.journal.rotation import Limits
+
+log = logging.getLogger(__name__)
+
+RING_LINES = 20_000
+"""Lines kept in memory for those who ask."""
+
+HIDDEN = "(hidden)"
+"""Stands for values that may be secrets: those of a job's environment."""
+
+STACK_CHARS = 400
+"""Of a rank's stacks: they are whole in the folder `stacks` beside the journal."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the journal. `job` is "" when it concerns none, or several."""
+
+    sequence: int
+    job: str
+    text: str
+
+
+class Journal:
+    """Append-only. Never raises on a full disk: what could not be written is counted in `lines_lost`."""
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        limits: Limits = rotation.DEFAULT,
+        recordings: Bounds = recording.DEFAULT,
+    ) -> None:
+        """`limits`: of its files. `recordings`: of the reigns' recordings beside it."""
+        self.folder = None if path is None else path.parent
+        self._recordings = None if path is None else folder_of(path)
+        self._recording: Recording | None = None
+        self._ring: deque[Line] = deque(maxlen=RING_LINES)
+        self._news = asyncio.Event()
+        self._skipped = 0
+        self._limits, self._bounds = limits, recordings
+        self._brevity, self._brief = Brevity(conceal), 0
+        self.sequence = 0
+        self.closed = False
+        if path is not None:
+            self._recall(path)
+        self._file = None if path is None else LineFile(path, limits)
+
+    @property
+    def lines_lost(self) -> int:
+        """Lines that are not in the file, because it could not be written."""
+        return 0 if self._file is None else self._file.lines_lost
+
+    @property
+    def waiting(self) -> int:
+        """Lines that are not in the file yet."""
+        return 0 if self._file is None else self._file.waiting
+
+    @property
+    def trouble(self) -> str:
+        """Why the file cannot be written now; "" when it can."""
+        return "" if self._file is None else self._file.trouble
+
+    def record(self, term: int, settings: CoreSettings) -> Recording:
+        """Begin the recording of a reign; of a journal without a file it goes nowhere."""
+        self._recording = Recording(self._recordings, term, settings, _hidden, self._bounds)
+        return self._recording
+
+    def skip(self) -> None:
+        """Something happened that changes nothing: it is only counted."""
+        self._skipped += 1
+
+    def write(self, term: int, kind: str, record: Any) -> None:
+        """Append an event or an effect."""
+        self.write_body(term, kind, type(record).__name__, self._brevity.plain(record))
+
+    def write_body(self, term: int, kind: str, type_name: str, body: dict[str, Any]) -> None:
+        """Append what is no record of the core."""
+        self.sequence += 1
+        document = {
+            "sequence": self.sequence,
+            "wall_s": round(time.time(), 6),
+            "monotonic_s": round(time.monotonic(), 6),
+            "term": term,
+            "kind": kind,
+            "type": type_name,
+            "skipped": self._skipped,
+            "body": body,
+        }
+        self._skipped = 0
+        text = json.dumps(document, separators=(",", ":"))
+        self._ring.append(Line(self.sequence, job_of(body), text))
+        if self._file is not None:
+            self._file.write(text)
+            self._refresh(len(text))
+        self._wake()
+
+    def _refresh(self, written: int) -> None:
+        """What was written whole once is written whole again when a file is full: the first may be let go."""
+        self._brief += written
+        if self._brief > self._limits.file_bytes > 0:
+            self._brevity, self._brief = Brevity(conceal), 0
+
+    def lines(self, after: int = 0, job: str = "") -> list[Line]:
+        """What memory holds behind sequence number `after`, all of it when `after` is not of this journal."""
+        after = 0 if after > self.sequence else after
+        newest = takewhile(lambda line: line.sequence > after, reversed(self._ring))
+        found = [line for line in newest if not job or line.job == job]
+        found.reverse()
+        return found
+
+    async def follow(self, after: int = 0, job: str = "") -> AsyncIterator[Line]:
+        """Lines as they come, until the journal is closed."""
+        while True:
+            news, newest = self._news, self.sequence
+            for line in self.lines(after, job):
+                yield line
+            after = newest
+            if self.closed:
+                return
+            await news.wait()
+
+    async def close(self) -> None:
+        """Write what waits, release the followers."""
+        self.release()
+        if self._recording is not None:
+            await asyncio.to_thread(self._recording.wait)
+        if self._file is not None:
+            await asyncio.to_thread(self._file.close)
+
+    def release(self) -> None:
+        """Let the followers end once they have all lines."""
+        self.closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def _recall(self, path: Path) -> None:
+        """Go on where the file ends: the numbers continue, the newest lines can be asked for."""
+        for text in tail(path):
+            try:
+                document = json.loads(text)
+                line = Line(int(document["sequence"]), job_of(document["body"]), text)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                log.warning("journal %s holds a line that is none: %.80s", path, text)
+                continue
+            self._ring.append(line)
+            self.sequence = max(self.sequence, line.sequence)
+
+
+def _hidden(record: Any, key: bytes) -> Any:
+    """A record without secrets, in which values can still be told apart."""
+    return conceal(record, lambda value: word_for(value, key))
+
+
+def conceal(record: Any, word: Callable[[str], str] = lambda value: HIDDEN) -> Any:
+    """The record with a word for each value of every JobSpec's environment, and for each user and password
+    in the URL of a storage; and with stacks cut short."""
+    if isinstance(record, JobSpec):
+        env = tuple((name, word(value)) for name, value in record.env)
+        storage, mirror = (arguments.url(each, word) for each in (record.storage, record.mirror))
+        argv = arguments.shown(record.argv)
+        return dataclasses.replace(record, env=env, argv=argv, storage=storage, mirror=mirror)
+    if isinstance(record, Standing):
+        return dataclasses.replace(record, stacks=record.stacks[:STACK_CHARS])
+    changes: dict[str, Any] = {}
+    for shape in shapes_of(type(record)):
+        if shape.kind not in (JobSpec, Standing):
+            continue
+        value = getattr(record, shape.name)
+        if value is not None:
+            many = shape.many
+            changes[shape.name] = tuple(conceal(v, word) for v in value) if many else conceal(value, word)
+    return dataclasses.replace(record, **changes) if changes else record

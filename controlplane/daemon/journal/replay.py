@@ -1,0 +1,163 @@
+"""A recorded reign, told to the core again: each step checked, held against what was decided then. Pure."""
+
+from __future__ import annotations
+
+import json
+import typing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from controlplane.core.cluster import Cluster
+from controlplane.core.records import events
+from controlplane.core.records.timing import CoreSettings
+from controlplane.daemon.journal.compaction import Brevity
+from controlplane.daemon.journal.recording import FORMATS, whole
+from controlplane.wire.records import plain, restore
+from controlplane.wire.shape import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+EVENTS = {kind.__name__: kind for kind in typing.get_args(events.Event)}
+Named = tuple[str, Any]
+"""Type and body of an event or an effect."""
+
+
+class ReplayError(ValueError):
+    """What is no recording, or one that this Holdfast cannot read. The message says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reign:
+    """What a recording says of itself."""
+
+    term: int
+    version: str  # of the Holdfast that wrote it
+    wall_s: float  # Unix time of its beginning
+    settings: CoreSettings
+    format: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One event again. `problem`: why this is the last one; "" while all is as it was."""
+
+    index: int  # from 1
+    now: float  # s of the recorded core's clock
+    event: Named
+    effects: tuple[Named, ...]  # of now
+    recorded: tuple[Named, ...]  # of then
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class End:
+    """How a recording ended. `full`: at so many bytes, its bound; what came after that is not in it."""
+
+    full: int = 0
+
+
+def header(line: str) -> Reign:
+    """What the first line of a recording says. Raises ReplayError."""
+    document = _document(line, 1)
+    if document.get("kind") != "reign":
+        raise ReplayError("line 1 begins no recording of a reign")
+    if document.get("format") not in FORMATS:
+        known = ", ".join(map(str, FORMATS))
+        raise ReplayError(f"a recording of format {document.get('format')!r}; this Holdfast reads {known}")
+    try:
+        settings = restore(CoreSettings, document["settings"])
+        return Reign(document["term"], document["version"], document["wall_s"], settings, document["format"])
+    except (KeyError, WireError) as error:
+        raise ReplayError(f"line 1: {error}") from error
+
+
+def replay(reign: Reign, lines: Iterable[str], end: End | None = None) -> Iterator[Step]:
+    """Every step of the lines behind the header, up to the first that goes wrong. Raises ReplayError.
+
+    A last line that a crash has torn is left out, and so is what follows the bound of a recording: `end` says
+    so."""
+    cluster = Cluster(reign.settings)
+    said = plain if reign.format == 1 else Brevity(lambda record: record).plain
+    beats: dict[str, dict[str, Any]] = {}
+    for index, text in enumerate(lines, 1):
+        if not text.endswith("\n"):
+            return
+        line = _document(text, index + 1)
+        if line.get("kind") == "full":
+            if end is not None:
+                end.full = int(line.get("bytes", 0)) or 1
+            return
+        step = _step(cluster, said, index, line, beats)
+        yield step
+        if step.problem or "failed" in line:
+            return
+
+
+def _step(
+    cluster: Cluster,
+    said: Callable[[Any], Any],
+    index: int,
+    line: dict[str, Any],
+    beats: dict[str, dict[str, Any]],
+) -> Step:
+    try:
+        body = whole(line, beats)
+        event = restore(EVENTS[line["type"]], body)
+        now, recorded = float(line["now"]), tuple((kind, found) for kind, found in line["effects"])
+    except (KeyError, WireError, TypeError, ValueError) as error:
+        raise ReplayError(f"line {index + 1} is no step of a core: {error!r}") from error
+    named = (line["type"], body)
+    try:
+        effects = tuple((type(each).__name__, said(each)) for each in cluster.step(now, event))
+    except Exception as error:
+        then = ", as it did then" if line.get("failed") else f"; then it decided {_names(recorded)}"
+        return Step(index, now, named, (), recorded, f"the core fails: {error!r}{then}")
+    if line.get("failed"):
+        return Step(index, now, named, effects, recorded, f"then the core failed: {line['failed']}; not now")
+    return Step(index, now, named, effects, recorded, _difference(effects, recorded) or _broken(cluster))
+
+
+def _difference(effects: tuple[Named, ...], recorded: tuple[Named, ...]) -> str:
+    if effects == recorded or json.dumps(effects) == json.dumps(recorded):  # the latter for NaN
+        return ""
+    for place, (now, then) in enumerate(zip(effects, recorded, strict=False), 1):
+        if now != then:
+            return f"effect {place} differs: now {_short(now)}, then {_short(then)}"
+    return f"other effects: now {_names(effects)}, then {_names(recorded)}"
+
+
+def _broken(cluster: Cluster) -> str:
+    try:
+        cluster.check()
+    except AssertionError as error:
+        return f"an invariant is broken: {error}"
+    return ""
+
+
+def _names(effects: tuple[Named, ...]) -> str:
+    return ", ".join(kind for kind, _ in effects) or "nothing"
+
+
+def _short(named: Named) -> str:
+    return f"{named[0]} {json.dumps(named[1])[:600]}"
+
+
+def _document(text: str, number: int) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ReplayError(f"line {number} is no JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise ReplayError(f"line {number} is no JSON object")
+    return document
+
+
+def as_json(step: Step) -> dict[str, Any]:
+    """A step for programs."""
+    return {
+        **{name: getattr(step, name) for name in ("index", "now", "problem")},
+        "event": {"type": step.event[0], "body": step.event[1]},
+        "effects": [{"type": kind, "body": body} for kind, body in step.effects],
+        "recorded": [{"type": kind, "body": body} for kind, body in step.recorded] if step.problem else None,
+    }

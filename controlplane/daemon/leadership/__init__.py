@@ -1,0 +1,1 @@
+"""Elect a leader, and hold everything that lives and ends with its term."""

@@ -1,0 +1,91 @@
+"""Where the jobs' time went, through changes of leader: kept in etcd, and taken up by the next reign.
+
+Without it every change of leader would begin the accounts anew, and a job's goodput would jump."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from controlplane.daemon.etcd.errors import EtcdError, Fenced
+from controlplane.daemon.telemetry.job_time import Account, Spent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from controlplane.daemon.etcd.keyspace import Keyspace
+    from controlplane.daemon.leadership.recorder import Commit
+    from controlplane.daemon.telemetry.observer import Observer
+
+log = logging.getLogger(__name__)
+
+SAVE_S = 30.0
+"""Between two times that accounts are kept: at most so much is missing after a change of leader."""
+
+VALUES_MAX = 48
+"""Accounts in one transaction."""
+
+
+def packed(account: Account) -> bytes:
+    """As etcd keeps it. The minutes are left out: they are of the last hours, and many."""
+    return json.dumps({"v": 1, **account.row()}).encode()
+
+
+def unpacked(value: bytes) -> Account:
+    """Raises ValueError, with what is wrong, for what `packed` did not make."""
+    document: Any = json.loads(value)
+    try:
+        lost_s = {str(cause): float(lost) for cause, lost in document["lost_s"].items()}
+        total = Spent(float(document["productive_s"]), lost_s)
+        account = Account(float(document["since_s"]), total)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"it is no account: {error!r}") from error
+    if not all(0 <= span < float("inf") for span in (account.since_s, total.productive_s, *lost_s.values())):
+        raise ValueError("it counts spans that cannot be")
+    return account
+
+
+def read(keys: Keyspace, values: Mapping[str, bytes]) -> dict[str, Account]:
+    """What the last leader kept, by job; one that cannot be read is logged, and begins anew."""
+    found = {}
+    for key, value in values.items():
+        job, _, rest = key[len(keys.jobs) :].partition("/") if key.startswith(keys.jobs) else ("", "", "")
+        if rest != "account":
+            continue
+        try:
+            found[job] = unpacked(value)
+        except ValueError as error:
+            log.error("the account of job %s is left out: %s", job, error)
+    return found
+
+
+class Keeper:
+    """Keeps one reign's accounts in etcd."""
+
+    def __init__(
+        self, store: Commit, account_key: Callable[[str], str], term: int, observer: Observer
+    ) -> None:
+        self._store, self._key, self._term, self._observer = store, account_key, term, observer
+        self._kept: dict[str, bytes] = {}
+
+    async def run(self) -> None:
+        """Keep them for ever. Raises Fenced when another leader reigns."""
+        while True:
+            await asyncio.sleep(SAVE_S)
+            try:
+                await self.keep()
+            except Fenced:
+                raise
+            except EtcdError as error:  # they are kept the next time
+                log.warning("the jobs' accounts are not in etcd: %s", error)
+
+    async def keep(self) -> None:
+        """Keep those that have changed. Raises EtcdError."""
+        made = {job: packed(account) for job, account in self._observer.accounts().items()}
+        news = [job for job, value in made.items() if self._kept.get(job) != value]
+        for first in range(0, len(news), VALUES_MAX):
+            batch = news[first : first + VALUES_MAX]
+            await self._store.commit(self._term, {self._key(job): made[job] for job in batch})
+            self._kept |= {job: made[job] for job in batch}

@@ -1,0 +1,150 @@
+"""Takes Store effects to etcd in order, without holding up the loop; answers with Stored or StoreFailed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from controlplane.core.records.events import Stored, StoreFailed
+from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable, Fenced
+from controlplane.daemon.leadership.rows import check
+from controlplane.settings import SettingsError
+from controlplane.wire.shape import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from controlplane.core.records.effects import Store
+    from controlplane.core.records.events import Event
+    from controlplane.daemon.leadership.rows import Records
+    from controlplane.daemon.telemetry.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+TXN_VALUES_MAX = 48
+TXN_BYTES_MAX = 512 * 1024
+"""What waits while a transaction is under way goes into the next one together, up to these."""
+
+ANSWERS_KEPT = 256
+OVER = "this coordinator leads no more; ask the leader"
+
+
+Write = tuple[int, dict[str, bytes | None]]
+"""A ticket, and the keys and values that it stands for; None: the key is deleted."""
+
+
+class Commit(Protocol):
+    """Writes all these values in one transaction that compares the leader's term, or none of them."""
+
+    async def commit(self, term: int, puts: Mapping[str, bytes | None]) -> int:
+        """Raises Fenced when another leads, another EtcdError when etcd does not hold the values."""
+        ...
+
+
+class Recorder:
+    """One writer per reign. A StoreFailed ends its ticket: the core asks anew when it still wants it."""
+
+    def __init__(
+        self, store: Commit, records: Records, post: Callable[[Event], None], term: int, metrics: Metrics
+    ) -> None:
+        self._store, self._records, self._post = store, records, post
+        self._term, self._metrics = term, metrics
+        self._waiting: deque[Write] = deque()
+        self._wake = asyncio.Event()
+        self._asked: dict[int, asyncio.Future[str]] = {}
+        self._answered: dict[int, str] = {}
+        self._over = False
+
+    def add(self, effect: Store) -> None:
+        """Have it written after all that were added before."""
+        try:
+            check(effect)
+            puts = self._records.puts(effect)
+        except (SettingsError, WireError) as error:  # a name that cannot be a key, a number out of bounds
+            self._answer(effect.ticket, str(error))
+            self._post(StoreFailed(effect.ticket, str(error)))
+            return
+        self._waiting.append((effect.ticket, puts))
+        self._wake.set()
+
+    def outcome(self, ticket: int) -> asyncio.Future[str]:
+        """Becomes "" when etcd holds what the ticket stands for, else why not. Ask soon after `add`."""
+        answer = self._asked.setdefault(ticket, asyncio.get_running_loop().create_future())
+        if ticket in self._answered or self._over:
+            self._answer(ticket, self._answered.get(ticket, OVER))
+        return answer
+
+    async def run(self) -> None:
+        """Write for ever. Raises Fenced when another leader reigns."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._waiting:
+                    await self._write(self._batch())
+        finally:
+            self._over = True
+            for ticket in list(self._asked):
+                self._answer(ticket, OVER)
+
+    def _batch(self) -> list[Write]:
+        """The oldest effect, and those after it that fit into the same transaction."""
+        batch = [self._waiting.popleft()]
+        count, size = len(batch[0][1]), _size(batch[0])
+        while self._waiting:
+            count += len(self._waiting[0][1])
+            size += _size(self._waiting[0])
+            if size > TXN_BYTES_MAX or count > TXN_VALUES_MAX:
+                break
+            batch.append(self._waiting.popleft())
+        return batch
+
+    async def _write(self, batch: list[Write]) -> None:
+        """Write a batch in one transaction; when etcd will not have it, each by itself: one value that it
+        never takes must not hold up the others."""
+        tickets = [ticket for ticket, _ in batch]
+        puts = {key: value for _, values in batch for key, value in values.items()}
+        begun = time.perf_counter()
+        try:
+            await self._store.commit(self._term, puts)
+        except EtcdError as error:
+            self._metrics.etcd_errors_total.labels("commit").inc()
+            log.warning("etcd did not take %d values: %s", len(puts), error)
+            if len(batch) > 1 and not isinstance(error, Fenced | EtcdUnavailable):
+                for each in batch:
+                    await self._write([each])
+            else:
+                self._failed(tickets, error)
+            return
+        finally:
+            self._metrics.etcd_request_seconds.labels("commit").observe(time.perf_counter() - begun)
+        for ticket in tickets:
+            self._answer(ticket, "")
+            self._post(Stored(ticket))
+
+    def _failed(self, tickets: list[int], error: EtcdError) -> None:
+        """Tell the core; when others wait on the same trouble, it hears of it once for each."""
+        fenced = isinstance(error, Fenced)
+        if fenced or isinstance(error, EtcdUnavailable):
+            tickets = [*tickets, *(ticket for ticket, _ in self._waiting)]
+            self._waiting.clear()
+        for ticket in tickets:
+            self._answer(ticket, str(error))
+            self._post(StoreFailed(ticket, str(error), fenced))
+        if fenced:
+            raise error
+
+    def _answer(self, ticket: int, reason: str) -> None:
+        self._answered[ticket] = reason
+        if len(self._answered) > ANSWERS_KEPT:
+            del self._answered[next(iter(self._answered))]
+        answer = self._asked.pop(ticket, None)
+        if answer is not None and not answer.done():
+            answer.set_result(reason)
+
+
+def _size(write: Write) -> int:
+    return sum(len(value) for value in write[1].values() if value is not None)

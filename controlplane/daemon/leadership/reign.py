@@ -1,0 +1,268 @@
+"""One reign: everything that lives and ends with one term of leadership, around one Cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from controlplane.core import view
+from controlplane.core.cluster import Cluster
+from controlplane.core.placement.placing import REFUSED
+from controlplane.core.records.effects import (
+    Alert,
+    CheckpointChanged,
+    Note,
+    Probe,
+    ReplaceNode,
+    StacksKept,
+    Store,
+)
+from controlplane.core.records.events import (
+    CheckpointsFound,
+    CheckpointWanted,
+    CordonRequested,
+    DcsChanged,
+    DrainRequested,
+    JobSubmitted,
+    PauseRequested,
+    QuarantineReleased,
+)
+from controlplane.daemon.journal.stack_archive import FOLDER, Shelf
+from controlplane.daemon.leadership.accounts import Keeper
+from controlplane.daemon.leadership.recorder import Recorder
+from controlplane.daemon.loop.changes import Changes
+from controlplane.daemon.loop.dispatch import Performer
+from controlplane.daemon.loop.prober import Prober
+from controlplane.daemon.loop.stepping import Loop, ReignOver
+from controlplane.daemon.server.links import Links
+from controlplane.daemon.telemetry.observer import Observer
+from controlplane.wire import codec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from controlplane.core.records.effects import Effect
+    from controlplane.core.records.events import Elected, Event, JobStopRequested
+    from controlplane.core.records.timing import CoreSettings
+    from controlplane.daemon.journal.journal import Journal
+    from controlplane.daemon.kube.platform import Platform
+    from controlplane.daemon.leadership.recorder import Commit
+    from controlplane.daemon.leadership.rows import Records
+    from controlplane.daemon.telemetry.alerts import Alerts
+    from controlplane.daemon.telemetry.incident_spans import Spans
+    from controlplane.daemon.telemetry.job_time import Account
+    from controlplane.daemon.telemetry.metrics import Metrics
+    from controlplane.wire import control_pb2 as pb
+
+GAUGE_INTERVAL_S = 1.0
+MARKED = {
+    "draining": "draining",
+    "node_drained": "drained",
+    "drain_refused": "refused",
+    "cordon_refused": "refused",
+    "cordoned": "cordoned",
+    "uncordoned": "uncordoned",
+    "pausing": "pausing",
+    "resumed": "resumed",
+    "pause_refused": "refused",
+    "checkpoint_begun": "begun",
+    "checkpoint_waits": "waits",
+    "checkpoint_refused": "refused",
+}
+"""Notes that say what became of what a person wants of a node or a job, and the words for people."""
+
+Wish = DrainRequested | CordonRequested | PauseRequested | CheckpointWanted
+"""What a person wants of a node or a job, answered by such a note."""
+
+BEATS_PER_S = 1000
+"""What one leader should hear in all; with more nodes each beats less often."""
+
+
+class Reign:
+    """Built when elected, dropped when leadership is lost."""
+
+    def __init__(
+        self,
+        cluster: str,
+        core_settings: CoreSettings,
+        elected: Elected,
+        *,
+        store: Commit,
+        records: Records,
+        journal: Journal,
+        metrics: Metrics,
+        held: Callable[[], bool],
+        trouble: Callable[[], str] = lambda: "",
+        alerts: Alerts | None = None,
+        spans: Spans | None = None,
+        platform: Platform | None = None,
+        accounts: Mapping[str, Account] | None = None,
+    ) -> None:
+        self.term = elected.term
+        self._cluster_name, self._node_timeout_s = cluster, core_settings.node_timeout_s
+        self._metrics, self._journal = metrics, journal
+        self.core = Cluster(core_settings)
+        self.links = Links(metrics)
+        self.recorder = Recorder(store, records, self.post, self.term, metrics)
+        self._performer = Performer(self.links, self.recorder, metrics, self._welcome)
+        self._performer.term = self.term
+        self.observer = Observer(metrics, accounts=accounts)
+        self._keeper = Keeper(store, records.keys.account, self.term, self.observer)
+        self.changes = Changes()
+        self.loop = Loop(self.core, self.term, self._perform, journal, metrics)
+        self.loop.heard = self._heard
+        self.loop.held = held
+        self._trouble, self._troubled = trouble, ""
+        self._prober = Prober(self.post)
+        self._performer.table[Probe] = self._prober.probe
+        self._shelf = Shelf(journal.folder / FOLDER if journal.folder else None)
+        self._performer.table[StacksKept] = self._shelf.keep
+        if alerts is not None:
+            alerts.new_reign()
+            self._performer.table[Alert] = alerts.tell
+        self._spans = spans
+        self._platform, self._replacer = platform, None if platform is None else platform.replacer(self.post)
+        if self._replacer is not None:
+            self._performer.table[ReplaceNode] = self._replacer.replace
+        self.post(elected)
+
+    def post(self, event: Event) -> None:
+        """Have the core take this event."""
+        self.loop.post(event)
+
+    def _heard(self, event: Event) -> None:
+        self.observer.event(event)
+        self.changes.event(event)
+
+    def _perform(self, effect: Effect) -> None:
+        self._performer.perform(effect)
+        self.observer.effect(effect)
+        self.changes.effect(effect)
+        if self._spans is not None:
+            self._spans.effect(effect)
+        if self._platform is not None:
+            self._platform.hear(effect)
+
+    async def run(self) -> None:
+        """Lead until cancelled, fenced (an exception group with Fenced), or the core raises."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.loop.run())
+            group.create_task(self.recorder.run())
+            group.create_task(self._show())
+            group.create_task(self._watch_etcd())
+            group.create_task(self._hush())
+            group.create_task(self._keeper.run())
+            if self._platform is not None:
+                group.create_task(self._platform.watch(self.post, self.core))
+
+    async def _hush(self) -> None:
+        """At the end of the reign nobody is asked any more."""
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await self._prober.close()
+            await self._shelf.close()
+            if self._replacer is not None:
+                await self._replacer.close()
+            if self._spans is not None:
+                self._spans.end()
+
+    async def _watch_etcd(self) -> None:
+        """Tell the core when etcd ceases to answer keepalives, and when it answers again."""
+        while True:
+            trouble = self._trouble()
+            if bool(trouble) != bool(self._troubled):
+                self._metrics.dcs_unavailable.set(bool(trouble))
+                self.post(DcsChanged(not trouble, trouble))
+            self._troubled = trouble
+            await asyncio.sleep(GAUGE_INTERVAL_S)
+
+    async def submit(self, event: JobSubmitted) -> tuple[str, str]:
+        """Post a submission. Why it is refused, "" if it is not; and "" once etcd holds it, else why not."""
+        try:
+            effects = await self.loop.ask(event)
+        except ReignOver as over:
+            return "", str(over)
+        refused = [each.reason for each in effects if isinstance(each, Note) and each.kind == REFUSED]
+        if refused:
+            return refused[0], ""
+        if self.core.fenced:
+            return "", str(ReignOver())
+        return "", await self._stored(self.core.unstored(event.spec.job))
+
+    async def settle(self, event: JobSubmitted | JobStopRequested) -> str:
+        """Post an event; "" once etcd holds all that the core knows of its job, else why it does not."""
+        try:
+            await self.loop.ask(event)
+        except ReignOver as over:
+            return str(over)
+        if self.core.fenced:
+            return str(ReignOver())
+        name = event.spec.job if isinstance(event, JobSubmitted) else event.job
+        return await self._stored(self.core.unstored(name))
+
+    async def adopt(self, event: CheckpointsFound) -> tuple[dict[str, str], str]:
+        """Post what was found on a storage. Returns why which were refused, by id, and "" once etcd holds
+        the others, else why it does not."""
+        try:
+            effects = await self.loop.ask(event)
+        except ReignOver as over:
+            return {}, str(over)
+        if self.core.fenced:
+            return {}, str(ReignOver())
+        told = [each for each in effects if isinstance(each, CheckpointChanged) and each.job == event.job]
+        refused = {each.checkpoint: each.reason for each in told if each.outcome == "refused"}
+        return refused, await self._stored(self.core.unrecorded(event.job))
+
+    async def release(self, node: str, reason: str) -> str:
+        """Forget a node's failures; "" once etcd has, else why not."""
+        try:
+            effects = await self.loop.ask(QuarantineReleased(node, reason))
+        except ReignOver as over:
+            return str(over)
+        return await self._stored(tuple(each.ticket for each in effects if isinstance(each, Store)))
+
+    async def mark(self, event: Wish) -> tuple[str, str, str]:
+        """Post what a person wants: what became of it (see MARKED), why, and "" once etcd holds it, else why
+        it does not."""
+        try:
+            effects = await self.loop.ask(event)
+        except ReignOver as over:
+            return "", "", str(over)
+        notes = [each for each in effects if isinstance(each, Note) and each.kind in MARKED]
+        of_job = isinstance(event, PauseRequested)
+        stores = [each for each in effects if isinstance(each, Store)]
+        tickets = tuple(each.ticket for each in stores if (each.state if of_job else each.node))
+        told = notes[-1] if notes else Note("", "", "")
+        return MARKED.get(told.kind, ""), told.reason, await self._stored(tickets)
+
+    async def _stored(self, tickets: tuple[int, ...]) -> str:
+        for outcome in asyncio.as_completed(map(self.recorder.outcome, tickets)):
+            if reason := await outcome:
+                return reason  # what was queued behind it has not been asked for yet
+        return ""
+
+    def status(self, leader: str) -> pb.StatusReply:
+        """What people ask to see."""
+        now = time.monotonic()
+        rows = {
+            "jobs": view.jobs(self.core, now),
+            "nodes": view.nodes(self.core, now),
+            "ranks": view.ranks(self.core, now),
+            "checkpoints": view.checkpoints(self.core, now),
+            "health": view.health(self.core, now),
+        }
+        return codec.status_message(self._cluster_name, self.term, leader, rows)
+
+    def _welcome(self, term: int) -> pb.CoordinatorMessage:
+        interval_s = min(self._node_timeout_s / 6, max(1.0, len(self.links) / BEATS_PER_S))
+        return codec.welcome(self._cluster_name, interval_s, term)
+
+    async def _show(self) -> None:
+        """Keep the gauges that are counted from the cluster's state."""
+        while True:
+            self.observer.look(self.core)
+            self._metrics.show_health(view.health(self.core, time.monotonic()).level)
+            self._metrics.journal_lines_lost.set(self._journal.lines_lost)
+            await asyncio.sleep(GAUGE_INTERVAL_S)

@@ -1,0 +1,193 @@
+"""From standby to leader and back: elect, read etcd, lead until it is over, begin again from nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable, Fenced
+from controlplane.daemon.etcd.rows import created_at
+from controlplane.daemon.etcd.store import Records as EtcdRecords
+from controlplane.daemon.leadership import accounts
+from controlplane.daemon.leadership.identity import Identity
+from controlplane.daemon.leadership.reign import Reign
+from controlplane.daemon.leadership.rows import Records
+from controlplane.daemon.loop.stepping import ReignOver
+from controlplane.wire import codec
+
+if TYPE_CHECKING:
+    from controlplane.core.records.timing import CoreSettings
+    from controlplane.daemon.etcd.client import Etcd
+    from controlplane.daemon.etcd.election import Election, Leadership
+    from controlplane.daemon.etcd.keyspace import Keyspace
+    from controlplane.daemon.etcd.rows import Listing, Row
+    from controlplane.daemon.server.rpc import Front
+
+log = logging.getLogger(__name__)
+
+PAUSE_S = 1.0
+"""Between a reign that ended and the next candidacy, and between attempts to reach etcd."""
+
+RESIGN_S = 1.5
+"""Then an etcd that is away is not waited for."""
+
+LOOK_S = 0.2
+"""How often a standby looks whether a leader of this machine still lives."""
+
+
+class Standby:
+    """Runs for ever: a candidate while another leads, the leader while it may."""
+
+    def __init__(
+        self, etcd: Etcd, election: Election, keys: Keyspace, front: Front, core_settings: CoreSettings
+    ) -> None:
+        self._etcd, self._election, self._keys = etcd, election, keys
+        self._front, self._core_settings = front, core_settings
+        self._metrics, self._journal = front.metrics, front.journal
+
+    async def run(self) -> None:
+        """Until cancelled. Raises the EtcdError that trying again cannot mend (auth, not etcd)."""
+        while True:
+            watcher = asyncio.create_task(self._watch_leader())
+            try:
+                leadership = await self._election.campaign()
+            finally:
+                watcher.cancel()
+                await asyncio.gather(watcher, return_exceptions=True)
+            try:
+                await self._lead(leadership)
+            finally:
+                await _resign(leadership)
+            await asyncio.sleep(PAUSE_S)
+
+    async def _watch_leader(self) -> None:
+        """Know who leads, to tell agents and tools; clear away a leader of this machine that is dead."""
+        while True:
+            try:
+                row = await self._election.leader()
+            except EtcdError:
+                self._metrics.etcd_errors_total.labels("leader").inc()
+                await asyncio.sleep(PAUSE_S)
+                continue
+            identity = Identity.of(row.value) if row else None
+            self._front.leader = identity.address if identity else ""
+            self._front.leader_page = identity.page if identity else ""
+            self._metrics.saw_leader(self._front.leader)
+            if row is not None and identity is not None and identity.boot:
+                await self._attend(row, identity)
+            else:
+                await asyncio.sleep(PAUSE_S)
+
+    async def _attend(self, row: Row, identity: Identity) -> None:
+        """Look after one leader for a moment."""
+        for _ in range(round(PAUSE_S / LOOK_S)):
+            if identity.is_dead():
+                log.warning(
+                    "the leader at %s (pid %d) is dead: its key is removed", identity.address, identity.pid
+                )
+                try:
+                    await self._etcd.txn([created_at(row.key, row.create_revision)], [], [row.key])
+                except EtcdError as error:
+                    log.warning("the dead leader's key cannot be removed now: %s", error)
+                return
+            await asyncio.sleep(LOOK_S)
+
+    async def _lead(self, leadership: Leadership) -> None:
+        """One reign, from reading etcd to its end."""
+        records = EtcdRecords(self._etcd, self._keys)
+        listing = await self._read(records, leadership)
+        if listing is None:
+            return
+        mapping = Records(self._keys)
+        values = {row.key: row.value for row in listing.rows}
+        reign = Reign(
+            self._front.cluster,
+            self._core_settings,
+            mapping.elected(leadership.term, values),
+            store=records,
+            records=mapping,
+            journal=self._journal,
+            metrics=self._metrics,
+            held=lambda: leadership.held,
+            trouble=lambda: leadership.trouble,
+            alerts=self._front.alerts,
+            spans=self._front.spans,
+            platform=self._front.platform,
+            accounts=accounts.read(self._keys, values),
+        )
+        log.info("leading cluster %s, term %d", self._front.cluster, leadership.term)
+        reason = "this coordinator is ending"
+        self._begin(reign)
+        try:
+            reason = await self._until_over(reign, leadership)
+        finally:
+            self._end(reign, reason)
+
+    async def _read(self, records: EtcdRecords, leadership: Leadership) -> Listing | None:
+        """All records; None when leadership was lost before etcd gave them."""
+        while leadership.held:
+            begun = time.perf_counter()
+            try:
+                return await records.load()
+            except EtcdUnavailable as error:
+                self._metrics.etcd_errors_total.labels("load").inc()
+                log.warning("cannot read the cluster's records: %s", error)
+                await asyncio.sleep(PAUSE_S)
+            finally:
+                self._metrics.etcd_request_seconds.labels("load").observe(time.perf_counter() - begun)
+        return None
+
+    async def _until_over(self, reign: Reign, leadership: Leadership) -> str:
+        """Run it until it ends by itself or leadership is lost; says why."""
+        running = asyncio.create_task(reign.run(), name=f"reign-{reign.term}")
+        lost = asyncio.create_task(leadership.lost.wait())
+        try:
+            await asyncio.wait([running, lost], return_when=asyncio.FIRST_COMPLETED)
+            failed = running.exception() if running.done() else None
+            if failed is None:
+                return leadership.reason
+            return why_over(reign.term, failed, leadership.reason)
+        finally:
+            running.cancel()
+            lost.cancel()
+            await asyncio.gather(running, lost, return_exceptions=True)
+
+    def _begin(self, reign: Reign) -> None:
+        self._front.leader, self._front.reign = self._front.address, reign
+        self._front.leader_page = self._front.page
+        self._metrics.leader.set(1)
+        self._metrics.saw_leader(self._front.address)
+        self._metrics.leader_term.set(reign.term)
+
+    def _end(self, reign: Reign, reason: str) -> None:
+        self._front.leader, self._front.leader_page, self._front.reign = "", "", None
+        self._metrics.leader.set(0)
+        self._metrics.leader_term.set(0)
+        self._metrics.forget_state()
+        message = codec.refused(f"this coordinator leads no more: {reason}", retry=True, term=reign.term)
+        reign.links.finish_all(message)
+        self._journal.write_body(reign.term, "daemon", "LeadershipEnded", {"reason": reason})
+
+
+async def _resign(leadership: Leadership) -> None:
+    """Step down, without waiting long for an etcd that is away: the lease then expires."""
+    try:
+        async with asyncio.timeout(RESIGN_S):
+            await leadership.resign()
+    except TimeoutError:
+        log.warning("etcd does not answer: the lease of term %d is left to expire", leadership.term)
+
+
+def why_over(term: int, failed: BaseException, lost: str) -> str:
+    """Why a reign ended by itself. That another leads, or that its time is over, is no failure of ours."""
+    cause = failed
+    while isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    if isinstance(cause, ReignOver | Fenced):
+        reason = lost or str(cause)
+        log.warning("the reign of term %d is over: %s", term, reason)
+        return reason
+    log.error("the reign of term %d ended by a failure", term, exc_info=failed)
+    return f"failure: {type(cause).__name__}: {cause}"

@@ -1,0 +1,114 @@
+"""What becomes of the core's effects: a table from each effect to who carries it out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from controlplane.core.records import effects
+from controlplane.wire import codec
+from holdfast.logs import incident_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controlplane.core.records.effects import Effect
+    from controlplane.daemon.leadership.recorder import Recorder
+    from controlplane.daemon.server.links import Links
+    from controlplane.daemon.telemetry.metrics import Metrics
+
+ORDERS = (
+    effects.Launch,
+    effects.Interrupt,
+    effects.Form,
+    effects.Kill,
+    effects.Complete,
+    effects.Return,
+    effects.Release,
+    effects.Persist,
+    effects.Seal,
+    effects.Mirror,
+    effects.Collect,
+    effects.Scrub,
+    effects.Replicate,
+    effects.Discard,
+    effects.Fetch,
+    effects.CheckpointTold,
+    effects.CollectStacks,
+    effects.LookAtPeers,
+    effects.Drained,
+    effects.Publish,
+    effects.Load,
+)
+
+TOLD = (effects.JobChanged, effects.CheckpointChanged)
+
+JOB_OF: dict[type, Callable[[Any], str]] = {
+    effects.Launch: lambda order: order.spec.job,
+    effects.Load: lambda order: order.spec.job,
+    effects.Form: lambda order: order.generation.job,
+    **dict.fromkeys(
+        (
+            *(effects.Interrupt, effects.Kill, effects.Complete, effects.Fetch),
+            *(effects.CollectStacks, effects.LookAtPeers),
+        ),
+        lambda order: order.job,
+    ),
+}
+"""The orders that a recovery is made of, and whose it is: they name the incident that is open."""
+
+
+class Performer:
+    """Carries out effects at once and without waiting: orders are queued, writes are queued."""
+
+    def __init__(
+        self, links: Links, recorder: Recorder, metrics: Metrics, welcome: Callable[[int], Any]
+    ) -> None:
+        self._links, self._recorder, self._metrics, self._welcome = links, recorder, metrics, welcome
+        self.table: dict[type, Callable[[Any], None]] = {
+            effects.Store: recorder.add,
+            effects.Admit: self._admit,
+            effects.Refuse: self._refuse,
+            **dict.fromkeys(ORDERS, self._order),
+            **dict.fromkeys(TOLD, self._told),
+            effects.Judged: self._judged,
+            effects.IncidentChanged: self._incident,
+            effects.Probe: self._told,
+            effects.ReplaceNode: self._told,
+            effects.StacksKept: self._told,  # this, too:
+            effects.Alert: self._told,  # the reign puts others here
+            effects.Note: self._note,
+        }
+        self.term = 0
+        self._open: dict[str, str] = {}  # incidents by job
+
+    def perform(self, effect: Effect) -> None:
+        """Carry out one effect."""
+        self.table[type(effect)](effect)
+
+    def _admit(self, effect: effects.Admit) -> None:
+        self._links.admit(effect.node, effect.incarnation, self._welcome(effect.term))
+
+    def _refuse(self, effect: effects.Refuse) -> None:
+        message = codec.refused(effect.reason, retry=effect.retry, term=self.term)
+        self._links.refuse(effect.node, effect.incarnation, message)
+
+    def _order(self, effect: codec.Order) -> None:
+        job_of = JOB_OF.get(type(effect))
+        incident = self._open.get(job_of(effect), "") if job_of is not None and self._open else ""
+        self._links.send(effect.node, effect, self.term, incident)
+
+    def _judged(self, effect: effects.Judged) -> None:
+        job = effect.verdict.job
+        self._open[job] = incident_name(job, effect.incident)
+
+    def _incident(self, effect: effects.IncidentChanged) -> None:
+        if effect.incident.outcome != "open":
+            self._open.pop(effect.incident.job, None)
+
+    def _told(self, effect: Effect) -> None:
+        """For journal and metrics only: they see every effect."""
+
+    def _note(self, effect: effects.Note) -> None:
+        """The journal has it; what the core dropped is counted."""
+        if effect.kind.startswith(("stale_", "stray")):
+            self._metrics.messages_dropped_total.labels("stale").inc()

@@ -1,0 +1,201 @@
+"""The loop around the pure core: one task takes events in order, steps the core, has its effects run."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Protocol
+
+from controlplane.core.records import events
+from controlplane.core.records.effects import Note, Release
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controlplane.core.records.effects import Effect
+    from controlplane.core.records.events import Event
+    from controlplane.core.records.timing import CoreSettings
+    from controlplane.daemon.journal.journal import Journal
+    from controlplane.daemon.telemetry.metrics import Metrics
+
+BATCH_EVENTS = 64
+"""Events taken before others on the event loop (streams, etcd) get their turn."""
+
+BACKLOG_MAX = 20_000
+"""With so many events waiting, streams are not read from."""
+
+TICK_MIN_S = 0.001
+
+_STANDING = attrgetter("member", "phase", "generation", "pid")
+"""What of a member's status is news when it changes."""
+
+NOTE_INTERVAL_S = 10.0
+"""The same note, or release, is journalled once in so long."""
+
+NOTES_KEPT = 4096
+
+
+class ReignOver(Exception):
+    """Leadership was lost: what was asked for was not done."""
+
+    def __init__(self) -> None:
+        super().__init__("this coordinator leads no more; ask the leader")
+
+
+class Core(Protocol):
+    """What the loop needs of the core's Cluster."""
+
+    settings: CoreSettings
+
+    def step(self, now: float, event: Event) -> list[Effect]:
+        """Take an event, decide."""
+        ...
+
+    def next_deadline(self) -> float:
+        """When to send the next Tick, s on the clock of `step`."""
+        ...
+
+
+class Loop:
+    """The only owner of a Cluster. `run` ends by cancellation, or by whatever the core raises.
+
+    `held` is asked before each act: a process that was stopped learns there that its time is over.
+    `heard` is told of every event that the core has taken, before its effects are carried out."""
+
+    def __init__(
+        self, core: Core, term: int, perform: Callable[[Effect], None], journal: Journal, metrics: Metrics
+    ) -> None:
+        self._core, self._term, self._perform = core, term, perform
+        self._journal, self._metrics = journal, metrics
+        self._recording = journal.record(term, core.settings)
+        self.held: Callable[[], bool] = lambda: True
+        self.heard: Callable[[Event], None] = lambda event: None
+        self._over = False
+        self._waiting: deque[tuple[Event, asyncio.Future[list[Effect]] | None]] = deque()
+        self._wake = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._notes: dict[Note | tuple[str, int, int], float] = {}
+        self._beats: dict[str, tuple[Any, ...]] = {}
+
+    def post(self, event: Event) -> None:
+        """Have the core take this event, after those posted before."""
+        self._waiting.append((event, None))
+        self._wake.set()
+
+    async def ask(self, event: Event) -> list[Effect]:
+        """Post an event and wait for what the core decides upon it."""
+        if self._over:
+            raise ReignOver
+        answer: asyncio.Future[list[Effect]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((event, answer))
+        self._wake.set()
+        return await answer
+
+    @property
+    def waiting(self) -> int:
+        """Events that the core has not taken yet."""
+        return len(self._waiting)
+
+    async def room(self) -> None:
+        """Wait while too many events wait. All streams together post one more each, then, at most."""
+        while len(self._waiting) > BACKLOG_MAX:
+            await self._drained.wait()
+
+    async def run(self) -> None:
+        """Step the core for ever."""
+        try:
+            while True:
+                await self._rest()
+                if not self.held():
+                    raise ReignOver
+                for _ in range(min(len(self._waiting), BATCH_EVENTS)):
+                    self._take(*self._waiting[0])
+                    self._waiting.popleft()  # not before: whoever asked hears when the reign ends by it
+                if self._core.next_deadline() <= time.monotonic():
+                    self._take(events.Tick(), None)
+                if len(self._waiting) <= BACKLOG_MAX:
+                    self._drained.set()
+                    self._drained.clear()
+                await asyncio.sleep(0)
+        finally:
+            self._over = True
+            self._recording.close()
+            for _, answer in self._waiting:
+                if answer is not None and not answer.done():
+                    answer.set_exception(ReignOver())
+
+    async def _rest(self) -> None:
+        """Until there is an event, or the core's next deadline."""
+        if self._waiting:
+            return
+        self._wake.clear()
+        deadline = self._core.next_deadline()
+        timer = None
+        if deadline < math.inf:
+            delay = max(TICK_MIN_S, deadline - time.monotonic())
+            timer = asyncio.get_running_loop().call_later(delay, self._wake.set)
+        await self._wake.wait()
+        if timer is not None:
+            timer.cancel()
+
+    def _take(self, event: Event, answer: asyncio.Future[list[Effect]] | None) -> None:
+        begun, now = time.perf_counter(), time.monotonic()
+        try:
+            effects = self._core.step(now, event)
+        except Exception as error:
+            self._recording.write(now, event, failed=repr(error))
+            self._journal.write(self._term, "event", event)
+            self._journal.write_body(self._term, "daemon", "CoreFailed", {"reason": repr(error)})
+            raise
+        self._metrics.core_step_seconds.observe(time.perf_counter() - begun)
+        self._recording.write(now, event, effects)
+        self.heard(event)
+        for effect in effects:
+            self._perform(effect)
+        self._record(event, effects)
+        if answer is not None and not answer.done():
+            answer.set_result(effects)
+
+    def _record(self, event: Event, effects: list[Effect]) -> None:
+        self._metrics.events_total.add(type(event).__name__)
+        if isinstance(event, events.NodeBeat):
+            self._metrics.heartbeats_total.add()
+        news = [effect for effect in effects if not self._is_repeated(effect)]
+        if self._is_steady(event) and not news:
+            self._journal.skip()
+            return
+        self._journal.write(self._term, "event", event)
+        for effect in news:
+            self._journal.write(self._term, "effect", effect)
+
+    def _is_repeated(self, effect: Effect) -> bool:
+        """Whether it is a note that was written in the last seconds: a beat may repeat it for ever. Or a
+        release that was written for another node."""
+        if isinstance(effect, Release):
+            key: Note | tuple[str, int, int] = (effect.job, effect.step, effect.void_step)
+        elif isinstance(effect, Note):
+            key = effect
+        else:
+            return False
+        now = time.monotonic()
+        if len(self._notes) > NOTES_KEPT:
+            self._notes.clear()
+        repeated = now - self._notes.get(key, -math.inf) < NOTE_INTERVAL_S
+        if not repeated:
+            self._notes[key] = now
+        return repeated
+
+    def _is_steady(self, event: Event) -> bool:
+        """Whether it tells nothing new: a tick, one rank's snapshot of many, or a beat that differs from the
+        last in steps only."""
+        if isinstance(event, events.Tick | events.SnapshotReady | events.SnapshotVouched):
+            return True
+        if not isinstance(event, events.NodeBeat):
+            return False
+        seen = (event.incarnation, *map(_STANDING, event.members))
+        steady = self._beats.get(event.node) == seen
+        self._beats[event.node] = seen
+        return steady

@@ -1,0 +1,1 @@
+"""Serve agents and people's tools over gRPC."""

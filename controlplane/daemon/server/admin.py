@@ -1,0 +1,229 @@
+"""What people's tools ask of the coordinator: submit, stop, status, events."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from controlplane.core import view
+from controlplane.core.records.events import (
+    CheckpointsFound,
+    CheckpointWanted,
+    CordonRequested,
+    DrainRequested,
+    JobStopRequested,
+    JobSubmitted,
+    PauseRequested,
+)
+from controlplane.settings import SettingsError, check_name
+from controlplane.wire import bounds, codec
+from controlplane.wire import control_pb2 as pb
+from controlplane.wire.control_pb2_grpc import AdminServicer
+from controlplane.wire.records import spell
+from controlplane.wire.shape import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from controlplane.core.records.model import JobSpec
+    from controlplane.daemon.leadership.reign import Reign, Wish
+    from controlplane.daemon.server.rpc import Front
+
+LEADER_KEY = "holdfast-leader"
+"""Trailing metadata of a standby's refusal: host:port of the leader, when known."""
+
+_WORDS = {"codec": ("", "none", "zstd", "auto"), "commit_when": ("", "both", "first")}
+_ADOPTED_MAX = 10_000
+_REASON_MAX = 200
+_SPEC_BYTES_MAX = 128 * 1024
+"""As JSON; a value of etcd has several times as much at most."""
+
+RANKS_MAX = 16_384
+"""Of one job: its generation, with a source for every shard, has to fit into one value of etcd."""
+
+
+class Admin(AdminServicer):
+    """Answers while this coordinator leads; a standby names the leader."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+
+    async def Submit(self, request: pb.SubmitRequest, context: Any) -> pb.SubmitReply:
+        """Take a job; answered once etcd holds it."""
+        reign = await self._leading(context)
+        try:
+            spec = codec.spec_from(request.spec)
+            check_spec(spec)
+        except (WireError, SettingsError) as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        before = _phase(reign, spec.job)
+        refused, trouble = await reign.submit(JobSubmitted(spec))
+        if refused:
+            mend = f"end that with `holdfast stop {spec.job}`, or give this one another name"
+            told = f"job {spec.job} is not taken: {refused}: {mend}"
+            await context.abort(grpc.StatusCode.ALREADY_EXISTS, told)
+        await _held(trouble, context)
+        phase = _phase(reign, spec.job)
+        return pb.SubmitReply(job=spec.job, resumed=bool(before), phase=phase)
+
+    async def Stop(self, request: pb.StopRequest, context: Any) -> pb.StopReply:
+        """Ask a job to end; answered once etcd holds that."""
+        reign = await self._leading(context)
+        if not _phase(reign, request.job):
+            known = ", ".join(row.job for row in view.jobs(reign.core, time.monotonic())) or "none"
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND, f"there is no job {request.job!r}; known are: {known}"
+            )
+        event = JobStopRequested(request.job, request.reason or "asked to stop")
+        await _held(await reign.settle(event), context)
+        return pb.StopReply()
+
+    async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
+        """Everything that `status` and `get` show."""
+        reign = await self._leading(context)
+        return reign.status(self._front.address)
+
+    async def Release(self, request: pb.ReleaseRequest, context: Any) -> pb.ReleaseReply:
+        """Give a quarantined node its good name back; answered once etcd has forgotten its failures."""
+        reign = await self._leading(context)
+        known = {row.node: row for row in view.nodes(reign.core, time.monotonic())}
+        if request.node not in known:
+            names = ", ".join(known) or "none"
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND, f"there is no node {request.node!r:.80}; known are: {names}"
+            )
+        await _held(await reign.release(request.node, _why(request)), context)
+        return pb.ReleaseReply()
+
+    async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.MarkReply:
+        """Free a node of ranks; answered once that has begun, and etcd knows."""
+        if reason := bounds.beyond("DrainRequest", "deadline_s", request.deadline_s):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
+        event = DrainRequested(request.node, _why(request), request.deadline_s, request.force)
+        return await self._mark(event, context)
+
+    async def Cordon(self, request: pb.CordonRequest, context: Any) -> pb.MarkReply:
+        """Have a node take no new seats, or take them again."""
+        return await self._mark(CordonRequested(request.node, request.on, _why(request)), context)
+
+    async def Pause(self, request: pb.PauseRequest, context: Any) -> pb.MarkReply:
+        """Have a job stop at a step boundary, or go on; answered once etcd knows that it is wanted."""
+        return await self._mark(PauseRequested(request.job, request.on, _why(request)), context)
+
+    async def Checkpoint(self, request: pb.CheckpointRequest, context: Any) -> pb.MarkReply:
+        """Make the newest whole snapshot of a job durable; answered once that has begun, or waits."""
+        return await self._mark(CheckpointWanted(request.job, _why(request)), context)
+
+    async def _mark(self, event: Wish, context: Any) -> pb.MarkReply:
+        reign = await self._leading(context)
+        outcome, why, trouble = await reign.mark(event)
+        await _held(trouble, context)
+        if outcome == "refused":
+            await context.abort(grpc.StatusCode.ABORTED, f"{_whom(event)}: {why}")
+        return pb.MarkReply(outcome=outcome, reason=why)
+
+    async def Adopt(self, request: pb.AdoptRequest, context: Any) -> pb.AdoptReply:
+        """Take up checkpoints that someone found whole on a storage; answered once etcd holds them."""
+        reign = await self._leading(context)
+        try:
+            check_name("job", request.job)
+            if len(request.records) > _ADOPTED_MAX:
+                raise SettingsError(f"{len(request.records)} records at once: give {_ADOPTED_MAX} at most")
+            records = tuple(map(codec.found_from, request.records))
+        except (WireError, SettingsError) as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        refused, reason = await reign.adopt(CheckpointsFound(request.job, records))
+        if reason:
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE, f"etcd does not hold them yet, they may still come: {reason}"
+            )
+        return pb.AdoptReply(
+            adopted=[record.id for record in records if record.id not in refused],
+            refused=[f"{name}: {why}" for name, why in refused.items()],
+        )
+
+    async def Events(self, request: pb.EventsRequest, context: Any) -> AsyncIterator[pb.EventLine]:
+        """The journal's lines behind `after`; with `follow` without end. A standby shows its own."""
+        journal = self._front.journal
+        if reason := bounds.beyond("EventsRequest", "after", request.after):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
+        if not request.follow:
+            for line in journal.lines(request.after, request.job):
+                yield pb.EventLine(sequence=line.sequence, json=line.text)
+            return
+        async for line in journal.follow(request.after, request.job):
+            yield pb.EventLine(sequence=line.sequence, json=line.text)
+
+    async def _leading(self, context: Any) -> Reign:
+        reign = self._front.reign
+        if reign is not None:
+            return reign
+        leader = self._front.leader
+        who = f"the leader is {leader}" if leader else "no leader is known yet, is etcd up?"
+        context.set_trailing_metadata(((LEADER_KEY, leader),) if leader else ())
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"this coordinator is a standby: {who}")
+        raise AssertionError("abort always raises")
+
+
+async def _held(trouble: str, context: Any) -> None:
+    """Ends the call when there is trouble: etcd does not hold yet what was asked for."""
+    if trouble:
+        await context.abort(
+            grpc.StatusCode.UNAVAILABLE, f"etcd does not hold it yet, it may still come: {trouble}"
+        )
+
+
+def _why(request: Any) -> str:
+    """The reason that a person gives."""
+    return str(request.reason[:_REASON_MAX]) or "by hand"
+
+
+def _whom(event: Wish) -> str:
+    """Whom a wish is about, in words."""
+    if isinstance(event, DrainRequested | CordonRequested):
+        return f"node {event.node!r:.80}"
+    return f"job {event.job!r:.80}"
+
+
+def check_spec(spec: JobSpec) -> None:
+    """Raise SettingsError on a job that cannot be, though its numbers are within their bounds."""
+    check_name("job", spec.job)
+    if not spec.argv or not spec.argv[0]:
+        raise SettingsError(f"job {spec.job} names no script: give one")
+    size = len(spell(spec))
+    if size > _SPEC_BYTES_MAX:
+        raise SettingsError(
+            f"job {spec.job} has {size} bytes of arguments and environment, {_SPEC_BYTES_MAX} at most: "
+            "put what is long into a file"
+        )
+    if spec.nnodes_min > spec.nnodes_max:
+        raise SettingsError(f"nnodes {spec.nnodes_min}:{spec.nnodes_max}: the minimum is over the maximum")
+    ranks = spec.nnodes_max * spec.nproc_per_node
+    if ranks > RANKS_MAX:
+        raise SettingsError(f"job {spec.job} would have {ranks} ranks: one job has {RANKS_MAX} at most")
+    _check_storage(spec)
+    if spec.checkpoint_every % spec.snapshot_every:
+        raise SettingsError(
+            f"checkpoint_every {spec.checkpoint_every} is no multiple of snapshot_every {spec.snapshot_every}"
+        )
+
+
+def _check_storage(spec: JobSpec) -> None:
+    for name, words in _WORDS.items():
+        if getattr(spec, name) not in words:
+            known = ", ".join(word for word in words if word)
+            raise SettingsError(f"{name} {getattr(spec, name)!r} is none of {known}")
+    if spec.mirror and not spec.storage:
+        raise SettingsError(f"mirror {spec.mirror} without a storage: name the first with --storage")
+    if spec.mirror and spec.mirror == spec.storage:
+        raise SettingsError(f"mirror {spec.mirror} is the storage itself: name another place")
+    if spec.mirror and not spec.commit_when:
+        raise SettingsError("with a mirror, commit_when must be both or first")
+
+
+def _phase(reign: Reign, job: str) -> str:
+    """The phase of a job, "" when there is none of this name."""
+    rows = view.jobs(reign.core, time.monotonic())
+    return next((row.phase for row in rows if row.job == job), "")

@@ -1,0 +1,145 @@
+"""The streams of agents: at most one admitted per node, each with one bounded queue of orders."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import grpc
+
+from controlplane.wire import codec
+
+if TYPE_CHECKING:
+    from controlplane.daemon.telemetry.metrics import Metrics
+    from controlplane.wire import control_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+ORDERS_WAITING_MAX = 1024
+"""An agent that leaves so many orders untaken is cut off; it comes back and hears the newest."""
+
+
+class Link:
+    """One stream of one agent. What it is told waits in `orders`; None ends the stream after them."""
+
+    def __init__(self, node: str, incarnation: int) -> None:
+        self.node, self.incarnation = node, incarnation
+        self.orders: asyncio.Queue[pb.CoordinatorMessage | None] = asyncio.Queue(ORDERS_WAITING_MAX + 2)
+        self.admitted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.cut = asyncio.Event()
+        self.code, self.details = grpc.StatusCode.OK, ""
+
+    def send(self, message: pb.CoordinatorMessage) -> bool:
+        """Queue a message; False when the agent does not take what it is told, and is cut off."""
+        if self.orders.qsize() >= ORDERS_WAITING_MAX:
+            self.end(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{ORDERS_WAITING_MAX} orders wait: {self.node} does not take them; reconnect",
+            )
+            return False
+        self.orders.put_nowait(message)
+        return True
+
+    def finish(self, message: pb.CoordinatorMessage | None = None) -> None:
+        """End the stream in order, after what is queued and this last message."""
+        if message is not None and not self.orders.full():
+            self.orders.put_nowait(message)
+        if not self.orders.full():
+            self.orders.put_nowait(None)
+        self._decide(False)
+
+    def end(self, code: grpc.StatusCode, details: str) -> None:
+        """End the stream now with this status."""
+        self.code, self.details = code, details
+        self.cut.set()
+        self._decide(False)
+
+    def admit(self, welcome: pb.CoordinatorMessage) -> None:
+        """Answer the hello; from now on the agent is heard."""
+        self.send(welcome)
+        self._decide(True)
+
+    def _decide(self, admitted: bool) -> None:
+        if not self.admitted.done():
+            self.admitted.set_result(admitted)
+
+
+class Links:
+    """All streams of one reign. A hello waits in `pending` until the core admits or refuses it."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._links: dict[str, Link] = {}
+        self._pending: dict[tuple[str, int], Link] = {}
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def expect(self, link: Link) -> None:
+        """A hello came on this stream; the core is about to judge it."""
+        older = self._pending.pop((link.node, link.incarnation), None)
+        if older is not None:
+            older.end(grpc.StatusCode.ABORTED, "the same agent opened a newer stream")
+        self._pending[link.node, link.incarnation] = link
+
+    def admit(self, node: str, incarnation: int, welcome: pb.CoordinatorMessage) -> None:
+        """The core accepts the hello: this stream replaces the node's older one."""
+        link = self._pending.pop((node, incarnation), None)
+        if link is None:
+            return  # its stream broke meanwhile: NodeBroken tells the core
+        older = self._links.pop(node, None)
+        self._links[node] = link
+        if older is not None:
+            older.end(grpc.StatusCode.ABORTED, f"a newer stream of node {node} replaced this one")
+        link.admit(welcome)
+        self._count()
+
+    def refuse(self, node: str, incarnation: int, message: pb.CoordinatorMessage) -> None:
+        """The core refuses the hello, or no longer wants this incarnation."""
+        self._metrics.messages_dropped_total.labels("refused").inc()
+        link = self._pending.pop((node, incarnation), None)
+        current = self._links.get(node)
+        if link is None and current is not None and current.incarnation == incarnation:
+            link = self._links.pop(node)
+        if link is not None:
+            link.finish(message)
+        self._count()
+
+    def send(self, node: str, effect: codec.Order, term: int, incident: str = "") -> None:
+        """Tell the node's agent. Without a stream the order is dropped: the core repeats it."""
+        link = self._links.get(node)
+        if link is None:
+            self._metrics.messages_dropped_total.labels("no_stream").inc()
+            return
+        try:
+            message = codec.to_agent(effect, term, incident)
+        except codec.WireError as error:
+            log.error("an order to node %s cannot be told: %s", node, error)
+            self._metrics.messages_dropped_total.labels("malformed").inc()
+            return
+        if not link.send(message):
+            self._metrics.messages_dropped_total.labels("slow_agent").inc()
+
+    def forget(self, link: Link) -> bool:
+        """The stream is over. True when it was the node's own: the core must hear of it."""
+        key = (link.node, link.incarnation)
+        waited = self._pending.get(key) is link
+        if waited:
+            del self._pending[key]
+        mine = self._links.get(link.node) is link
+        if mine:
+            del self._links[link.node]
+        self._count()
+        return mine or waited
+
+    def finish_all(self, message: pb.CoordinatorMessage) -> None:
+        """End all streams in order, each with this last message."""
+        for link in [*self._links.values(), *self._pending.values()]:
+            link.finish(message)
+        self._links.clear()
+        self._pending.clear()
+        self._count()
+
+    def _count(self) -> None:
+        self._metrics.agent_connections.set(len(self._links))

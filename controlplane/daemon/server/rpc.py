@@ -1,0 +1,349 @@
+"""The coordinator's gRPC server: agents' streams (Control.Link) and people's tools (Admin)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import grpc
+
+from controlplane.access.guard import Guard, Sparing, calling
+from controlplane.access.tls import LIMITS, listen
+from controlplane.core.records.events import NodeBroken, NodeJoined
+from controlplane.daemon.server import permitted
+from controlplane.daemon.server.admin import Admin
+from controlplane.daemon.server.health import Health
+from controlplane.daemon.server.links import Link
+from controlplane.settings import SettingsError, check_name
+from controlplane.wire import codec, versions
+from controlplane.wire import control_pb2 as pb
+from controlplane.wire.control_pb2_grpc import add_AdminServicer_to_server
+from controlplane.wire.shape import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from controlplane.access.asking import Asks
+    from controlplane.access.tls import TlsFiles
+    from controlplane.core.records.events import Event
+    from controlplane.daemon.journal.journal import Journal
+    from controlplane.daemon.kube.platform import Platform
+    from controlplane.daemon.leadership.reign import Reign
+    from controlplane.daemon.telemetry.alerts import Alerts
+    from controlplane.daemon.telemetry.incident_spans import Spans
+    from controlplane.daemon.telemetry.metrics import Metrics
+
+    E = TypeVar("E", bound=Event)
+
+log = logging.getLogger(__name__)
+
+HELLO_TIMEOUT_S = 10.0
+HELLOS_MAX = 512
+"""Streams at a time that have not been told yet whether they are welcome."""
+DROPS_TOLD_PER_S = 20.0
+"""In log and journal: with each new leader ten thousand agents come by every standby. All are counted."""
+STOP_TIMEOUT_S = 1.0
+"""Beyond its grace a server's stop is waited for so long, twice."""
+
+_OPTIONS = [
+    ("grpc.so_reuseport", 0),  # two coordinators on one port must not share its connections
+    ("grpc.max_receive_message_length", 4 * codec.MESSAGE_BYTES_MAX),  # up to there we can name it
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    *LIMITS,
+]
+
+
+class _Unwelcome(Exception):
+    """A hello that is not taken: the answer, and why it is counted."""
+
+    def __init__(self, counted: str, reason: str, *, retry: bool, leader: str = "") -> None:
+        super().__init__(reason)
+        self.counted = counted
+        self.answer = codec.refused(reason, retry=retry, leader=leader)
+
+
+class Front:
+    """What the outside reaches. `reign` is set while this coordinator leads; `leader` names who does,
+    `leader_page` is the address of its status page, as far as they are known."""
+
+    def __init__(self, cluster: str, journal: Journal, metrics: Metrics) -> None:
+        self.cluster, self.journal, self.metrics = cluster, journal, metrics
+        self.reign: Reign | None = None
+        self.leader = self.leader_page = ""
+        self.address = self.page = ""
+        self._greeting = 0
+        self._turned_away, self._dropped = Sparing(), Sparing(DROPS_TOLD_PER_S)
+        self.alerts: Alerts | None = None
+        self.spans: Spans | None = None
+        self.platform: Platform | None = None
+
+    async def link(self, _requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        """One agent's stream, from hello to its end. Requests come as bytes: we say what is wrong."""
+        try:
+            greeting = await self._greet(context)
+            reign = self._accept(greeting)
+        except _Unwelcome as unwelcome:
+            self._drop(unwelcome.counted, str(unwelcome), context)
+            await context.write(unwelcome.answer)
+            return
+        joined = self._own_copies(_limited(greeting.joined), context)
+        link = Link(joined.node, joined.incarnation)
+        reign.links.expect(link)
+        reign.post(joined)
+        try:
+            await self._converse(reign, link, context)
+        finally:
+            if reign.links.forget(link):
+                reason = link.details or "the stream ended"
+                reign.post(NodeBroken(link.node, link.incarnation, reason))
+        if link.code is not grpc.StatusCode.OK:
+            await context.abort(link.code, link.details)
+
+    async def _greet(self, context: Any) -> codec.Greeting:
+        if self._greeting >= HELLOS_MAX:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"{HELLOS_MAX} streams are before their hello: come again"
+            )
+        self._greeting += 1
+        try:
+            return await self._hello(context)
+        finally:
+            self._greeting -= 1
+
+    async def _hello(self, context: Any) -> codec.Greeting:
+        """The first message, checked as far as it can be without knowing the cluster's state."""
+        try:
+            async with asyncio.timeout(HELLO_TIMEOUT_S):
+                data = await context.read()
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {HELLO_TIMEOUT_S:g} s")
+        if data is grpc.aio.EOF:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the stream ended before its hello")
+        try:
+            message = _parse(data)
+            self._check_hello(message.hello)
+            greeting = codec.greeting_from(message)
+            if greeting.unread:
+                self._drop("malformed", f"node {greeting.joined.node}: {greeting.unread}", context)
+            return greeting
+        except (WireError, SettingsError) as error:
+            self._drop("malformed", str(error), context)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        raise AssertionError("abort always raises")
+
+    def _check_hello(self, hello: pb.Hello) -> None:
+        """Version first: the rest of another version's hello may mean anything."""
+        if hello.protocol_version:
+            reason = versions.refusal(hello.protocol_version, hello.holdfast_version)
+            if reason:
+                raise _Unwelcome("wrong_version", reason, retry=False)
+        if hello.cluster and hello.cluster != self.cluster:
+            raise _Unwelcome(
+                "wrong_cluster",
+                f"this is cluster {self.cluster!r}, the agent names {hello.cluster!r}: "
+                "give both the same --cluster, or the agent another --coordinator",
+                retry=False,
+            )
+
+    def _accept(self, greeting: codec.Greeting) -> Reign:
+        """The reign that may hear this agent. Raises _Unwelcome."""
+        try:
+            check_name("node", greeting.joined.node)
+        except SettingsError as error:
+            raise _Unwelcome("bad_name", str(error), retry=False) from error
+        if not calling().may_be(greeting.joined.node):
+            raise _Unwelcome(
+                "denied",
+                f"{calling()} may not speak for node {greeting.joined.node!r}: give the agent a certificate "
+                "or token of that node's name, or the name it has with --node",
+                retry=False,
+            )
+        if not greeting.protocol_version or not greeting.cluster:
+            raise _Unwelcome("malformed", "the hello names no protocol version or no cluster", retry=False)
+        theirs = permitted.foreign(calling(), dataclasses.replace(greeting.joined, copies=()))
+        if theirs:
+            raise _Unwelcome(
+                "denied",
+                f"{calling()} has ranks of job {theirs!r}, or is to take them, and may not speak for it: "
+                "add the job to its certificate or token, or take it out of --jobs and end those ranks",
+                retry=False,
+            )
+        if self.reign is None:
+            who = f"the leader is {self.leader}" if self.leader else "no leader is known yet"
+            raise _Unwelcome(
+                "not_leader", f"this coordinator is a standby: {who}", retry=True, leader=self.leader
+            )
+        if greeting.term_seen > self.reign.term:
+            raise _Unwelcome(
+                "stale_leader",
+                f"the agent has heard a leader of term {greeting.term_seen}, "
+                f"this one has term {self.reign.term}: find the newer one",
+                retry=True,
+            )
+        return self.reign
+
+    async def _converse(self, reign: Reign, link: Link, context: Any) -> None:
+        """Read and write until either side ends, or the stream is cut."""
+        tasks = [
+            asyncio.create_task(self._listen(reign, link, context)),
+            asyncio.create_task(_speak(link, context)),
+            asyncio.create_task(link.cut.wait()),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait(tasks)
+        for task in done:
+            task.result()
+
+    async def _listen(self, reign: Reign, link: Link, context: Any) -> None:
+        if not await link.admitted:
+            await link.cut.wait()  # the writer still has the refusal to send, and then ends the stream
+        while (data := await context.read()) is not grpc.aio.EOF:
+            try:
+                message = _parse(data)
+            except WireError as error:
+                self._drop(
+                    "oversized" if len(data) > codec.MESSAGE_BYTES_MAX else "malformed", str(error), context
+                )
+                link.end(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+                return
+            event = self._event(link, message, context)
+            if event is not None:
+                event = self._own_copies(event, context)
+                if theirs := permitted.foreign(calling(), event):
+                    self._drop("denied", f"{calling()} tells of job {theirs!r:.80}, not theirs", context)
+                else:
+                    reign.post(event)
+            await reign.loop.room()
+
+    def _own_copies(self, event: E, context: Any) -> E:
+        """The event without copies of jobs for which the caller may not speak."""
+        event, told = permitted.own_copies(calling(), event)
+        if told:
+            self._drop("denied", told, context)
+        return event
+
+    def _event(self, link: Link, message: pb.AgentMessage, context: Any) -> Event | None:
+        """What a message says, as far as it can be read: what cannot costs only itself, and is named."""
+        try:
+            return codec.event_from(link.node, link.incarnation, message)
+        except WireError as error:
+            self._drop("malformed", f"node {link.node}: {error}", context)
+        try:
+            return codec.rest_of(link.node, link.incarnation, message)
+        except WireError:  # for more than was told above
+            return None
+
+    def denied(self, counted: str, peer: str, reason: str) -> None:
+        """Someone was turned away: counted each time, told now and then."""
+        self._tell(self._turned_away, "turned away", counted, peer, reason)
+
+    def _drop(self, counted: str, reason: str, context: Any) -> None:
+        """Count and name a message that is not acted upon."""
+        self._tell(self._dropped, "dropped", counted, context.peer(), reason)
+
+    def _tell(self, sparing: Sparing, what: str, counted: str, peer: str, reason: str) -> None:
+        self.metrics.messages_dropped_total.labels(counted).inc()
+        if not sparing():
+            return
+        more = f"; {left} more before, untold" if (left := sparing.untold()) else ""
+        log.warning("%s (%s) %s: %s%s", what, counted, peer, reason, more)
+        term = self.reign.term if self.reign else 0
+        body = {"kind": counted, "subject": peer, "reason": reason}
+        self.journal.write_body(term, "daemon", "Dropped", body)
+
+
+def _limited(joined: NodeJoined) -> NodeJoined:
+    """A node whose agent may speak for some jobs only takes ranks of no others."""
+    jobs = calling().jobs
+    return dataclasses.replace(joined, jobs=jobs) if jobs and not joined.jobs else joined
+
+
+async def _speak(link: Link, context: Any) -> None:
+    while (message := await link.orders.get()) is not None:
+        await context.write(message)
+
+
+def _parse(data: bytes) -> pb.AgentMessage:
+    if len(data) > codec.MESSAGE_BYTES_MAX:
+        raise WireError(f"a message of {len(data)} bytes is over the limit of {codec.MESSAGE_BYTES_MAX}")
+    return codec.parse_agent(data)
+
+
+class PortTaken(OSError):
+    """The address to listen on cannot be had."""
+
+
+class Server:
+    """The listening server. `port` is the one bound."""
+
+    def __init__(
+        self,
+        front: Front,
+        host: str,
+        port: int,
+        tls: TlsFiles,
+        asks: Asks,
+    ) -> None:
+        """Bind. Raises PortTaken."""
+        guard = Guard(asks, front.denied)
+        self._server = grpc.aio.server(options=_OPTIONS, interceptors=(guard,))
+        handler = grpc.stream_stream_rpc_method_handler(
+            front.link,
+            request_deserializer=None,
+            response_serializer=pb.CoordinatorMessage.SerializeToString,
+        )
+        control = grpc.method_handlers_generic_handler("holdfast.control.v1.Control", {"Link": handler})
+        self.health = Health(lambda: front.reign is not None)
+        self._server.add_generic_rpc_handlers((control, self.health.handlers()))
+        add_AdminServicer_to_server(Admin(front), self._server)  # type: ignore[no-untyped-call]
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            self.port: int = listen(self._server, address, tls)
+        except RuntimeError as error:
+            raise PortTaken(_taken(address)) from error
+        if self.port == 0:
+            raise PortTaken(_taken(address))
+
+    async def start(self) -> None:
+        """Begin to answer."""
+        await self._server.start()
+
+    async def close(self, grace_s: float = 1.0) -> None:
+        """Take no new calls, give running ones a moment, end."""
+        await stop_within(self._server.stop, grace_s)
+
+
+async def stop_within(stop: Callable[[float | None], Awaitable[None]], grace_s: float) -> bool:
+    """Stop a grpc server, and return in any case: grpc waits for ever for a stream that arrived in the moment
+    of its stop. What is open after the grace is aborted once more, then left to the end of the process.
+
+    Returns whether it has stopped."""
+    stopping = [asyncio.ensure_future(stop(grace_s))]
+    await asyncio.wait(stopping, timeout=grace_s + STOP_TIMEOUT_S)
+    if not stopping[0].done():
+        stopping.append(asyncio.ensure_future(stop(None)))
+        await asyncio.wait(stopping, timeout=STOP_TIMEOUT_S)
+    ended = [each for each in stopping if each.done()]
+    for each in ended:
+        each.result()
+    if not ended:
+        log.warning("some streams do not end: the server is left to the end of the process")
+    return bool(ended)
+
+
+def _taken(address: str) -> str:
+    return (
+        f"cannot listen on {address}: it is taken or not an address of this machine; "
+        "end the other process, or give another --listen (port 0 takes a free one)"
+    )

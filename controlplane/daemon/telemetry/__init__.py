@@ -1,0 +1,1 @@
+"""Turn events and effects into metrics, alerts and traces."""

@@ -1,0 +1,324 @@
+"""What an operator needs to see of a coordinator, as Prometheus metrics. Base units, fixed label values."""
+
+from __future__ import annotations
+
+import platform
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from controlplane.core.failures.blame import CLUSTER, PLAN, SCRIPT
+from controlplane.core.health import JOB_KINDS
+from controlplane.core.records.model import Cause, JobPhase, MemberPhase, Scope, Strategy
+from controlplane.core.state.machine import LEFT
+from controlplane.daemon.telemetry.counters import Spread, Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+PREFIX = "holdfast"
+PHASES = ("detect", "decide", "fence", "reform", "restore", "first_step")
+OUTCOMES = ("recovered", "failed", "stopped")
+WHOSE = (SCRIPT, CLUSTER, PLAN)
+JOB = "training_job"
+"""The label of a job: Prometheus keeps `job` for itself."""
+DROPPED = (
+    "malformed", "oversized", "slow_agent", "no_stream", "wrong_version", "wrong_cluster", "bad_name",
+    "stale_leader", "not_leader", "refused", "stale", "denied", "unauthenticated",
+)  # fmt: skip
+CHECKPOINT_FAILURES = ("failed", "skipped", "bad", "unmirrored", "refused")
+NODE_STATES = ("expected", "up", "suspect", "lost", LEFT)
+ETCD_OPERATIONS = ("commit", "load", "keepalive", "leader")
+HEALTH = ("healthy", "degraded", "critical")
+LOST = (*(cause.value for cause in Cause), "forming", "waiting", "snapshot", "redone")
+"""Where a job's time goes besides training: to a failure of this cause; to forming without one; to waiting
+for nodes; to copying snapshots; to doing steps again that a failure had lost."""
+CHECKPOINT_STAGES = ("persist", "commit", "publish")
+TIERS = ("memory", "storage", "mirror")
+KUBERNETES = (
+    "event_create", "event_patch", "node_cordon", "nodes_list", "pod_delete", "pod_get", "pod_label",
+)  # fmt: skip
+
+_RECOVERY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_ETCD_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+_STEP_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_STALL_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_CHECKPOINT_BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
+
+
+class Metrics:
+    """All metrics of one coordinator process, in a registry of their own."""
+
+    def __init__(self, version: str) -> None:
+        self.registry = CollectorRegistry()
+        make = _Maker(self.registry)
+        self.build_info = make.gauge("build_info", "Version of this coordinator.", "version", "python")
+        self.build_info.labels(version, platform.python_version()).set(1)
+        self._make_reign(make)
+        self._make_cluster(make)
+        self._make_failures(make)
+        self._make_jobs(make)
+        self._make_checkpoints(make)
+        self._make_process(make)
+        self._member_rows: set[tuple[str, str]] = set()
+        self._known: set[str] = set()
+        self._leader = ""
+        self._make_all()
+
+    def _make_reign(self, make: _Maker) -> None:
+        self.leader = make.gauge("leader", "1 while this coordinator leads.")
+        self.leader_term = make.gauge("leader_term", "Fencing token of this coordinator's reign, 0: none.")
+        self.leader_changes_total = make.counter(
+            "leader_changes_total", "Times that this coordinator saw another leader than before."
+        )
+        self.etcd_request_seconds = make.histogram(
+            "etcd_request_seconds", "Duration of requests to etcd.", _ETCD_BUCKETS_S, "operation"
+        )
+        self.etcd_errors_total = make.counter("etcd_errors_total", "Failed requests to etcd.", "operation")
+
+    def _make_cluster(self, make: _Maker) -> None:
+        self.members = make.gauge("members", "Members by level (node, process) and state.", "level", "state")
+        self.spare_nodes = make.gauge("spare_nodes", "Nodes that are up, in good standing, without a rank.")
+        self.quarantined_nodes = make.gauge("quarantined_nodes", "Nodes taken only when no other is left.")
+        self.cluster_health = make.gauge("cluster_health", "1 for the state the cluster is in.", "state")
+        self.heartbeats_total = make.tally("heartbeats_total", "Heartbeats of agents.")
+        self.heartbeat_lag_seconds = make.gauge(
+            "heartbeat_lag_seconds", "Time since the most silent node that counts as up was heard."
+        )
+        self.agent_connections = make.gauge("agent_connections", "Streams of admitted agents.")
+
+    def _make_failures(self, make: _Maker) -> None:
+        self.failures_detected_total = make.counter(
+            "failures_detected_total", "Verdicts by extent and cause.", JOB, "level", "cause"
+        )
+        self.detection_seconds = make.histogram(
+            "detection_seconds",
+            "From an injury to the coordinator's knowing of it.",
+            _RECOVERY_BUCKETS_S,
+            JOB,
+        )
+        self.incidents_total = make.counter(
+            "incidents_total",
+            "Closed incidents by strategy and outcome; `whose` doing they were: the script's, the cluster's, "
+            "or plan, where nothing failed.",
+            JOB,
+            "strategy",
+            "outcome",
+            "whose",
+        )
+        self.recovery_seconds = make.histogram(
+            "recovery_seconds",
+            "Duration of an incident's phases; planned changes are none.",
+            _RECOVERY_BUCKETS_S,
+            JOB,
+            "phase",
+        )
+
+    def _make_jobs(self, make: _Maker) -> None:
+        job = JOB
+        self.job_phase = make.gauge("job_phase", "1 for the phase a job is in.", job, "phase")
+        self.job_health = make.gauge(
+            "job_health", "1 for the state a job is in; none of them at its end.", job, "state"
+        )
+        self.job_trouble = make.gauge(
+            "job_trouble", "1 for each thing that is wrong with a job.", job, "kind"
+        )
+        self.generation = make.gauge("generation", "A job's newest generation.", job)
+        self.step = make.gauge("step", "Steps completed by every rank of a job.", job)
+        self.step_seconds = make.histogram(
+            "step_seconds",
+            "Mean duration of a step, observed each time a look (one a second) finds progress.",
+            _STEP_BUCKETS_S,
+            job,
+        )
+        self.last_progress_timestamp_seconds = make.gauge(
+            "last_progress_timestamp_seconds", "When a job's step last grew (Unix time).", job
+        )
+        self.productive_seconds_total = make.counter(
+            "productive_seconds_total", "Time a job trained, without what was lost later.", job
+        )
+        self.lost_seconds_total = make.counter(
+            "lost_seconds_total", "Time a job did not train, or trained in vain.", job, "cause"
+        )
+        self.steps_lost_total = make.counter(
+            "steps_lost_total", "Steps that were completed, lost and done again.", job
+        )
+        self.snapshot_stall_seconds = make.histogram(
+            "snapshot_stall_seconds", "How long a snapshot kept a rank from training.", _STALL_BUCKETS_S, job
+        )
+
+    def _make_checkpoints(self, make: _Maker) -> None:
+        job = JOB
+        self.checkpoint_last_success_timestamp_seconds = make.gauge(
+            "checkpoint_last_success_timestamp_seconds",
+            "When a job's newest copy of its state became whole in a tier (Unix time); for a job with a "
+            "storage that has none yet, since when this leader waits for it.",
+            job,
+            "tier",
+            "kind",
+        )
+        self.checkpoint_seconds = make.histogram(
+            "checkpoint_seconds", "Duration of a checkpoint's stages.", _CHECKPOINT_BUCKETS_S, job, "stage"
+        )
+        self.checkpoint_bytes_total = make.counter(
+            "checkpoint_bytes_total", "Bytes written for committed checkpoints.", job
+        )
+        self.checkpoint_size_bytes = make.gauge(
+            "checkpoint_size_bytes", "Size of the newest committed checkpoint's state.", job
+        )
+        self.checkpoint_failures_total = make.counter(
+            "checkpoint_failures_total", "Checkpoints that were not committed, or found bad.", job, "reason"
+        )
+        self.checkpoint_failures_in_a_row = make.gauge(
+            "checkpoint_failures_in_a_row", "Checkpoints that failed since one was committed.", job
+        )
+        self.checkpoint_fallbacks_total = make.counter(
+            "checkpoint_fallbacks_total", "Checkpoints found bad: an older one took their place.", job
+        )
+        self.checkpoint_repairs_total = make.counter(
+            "checkpoint_repairs_total", "Background readings that mended what had rotted.", job
+        )
+        self.checkpoint_collected_total = make.counter(
+            "checkpoint_collected_total", "Checkpoints that retention removed.", job
+        )
+
+    def _make_process(self, make: _Maker) -> None:
+        self.event_loop_lag_seconds = make.gauge(
+            "event_loop_lag_seconds", "How late the event loop was in the last second, at most."
+        )
+        self.messages_dropped_total = make.counter(
+            "messages_dropped_total", "Messages not acted upon.", "reason"
+        )
+        self.alerts_total = make.counter("alerts_total", "Alerts posted to the webhook, or not.", "outcome")
+        self.kubernetes_requests_total = make.counter(
+            "kubernetes_requests_total",
+            "Requests to the Kubernetes API: what for, and its answer.",
+            "what",
+            "outcome",
+        )
+        self.dcs_unavailable = make.gauge("dcs_unavailable", "1 while etcd does not answer the leader.")
+        self.journal_lines_lost = make.gauge("journal_lines_lost", "Lines that could not be written.")
+        self.events_total = make.tally("events_total", "Events that the core has taken.", "type")
+        self.core_step_seconds = make.spread(
+            "core_step_seconds", "Duration of one step of the core.", (1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1)
+        )
+
+    def _make_all(self) -> None:
+        """Create every series whose labels are known: a rate over an absent series shows nothing."""
+        _create(self.messages_dropped_total, DROPPED)
+        _create(self.alerts_total, ("sent", "failed"))
+        _create(self.etcd_request_seconds, ETCD_OPERATIONS)
+        _create(self.members, ("node",), NODE_STATES)
+        _create(self.members, ("process",), MemberPhase)
+        _create(self.etcd_errors_total, ETCD_OPERATIONS)
+        _create(self.cluster_health, HEALTH)
+        _create(self.kubernetes_requests_total, KUBERNETES, ("ok", "unanswered"))
+
+    def know_job(self, job: str) -> None:
+        """Create every counter of a job at 0, once."""
+        if job in self._known:
+            return
+        self._known.add(job)
+        _create(self.lost_seconds_total, (job,), LOST)
+        _create(self.checkpoint_failures_total, (job,), CHECKPOINT_FAILURES)
+        _create(self.checkpoint_seconds, (job,), CHECKPOINT_STAGES)
+        _create(self.recovery_seconds, (job,), PHASES)
+        _create(self.failures_detected_total, (job,), Scope, Cause)
+        _create(self.incidents_total, (job,), Strategy, OUTCOMES, WHOSE)
+        for metric in (
+            *(self.productive_seconds_total, self.steps_lost_total, self.step_seconds),
+            *(self.snapshot_stall_seconds, self.checkpoint_bytes_total, self.checkpoint_fallbacks_total),
+            *(self.checkpoint_repairs_total, self.checkpoint_collected_total, self.detection_seconds),
+        ):
+            _create(metric, (job,))
+
+    def saw_leader(self, address: str) -> None:
+        """Count a leader that is another than the one seen before."""
+        if address and self._leader and address != self._leader:
+            self.leader_changes_total.inc()
+        self._leader = address or self._leader
+
+    def saw_etcd(self, operation: str, duration_s: float, failed: bool) -> None:
+        """Count a request to etcd that took so long."""
+        self.etcd_request_seconds.labels(operation).observe(duration_s)
+        if failed:
+            self.etcd_errors_total.labels(operation).inc()
+
+    def saw_alert(self, outcome: str) -> None:
+        """Count a posting of alerts: sent or failed."""
+        self.alerts_total.labels(outcome).inc()
+
+    def saw_kubernetes(self, what: str, outcome: str) -> None:
+        """Count a request to the Kubernetes API: ok, its status, or unanswered."""
+        self.kubernetes_requests_total.labels(what, outcome).inc()
+
+    def show_health(self, level: str) -> None:
+        """Set the one state that the cluster is in; "" when this coordinator does not know."""
+        for each in HEALTH:
+            self.cluster_health.labels(each).set(each == level)
+
+    def forget_state(self) -> None:
+        """Leadership is over: what only a leader knows is not shown any more. Counters stay."""
+        for gauge in (
+            *(self.job_phase, self.generation, self.step, self.last_progress_timestamp_seconds),
+            *(self.checkpoint_last_success_timestamp_seconds, self.checkpoint_size_bytes),
+            *(self.job_health, self.job_trouble, self.checkpoint_failures_in_a_row),
+        ):
+            gauge.clear()
+        for plain in (self.spare_nodes, self.quarantined_nodes, self.heartbeat_lag_seconds):
+            plain.set(0)
+        self.show_members({})
+        self.show_health("")
+
+    def show_members(self, counts: dict[tuple[str, str], int]) -> None:
+        """Set the members' gauge to these counts by level and state, and to 0 where there are none now."""
+        for row in self._member_rows - counts.keys():
+            self.members.labels(*row).set(0)
+        for row, count in counts.items():
+            self.members.labels(*row).set(count)
+        self._member_rows |= counts.keys()
+
+    def show_job_health(self, job: str, level: str, kinds: Collection[str], in_a_row: int) -> None:
+        """Set how a job is, what is wrong with it, and how many checkpoints have failed in a row."""
+        for each in HEALTH:
+            self.job_health.labels(job, each).set(each == level)
+        for kind in JOB_KINDS:
+            self.job_trouble.labels(job, kind).set(kind in kinds)
+        self.checkpoint_failures_in_a_row.labels(job).set(in_a_row)
+
+    def show_job_phase(self, job: str, phase: JobPhase) -> None:
+        """Set the one phase that a job is in."""
+        for each in JobPhase:
+            self.job_phase.labels(job, each.value).set(each is phase)
+
+
+class _Maker:
+    """Makes metrics with our prefix in one registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._common: dict[str, Any] = {"namespace": PREFIX, "registry": registry}
+
+    def gauge(self, name: str, about: str, *labels: str) -> Gauge:
+        return Gauge(name, about, labels, **self._common)
+
+    def counter(self, name: str, about: str, *labels: str) -> Counter:
+        return Counter(name, about, labels, **self._common)
+
+    def histogram(self, name: str, about: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(name, about, labels, buckets=buckets, **self._common)
+
+    def tally(self, name: str, about: str, label: str = "") -> Tally:
+        return Tally(f"{PREFIX}_{name.removesuffix('_total')}", about, label, self._registry)
+
+    def spread(self, name: str, about: str, bounds: tuple[float, ...]) -> Spread:
+        return Spread(f"{PREFIX}_{name}", about, bounds, self._registry)
+
+
+def _create(metric: Counter | Gauge | Histogram, *values: Iterable[str]) -> None:
+    label: Callable[..., object] = metric.labels
+    rows: list[tuple[str, ...]] = [()]
+    for column in values:
+        rows = [(*row, str(value)) for row in rows for value in column]
+    for row in rows:
+        label(*row)

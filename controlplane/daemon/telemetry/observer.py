@@ -1,0 +1,251 @@
+"""What one reign hears and decides, as metrics: events and effects as they pass, and a look each second."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from controlplane.core import view
+from controlplane.core.census import census
+from controlplane.core.failures.blame import PLAN
+from controlplane.core.records import effects, events
+from controlplane.core.records.model import NO_STEP, JobPhase
+from controlplane.daemon.telemetry.job_time import REDONE, SNAPSHOT, Account, JobTimes, Pace
+from controlplane.daemon.telemetry.metrics import CHECKPOINT_FAILURES, NODE_STATES
+from holdfast.logs import of_incident
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from controlplane.core.cluster import Cluster
+    from controlplane.core.records.effects import Effect
+    from controlplane.core.records.events import Event
+    from controlplane.core.records.model import Incident, JobSpec
+    from controlplane.core.view import JobRow
+    from controlplane.daemon.telemetry.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+_TIMERS_KEPT = 256
+LOOK_SHARE = 200.0
+"""For each second that a look takes there are so many without."""
+_STAGES = {"persisted": ("persist", "started"), "committed": ("commit", "persisted")}
+"""What ends a stage: its name, and what began it. Publishing begins with the commit."""
+
+
+class _Seen:
+    """What is known of one job."""
+
+    def __init__(self, now: float, account: Account) -> None:
+        self.times, self.pace = JobTimes(now), Pace()
+        self.account = account
+        self.ranks = 1
+        self.noticed = 0  # the incident whose time until it was noticed is counted
+        self.cause = ""
+
+
+class Observer:
+    """Lives and ends with one reign. What changes no metric costs one look into a table."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        accounts: Mapping[str, Account] | None = None,
+    ) -> None:
+        """`accounts`: as the last leader kept them, by job."""
+        self._before = dict(accounts or {})
+        self._metrics, self._clock, self._wall = metrics, clock, wall
+        self._rest_until = 0.0
+        self._jobs: dict[str, _Seen] = {}
+        self._timers: dict[tuple[str, str], dict[str, float]] = {}
+        self._events: dict[type, Callable[[Any], None]] = {
+            events.Elected: self._elected,
+            events.JobSubmitted: lambda event: self._submitted(event.spec),
+            events.SnapshotReady: self._snapshot,
+            events.Persisted: lambda event: self._timer(event.record.job, event.record.id, "persisted"),
+            events.Published: self._published,
+        }
+        self._effects: dict[type, Callable[[Any], None]] = {
+            effects.Judged: self._judged,
+            effects.IncidentChanged: lambda effect: self._incident(effect.incident),
+            effects.JobChanged: self._job_changed,
+            effects.CheckpointChanged: self._checkpoint,
+            effects.Release: self._release,
+        }
+
+    def event(self, event: Event) -> None:
+        """The core has taken this event."""
+        if (hear := self._events.get(type(event))) is not None:
+            hear(event)
+
+    def effect(self, effect: Effect) -> None:
+        """The core has decided this."""
+        if (hear := self._effects.get(type(effect))) is not None:
+            hear(effect)
+
+    def look(self, core: Cluster) -> None:
+        """Set the gauges that are counted from the cluster's state, and settle the jobs' accounts. Where this
+        takes long, because the cluster is large, it is done less often: it gets 0.5 % of the time."""
+        now = self._clock()
+        if now < self._rest_until:
+            return
+        for row in view.jobs(core, now):
+            self._look_at(row, now)
+            self._look_into(core, row)
+        found, metrics = census(core, now), self._metrics
+        nodes = {("node", state): found.nodes.get(state, 0) for state in (*NODE_STATES, *found.nodes)}
+        metrics.show_members(nodes | {("process", phase): n for phase, n in found.processes.items()})
+        metrics.spare_nodes.set(found.spare)
+        metrics.quarantined_nodes.set(found.quarantined)
+        metrics.heartbeat_lag_seconds.set(found.silence_s)
+        self._rest_until = now + LOOK_SHARE * (self._clock() - now)
+
+    def _look_at(self, row: JobRow, now: float) -> None:
+        metrics, seen = self._metrics, self._seen(row.job)
+        seen.ranks = max(1, row.world_size)
+        metrics.generation.labels(row.job).set(row.generation)
+        metrics.step.labels(row.job).set(row.step)
+        if row.phase == JobPhase.RUNNING.value and row.step > NO_STEP:
+            mean_s = seen.pace.look(now, row.step)
+            if mean_s > 0:
+                metrics.step_seconds.labels(row.job).observe(mean_s)
+                metrics.last_progress_timestamp_seconds.labels(row.job).set(self._wall())
+        else:
+            seen.pace.stop()
+        spent = seen.times.take(now)
+        seen.account.add(self._wall(), spent)
+        metrics.productive_seconds_total.labels(row.job).inc(spent.productive_s)
+        for cause, lost_s in spent.lost_s.items():
+            metrics.lost_seconds_total.labels(row.job, cause).inc(lost_s)
+
+    def _look_into(self, core: Cluster, row: JobRow) -> None:
+        machine = core.machine
+        kinds = (
+            () if not row.health else [each.kind for each in machine.findings.values() if each.job == row.job]
+        )
+        streak = machine.jobs[row.job].keeping.checkpoints.times if row.health else 0
+        self._metrics.show_job_health(row.job, row.health, kinds, streak)
+
+    def account(self, job: str) -> Account | None:
+        """Where this job's time went; None when nothing is known of it."""
+        seen = self._jobs.get(job)
+        return seen.account if seen is not None else None
+
+    def accounts(self) -> dict[str, Account]:
+        """Where the time of every job went, by job."""
+        return {job: seen.account for job, seen in self._jobs.items()}
+
+    def _seen(self, job: str) -> _Seen:
+        if job not in self._jobs:
+            self._metrics.know_job(job)
+            account = self._before.pop(job, None) or Account(self._wall())
+            self._jobs[job] = _Seen(self._clock(), account)
+        return self._jobs[job]
+
+    def _elected(self, event: events.Elected) -> None:
+        for spec in event.specs:
+            self._submitted(spec)
+        for state in event.states:
+            self._enter(state.job, JobPhase(state.phase))
+
+    def _submitted(self, spec: JobSpec) -> None:
+        self._seen(spec.job)
+        if spec.storage:
+            gauge = self._metrics.checkpoint_last_success_timestamp_seconds
+            gauge.labels(spec.job, "storage", "full").set(self._wall())
+
+    def _job_changed(self, effect: effects.JobChanged) -> None:
+        self._enter(effect.state.job, JobPhase(effect.state.phase))
+
+    def _enter(self, job: str, phase: JobPhase) -> None:
+        self._seen(job).times.enter(self._clock(), phase)
+        self._metrics.show_job_phase(job, phase)
+        if phase is JobPhase.RUNNING:
+            self._metrics.last_progress_timestamp_seconds.labels(job).set(self._wall())
+
+    def _judged(self, effect: effects.Judged) -> None:
+        verdict = effect.verdict
+        self._metrics.failures_detected_total.labels(
+            verdict.job, verdict.scope.value, verdict.cause.value
+        ).inc()
+        seen = self._seen(verdict.job)
+        evidence = verdict.evidence[0] if verdict.evidence else verdict.cause.value
+        about = of_incident(verdict.job, effect.incident, node=",".join(verdict.nodes))
+        log.warning("%s: %s", evidence, effect.plan.reason.partition("\n")[0], extra=about)
+        seen.cause = verdict.cause.value
+        seen.times.judged(self._clock(), seen.cause)
+
+    def _incident(self, incident: Incident) -> None:
+        metrics, seen = self._metrics, self._seen(incident.job)
+        phases_s = dict(incident.phases_s)
+        if seen.noticed != incident.id and "detect" in phases_s:
+            seen.noticed = incident.id
+            seen.times.owe(seen.cause or incident.verdict.cause.value, phases_s["detect"])
+            metrics.detection_seconds.labels(incident.job).observe(phases_s["detect"])
+        if incident.outcome == "open":
+            return
+        about = of_incident(incident.job, incident.id, generation=incident.generation_after)
+        log.info("%s in %.3f s", incident.outcome, sum(phases_s.values()), extra=about)
+        whose = incident.verdict.whose
+        metrics.incidents_total.labels(
+            incident.job, incident.plan.strategy.value, incident.outcome, whose
+        ).inc()
+        lost_steps = max(0, incident.lost_steps)
+        metrics.steps_lost_total.labels(incident.job).inc(lost_steps)
+        seen.times.owe(REDONE, lost_steps * seen.pace.mean_s)
+        for phase, duration_s in phases_s.items() if whose != PLAN else ():
+            metrics.recovery_seconds.labels(incident.job, phase).observe(duration_s)
+
+    def _snapshot(self, event: events.SnapshotReady) -> None:
+        seen = self._jobs.get(event.job)
+        if seen is None:
+            return  # an agent's word for a job that nobody knows
+        self._metrics.snapshot_stall_seconds.labels(event.job).observe(event.stall_s)
+        seen.times.owe(SNAPSHOT, event.stall_s / seen.ranks)
+
+    def _release(self, effect: effects.Release) -> None:
+        gauge = self._metrics.checkpoint_last_success_timestamp_seconds
+        gauge.labels(effect.job, "memory", "snapshot").set(self._wall())
+
+    def _checkpoint(self, effect: effects.CheckpointChanged) -> None:
+        metrics, outcome = self._metrics, effect.outcome
+        self._timer(effect.job, effect.checkpoint, outcome)
+        if outcome in CHECKPOINT_FAILURES:
+            metrics.checkpoint_failures_total.labels(effect.job, outcome).inc()
+        counted = {
+            "bad": metrics.checkpoint_fallbacks_total,
+            "repaired": metrics.checkpoint_repairs_total,
+            "collected": metrics.checkpoint_collected_total,
+        }
+        if outcome in counted:
+            counted[outcome].labels(effect.job).inc()
+        tier = {"committed": "storage", "mirrored": "mirror"}.get(outcome)
+        if tier and effect.record is not None:
+            gauge = metrics.checkpoint_last_success_timestamp_seconds
+            gauge.labels(effect.job, tier, effect.record.kind).set(self._wall())
+        if outcome == "committed" and effect.record is not None:
+            metrics.checkpoint_bytes_total.labels(effect.job).inc(effect.record.bytes_written)
+            metrics.checkpoint_size_bytes.labels(effect.job).set(effect.record.bytes_total)
+
+    def _published(self, event: events.Published) -> None:
+        begun = self._timers.pop((event.job, event.checkpoint), {}).get("committed")
+        if begun is not None and not event.reason:
+            self._metrics.checkpoint_seconds.labels(event.job, "publish").observe(self._clock() - begun)
+
+    def _timer(self, job: str, checkpoint: str, reached: str) -> None:
+        """Note when a checkpoint reached something, and how long the stage took that ends there."""
+        now = self._clock()
+        if reached == "started":
+            self._timers.setdefault((job, checkpoint), {})
+            while len(self._timers) > _TIMERS_KEPT:
+                del self._timers[next(iter(self._timers))]
+        marks = self._timers.get((job, checkpoint))
+        if marks is None:
+            return
+        stage, since = _STAGES.get(reached, ("", ""))
+        if since in marks:
+            self._metrics.checkpoint_seconds.labels(job, stage).observe(now - marks[since])
+        marks[reached] = now
