@@ -5,13 +5,13 @@ What changes is told to the administrators once, and told again when it is over.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import durability
 from controlplane.core.failures import eligibility
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase, Role
+from controlplane.core.state.findings import Finding, Level
 from controlplane.core.state.job import ENDED
 from controlplane.core.state.machine import LEFT
 
@@ -21,36 +21,17 @@ if TYPE_CHECKING:
     from controlplane.core.checkpoint.durability import Trouble
     from controlplane.core.records.model import Unread
     from controlplane.core.records.timing import CoreSettings
-    from controlplane.core.state.job import Job, Member
+    from controlplane.core.state.job import Job
     from controlplane.core.state.machine import Machine
+    from controlplane.core.state.member import Member
 
     Rule = Callable[["Facts", CoreSettings], Iterable["Finding"]]
 
 HOUR_S = 3600.0
 
 
-class Level(StrEnum):
-    """How the cluster is."""
-
-    HEALTHY = "healthy"
-    DEGRADED = "degraded"
-    CRITICAL = "critical"
-
-
 SEVERITIES = {Level.DEGRADED: "warning", Level.CRITICAL: "critical"}
 """What administrators are told at which level."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is not as it should be."""
-
-    kind: str
-    level: Level
-    subject: str
-    reason: str
-    job: str = ""  # whose it is; "": nobody's in particular
-    loud: bool = True  # administrators are told; what may pass by itself is shown and nothing more
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import commit, finalizing
-from controlplane.core.checkpoint.commit import Stage
 from controlplane.core.records.model import JobPhase, MemberPhase
 from controlplane.core.state.job import ENDED
+from controlplane.core.state.saving import Stage
 
 if TYPE_CHECKING:
     from controlplane.core.state.job import Job

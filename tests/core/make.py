@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controlplane.core.failures.verdicts import Evidence
+from controlplane.core.records.evidence import Evidence
 from controlplane.core.records.model import Cause, CheckpointRecord, Failure, JobSpec, Placement
 
 

@@ -8,14 +8,16 @@ import pytest
 
 from controlplane.core.checkpoint import commit
 from controlplane.core.checkpoint import finalizing as sealing_of_parts
-from controlplane.core.checkpoint.commit import FLOWS, Holder, Saving, Stage, Writer
+from controlplane.core.checkpoint.commit import FLOWS
 from controlplane.core.lifecycle import ending
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import CheckpointPart, MemberPhase, MemberStatus, Role
 from controlplane.core.records.timing import CoreSettings
-from controlplane.core.state.job import Job, Member
+from controlplane.core.state.job import Job
 from controlplane.core.state.machine import Machine
+from controlplane.core.state.member import Member
+from controlplane.core.state.saving import Holder, Saving, Stage, Writer
 from tests.core.make import record, seats, spec
 from tests.core.test_cluster import running
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from controlplane.core.failures import numeric_anomalies
+from controlplane.core.records.copies import Copy
 from controlplane.core.records.model import Fault, Generation, JobPhase, JobSpec, Resume, Tier, Window
-from controlplane.core.restore.restore_point import Copy
 from controlplane.core.state.job import Job
 from holdfast.telemetry import numbers as sdk
 from tests.core.test_cluster import running

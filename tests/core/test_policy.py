@@ -7,8 +7,8 @@ import math
 import pytest
 
 from controlplane.core.failures import verdicts
-from controlplane.core.failures.verdicts import Evidence
 from controlplane.core.placement import formation
+from controlplane.core.records.evidence import Evidence
 from controlplane.core.records.model import Cause, Failure, Scope, Strategy
 from controlplane.core.recovery import strategies
 from controlplane.core.state.deadlines import Deadlines

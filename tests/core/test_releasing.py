@@ -8,8 +8,9 @@ from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import Generation, MemberPhase, MemberStatus, Resume, Role, Tier
 from controlplane.core.records.timing import CoreSettings
-from controlplane.core.state.job import Job, Member
+from controlplane.core.state.job import Job
 from controlplane.core.state.machine import Machine, Node
+from controlplane.core.state.member import Member
 from tests.core.make import seats, spec
 
 

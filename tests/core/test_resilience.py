@@ -10,12 +10,13 @@ from controlplane import contradictions
 from controlplane.core import health, view
 from controlplane.core.cluster import Cluster
 from controlplane.core.failures import network, quarantine
-from controlplane.core.health import Facts, Level
+from controlplane.core.health import Facts
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import Cause, JobSpec, LemonRecord, PeerSight, Strategy
 from controlplane.core.records.timing import CoreSettings
 from controlplane.core.recovery import strategies
+from controlplane.core.state.findings import Level
 from controlplane.settings import AgentSettings, CoordinatorSettings
 
 S = CoreSettings()

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from controlplane.core.records.copies import Copy
 from controlplane.core.records.model import Resume, Source, Tier
 from controlplane.core.restore import restore_point
 
 
-def choose(copies: list[restore_point.Copy], known_step: int, *shards: str) -> Resume | None:
+def choose(copies: list[Copy], known_step: int, *shards: str) -> Resume | None:
     found = restore_point.choose(copies, known_step, shards or restore_point.WHOLE)
     return found.resume if found else None
 
 
-def copy(tier: Tier, step: int, rank: int = 0, shard: str = "all") -> restore_point.Copy:
-    return restore_point.Copy(tier, step, rank, shard, member=f"j.{rank}", checkpoint=f"{step}-1")
+def copy(tier: Tier, step: int, rank: int = 0, shard: str = "all") -> Copy:
+    return Copy(tier, step, rank, shard, member=f"j.{rank}", checkpoint=f"{step}-1")
 
 
 @pytest.mark.parametrize(
@@ -28,9 +29,7 @@ def copy(tier: Tier, step: int, rank: int = 0, shard: str = "all") -> restore_po
         ([copy(Tier.FRESH, 0, 1), copy(Tier.FRESH, 0, 0)], Tier.FRESH, 0, 0),
     ],
 )
-def test_the_newest_step_and_of_it_the_nearest(
-    copies: list[restore_point.Copy], tier: Tier, step: int, rank: int
-) -> None:
+def test_the_newest_step_and_of_it_the_nearest(copies: list[Copy], tier: Tier, step: int, rank: int) -> None:
     chosen = choose(copies, 9)
     assert chosen is not None
     assert (chosen.tier, chosen.step, chosen.rank) == (tier, step, rank)
@@ -54,14 +53,14 @@ def test_a_fall_to_the_beginning_is_said() -> None:
     assert "no copy" in chosen.reason
 
 
-def of(tier: Tier, step: int, born: int, rank: int, shard: str = "") -> restore_point.Copy:
-    return restore_point.Copy(tier, step, rank, shard or f"s{rank}", f"j.{rank}", f"{step}-{born}", born)
+def of(tier: Tier, step: int, born: int, rank: int, shard: str = "") -> Copy:
+    return Copy(tier, step, rank, shard or f"s{rank}", f"j.{rank}", f"{step}-{born}", born)
 
 
 def test_every_shard_has_its_own_source_and_the_farthest_names_the_whole() -> None:
     copies = [
         of(Tier.MEMORY, 20, 1, 0), of(Tier.MEMORY, 20, 1, 1), of(Tier.DONOR, 23, 1, 0),
-        restore_point.Copy(Tier.PEER, 20, 2, "s2", "j.2", born=1, node="c", generation=1),
+        Copy(Tier.PEER, 20, 2, "s2", "j.2", born=1, node="c", generation=1),
         of(Tier.CHECKPOINT, 10, 1, 0, restore_point.EVERY),
     ]  # fmt: skip
     chosen = choose(copies, 23, "s0", "s1", "s2")

@@ -18,7 +18,8 @@ from controlplane.core.records.model import (
     Tier,
 )
 from controlplane.core.state.delivery_log import ROOM, Sent
-from controlplane.core.state.job import Job, Member
+from controlplane.core.state.job import Job
+from controlplane.core.state.member import Member
 from tests.core.make import spec
 
 FAILURE = Failure(Cause.SIGNALED, "killed by signal 9", signal=9)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from controlplane.core.records.model import CheckpointRecord
+from controlplane.core.state.saving import Saving, Stage, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,18 +18,6 @@ RETIRED = "retention lets it go"
 """Why a record is not to be used whose checkpoint was whole: it is being taken off the storage."""
 
 
-class Stage(StrEnum):
-    """Where a checkpoint in flight stands."""
-
-    PERSIST = "persist"  # the writers make their shares of the chunks durable
-    SEAL = "seal"  # one agent reads all parts back and makes the manifest's content durable
-    MIRROR = "mirror"  # the second storage is made to hold it too, before the commit
-    STORE = "store"  # its record is on its way into etcd: the commit
-    PUBLISH = "publish"  # an agent makes the manifest visible
-    CONFIRM = "confirm"  # `published` is on its way into etcd
-    COPY = "copy"  # committed; the second storage is made to hold it too
-
-
 FLOWS: dict[str, tuple[Stage, ...]] = {
     "": (Stage.PERSIST, Stage.SEAL, Stage.STORE, Stage.PUBLISH, Stage.CONFIRM),
     "both": (Stage.PERSIST, Stage.SEAL, Stage.MIRROR, Stage.STORE, Stage.PUBLISH, Stage.CONFIRM),
@@ -39,51 +27,6 @@ FLOWS: dict[str, tuple[Stage, ...]] = {
 
 IN_ETCD = (Stage.STORE, Stage.PUBLISH, Stage.CONFIRM)
 """Stages in which etcd may hold a record that no manifest is sure to stand for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Writer:
-    """Who makes one share of a shard durable."""
-
-    shard: str
-    share: int
-    shares: int
-    rank: int
-    member: str
-    node: str
-    tried: tuple[str, ...] = ()  # members that were asked for this share before and are gone
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """A rank that held the state when its checkpoint began."""
-
-    shard: str
-    rank: int
-    member: str
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class Saving:
-    """A checkpoint of a job that is in flight. `node` seals, mirrors and publishes; times in s."""
-
-    id: str
-    step: int
-    generation: int
-    node: str
-    kind: str
-    base: str
-    versions: tuple[tuple[int, int], ...]
-    writers: tuple[Writer, ...] = ()
-    holders: tuple[Holder, ...] = ()
-    parts: tuple[CheckpointPart, ...] = ()
-    stage: Stage = Stage.PERSIST
-    record: CheckpointRecord | None = None
-    nodes_before: tuple[str, ...] = ()  # that were to do so: their answers may still come
-    provisional: bool = False  # sealed, and etcd has not answered in time
-    begun_at: float = 0.0
-    sealed_at: float = 0.0  # its parts were all there, then: its record is on its way into etcd
 
 
 def after(stage: Stage, spec: JobSpec) -> Stage | None:

@@ -6,9 +6,9 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import commit, durability, requests
-from controlplane.core.checkpoint.commit import Saving, Stage
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import WHOLE_STATE, CheckpointRecord
+from controlplane.core.state.saving import Saving, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import releasing
-from controlplane.core.checkpoint.commit import Stage, newest_good
+from controlplane.core.checkpoint.commit import newest_good
 from controlplane.core.records.model import NO_STEP, JobPhase, MemberPhase
 from controlplane.core.state.pulse import Pulse
+from controlplane.core.state.saving import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.core.state.job import Job, Member
+    from controlplane.core.state.job import Job
     from controlplane.core.state.machine import Machine
+    from controlplane.core.state.member import Member
 
 TIMES = 3
 """Nothing is overdue before so many of them should have come."""

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     from controlplane.core.records import events as ev
     from controlplane.core.records.model import MemberStatus
-    from controlplane.core.state.job import Job, Member
+    from controlplane.core.state.job import Job
     from controlplane.core.state.machine import Machine
+    from controlplane.core.state.member import Member
 
 RESTS = (MemberPhase.READY, MemberPhase.FINISHED)
 STALL_KEPT = 0.9

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import releasing
-from controlplane.core.checkpoint.commit import Stage
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase
+from controlplane.core.state.saving import Ask, Stage
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
@@ -22,30 +21,6 @@ FINAL = ("committed", "failed", "skipped")
 """Outcomes of a checkpoint that answer whoever asked for it."""
 
 TRAINS = (JobPhase.RUNNING, JobPhase.FORMING)
-
-
-@dataclass(slots=True)
-class Ask:
-    """One member's asking. `outcome` "" until it is known."""
-
-    node: str
-    member: str
-    request: str
-    step: int
-    generation: int
-    at: float  # s
-    outcome: str = ""
-    reason: str = ""
-
-    @property
-    def checkpoint(self) -> str:
-        """The id of the checkpoint that it asks for."""
-        return f"{self.step}-{self.generation}"
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """Of the order that tells the answer."""
-        return ("told", self.node, self.member, self.request)
 
 
 def asked(m: Machine, event: ev.CheckpointAsked) -> None:

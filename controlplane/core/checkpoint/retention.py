@@ -4,13 +4,13 @@ the storage, then forgotten: whichever leader dies in between, the next one sees
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import commit, finalizing, sharing
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase
 from controlplane.core.state.job import ENDED
+from controlplane.core.state.saving import Collecting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,14 +22,6 @@ if TYPE_CHECKING:
 
 QUIET = (JobPhase.RUNNING, *ENDED)
 """Phases in which nothing is read from a checkpoint: old ones may go."""
-
-
-@dataclass(frozen=True, slots=True)
-class Collecting:
-    """A collection under way. `node` "" while etcd is told which ones go."""
-
-    remove: tuple[str, ...]
-    node: str = ""
 
 
 def removable(

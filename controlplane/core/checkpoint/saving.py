@@ -19,11 +19,11 @@ from controlplane.core.checkpoint import (
     scrubbing,
     sharing,
 )
-from controlplane.core.checkpoint.commit import Saving, Stage
 from controlplane.core.failures import numeric_anomalies
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import NO_STEP, JobPhase
 from controlplane.core.state import cadence
+from controlplane.core.state.saving import Saving, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from controlplane.core.checkpoint.commit import Holder, Writer
 from controlplane.core.records.model import WHOLE_STATE
+from controlplane.core.state.saving import Holder, Writer
 
 if TYPE_CHECKING:
-    from controlplane.core.checkpoint.commit import Saving
-    from controlplane.core.state.job import Job, Member
+    from controlplane.core.state.job import Job
     from controlplane.core.state.machine import Machine
+    from controlplane.core.state.member import Member
+    from controlplane.core.state.saving import Saving
 
 SHARE_BYTES = 16 << 20
 """A share is to have so many bytes at least: less is not worth a further writer."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core.elasticity import resizing
 from controlplane.core.failures import devices
 from controlplane.core.placement import formation, placing, replicas
-from controlplane.core.placement.formation import Spot
 from controlplane.core.records.model import Strategy
+from controlplane.core.records.places import Spot
 from controlplane.core.restore import state_sources
+from controlplane.core.state.resize import Resize
 
 if TYPE_CHECKING:
-    from controlplane.core.elasticity.resizing import Resize
     from controlplane.core.placement.formation import Room
     from controlplane.core.state.job import Job
     from controlplane.core.state.machine import Machine
@@ -41,7 +40,7 @@ def _idle(m: Machine, job: Job) -> list[Room]:
 
 def _made(m: Machine, strategy: Strategy, reason: str, rows: dict[str, list[Spot]]) -> Resize:
     spots = tuple(spot for row in rows.values() for spot in row)
-    return resizing.Resize(strategy, reason, spots, m.now)
+    return Resize(strategy, reason, spots, m.now)
 
 
 def _leave(m: Machine, job: Job) -> Resize | None:

@@ -4,14 +4,12 @@ step boundary, once, and go on together. Nothing is lost by it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import releasing, saving
 from controlplane.core.elasticity import growing, spares
-from controlplane.core.failures.verdicts import Evidence
 from controlplane.core.placement import launches
-from controlplane.core.placement.formation import Spot
+from controlplane.core.records.evidence import Evidence
 from controlplane.core.records.model import (
     NO_RANK,
     NO_STEP,
@@ -23,9 +21,11 @@ from controlplane.core.records.model import (
     Role,
     Strategy,
 )
+from controlplane.core.records.places import Spot
 from controlplane.core.records.words import GONE, IN_GENERATION
 from controlplane.core.recovery import incidents
 from controlplane.core.restore import state_sources
+from controlplane.core.state.resize import HALT, SAVE, WARM, Resize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,28 +33,9 @@ if TYPE_CHECKING:
     from controlplane.core.state.job import Job
     from controlplane.core.state.machine import Machine
 
-WARM, HALT, SAVE = "warm", "halt", "save"
 
 UNSAVED_MAX = 5
 """The wait after a change that could not be made durable doubles so often."""
-
-
-@dataclass(slots=True)
-class Resize:
-    """One planned change. `spots`: the places of the coming ranks, by rank; times in s."""
-
-    strategy: Strategy
-    reason: str
-    spots: tuple[Spot, ...]
-    begun_at: float
-    stage: str = WARM
-    fresh: dict[Spot, str] = field(default_factory=dict)  # members that stand ready for their places
-    keep: bool = False  # the state has to be durable before the places change
-    hard_at: float = 0.0  # whoever has not stopped by then is interrupted
-    met: bool = False  # somebody waits at the barrier
-    save_by: float = 0.0
-    again_at: float = 0.0  # when the checkpoint that it waits for may be tried again
-    durable: bool = False  # it is committed, and visible
 
 
 def tend(m: Machine, job: Job) -> None:

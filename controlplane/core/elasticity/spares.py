@@ -9,7 +9,8 @@ from controlplane.core.placement import launches
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import NO_RANK, JobPhase, MemberPhase, Role
 from controlplane.core.records.words import ASKED, GONE
-from controlplane.core.state.job import Job, Member
+from controlplane.core.state.job import Job
+from controlplane.core.state.member import Member
 
 if TYPE_CHECKING:
     from controlplane.core.state.machine import Machine

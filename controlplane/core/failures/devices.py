@@ -12,7 +12,7 @@ from controlplane.core.records.model import Cause
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from controlplane.core.failures.verdicts import Evidence
+    from controlplane.core.records.evidence import Evidence
     from controlplane.core.state.job import Job
     from controlplane.core.state.machine import Machine, Node
 

@@ -6,22 +6,23 @@ another one. Whom they wait for is replaced once it is past its own deadline, to
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controlplane.core.failures import arrivals
-from controlplane.core.failures.verdicts import Evidence
 from controlplane.core.membership import members
 from controlplane.core.records import effects as fx
+from controlplane.core.records.evidence import Evidence
 from controlplane.core.records.model import Cause, Failure, JobPhase, MemberPhase, Standing
+from controlplane.core.state.inquiries import Look
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from controlplane.core.records import events as ev
     from controlplane.core.records.model import Generation
-    from controlplane.core.state.job import Job, Member
+    from controlplane.core.state.job import Job
     from controlplane.core.state.machine import Machine
+    from controlplane.core.state.member import Member
 
 STACKS_BYTES_MAX = 256 * 1024
 """Of one node's answer."""
@@ -32,18 +33,6 @@ STACKS_BYTES_ALL = 64 * 1024 * 1024
 STACKS_BYTES_MIN = 2048
 TRACE_CHARS = 6000
 """Of the stacks that a failure carries into the reason of a job's end."""
-
-
-@dataclass(slots=True)
-class Look:
-    """The look at a generation in which somebody is past its deadline."""
-
-    generation: int
-    begin_at: float
-    round: int = 0  # of the orders that are out; 0: none
-    until: float = 0.0  # answers are waited for
-    answers: dict[str, tuple[Standing, ...]] = field(default_factory=dict)  # by node
-    judged: tuple[str, ...] = ()  # who was past its deadline when it was last found that one waits on
 
 
 def tend(m: Machine, job: Job) -> None:

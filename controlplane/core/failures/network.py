@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controlplane.core.failures import eligibility, quarantine
 from controlplane.core.membership import members
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause, Failure, PeerAddress
+from controlplane.core.state.inquiries import Looks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,22 +27,6 @@ if TYPE_CHECKING:
 
 ALL_UP_TO = 32
 """So many nodes dial everybody; of more, each dials those at distances that are powers of two in the ring."""
-
-
-@dataclass(slots=True)
-class Looks:
-    """One round of dialling: who was asked, and what was said."""
-
-    round: int
-    generation: int
-    asked: tuple[str, ...]
-    said: dict[str, dict[str, PeerSight]] = field(default_factory=dict)
-    judged: bool = False
-
-    @property
-    def complete(self) -> bool:
-        """Everybody who was asked has answered."""
-        return all(node in self.said for node in self.asked)
 
 
 @dataclass(frozen=True, slots=True)

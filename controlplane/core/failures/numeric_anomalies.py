@@ -6,16 +6,17 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import finalizing
-from controlplane.core.failures.verdicts import Evidence, repeat_key
+from controlplane.core.failures.verdicts import repeat_key
 from controlplane.core.records import effects as fx
+from controlplane.core.records.evidence import Evidence
 from controlplane.core.records.model import Cause, Failure, Fault, JobPhase, Window
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from controlplane.core.records import events as ev
+    from controlplane.core.records.copies import Copy
     from controlplane.core.records.model import Generation, JobState, Resume
-    from controlplane.core.restore.restore_point import Copy
     from controlplane.core.state.job import Job
     from controlplane.core.state.machine import Machine
 

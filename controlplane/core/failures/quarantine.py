@@ -14,8 +14,8 @@ from controlplane.core.records.model import Cause, LemonRecord
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from controlplane.core.failures.verdicts import Evidence
     from controlplane.core.records import events as ev
+    from controlplane.core.records.evidence import Evidence
     from controlplane.core.records.timing import CoreSettings
     from controlplane.core.state.machine import Machine, Node
 

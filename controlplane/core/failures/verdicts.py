@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controlplane.core.failures import blame
+from controlplane.core.records.evidence import Evidence
 from controlplane.core.records.model import NO_RANK, Cause, Failure, Placement, Scope, Verdict
 
 if TYPE_CHECKING:
@@ -20,22 +20,6 @@ SUSPICIONS = (Cause.BROKEN, Cause.RESIZED)
 EXCUSED = frozenset(Cause) - {Cause.HUNG, Cause.FAULT}
 """Causes whose count begins anew once the job gets on. The others lie in the script or its data: a roll back
 behind them and a few good steps say nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """One failure as the core heard of it at `heard_at` (s). `member` is "" when nobody is dead."""
-
-    heard_at: float
-    failure: Failure
-    member: str = ""
-    node: str = ""
-    rank: int = NO_RANK
-
-    @property
-    def injured_at(self) -> float:
-        """When it is believed to have happened."""
-        return self.heard_at - self.failure.age_s
 
 
 def root(evidence: Sequence[Evidence]) -> Evidence:

@@ -8,18 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import commit, releasing, requests, saving
-from controlplane.core.checkpoint.commit import Stage
 from controlplane.core.membership import members
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause, Failure, JobPhase, MemberPhase
 from controlplane.core.recovery import incidents
 from controlplane.core.state.job import Ending, Job
+from controlplane.core.state.saving import Stage
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
     from controlplane.core.records.model import MemberStatus
-    from controlplane.core.state.job import Member
     from controlplane.core.state.machine import Machine
+    from controlplane.core.state.member import Member
 
 
 OUTCOMES = {JobPhase.FINISHED: "recovered", JobPhase.FAILED: "failed", JobPhase.STOPPED: "stopped"}

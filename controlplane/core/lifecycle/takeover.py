@@ -10,7 +10,8 @@ from controlplane.core.failures import marks, numeric_anomalies, quarantine
 from controlplane.core.membership import nodes, replacement
 from controlplane.core.placement import placing
 from controlplane.core.records.model import JobPhase, Role
-from controlplane.core.state.job import ENDED, Job, Member
+from controlplane.core.state.job import ENDED, Job
+from controlplane.core.state.member import Member
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev

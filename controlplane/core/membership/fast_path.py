@@ -10,17 +10,18 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import releasing
-from controlplane.core.elasticity.resizing import HALT, WARM
 from controlplane.core.records.model import NO_STEP, JobPhase, MemberPhase
 from controlplane.core.records.words import ASKED, IN_GENERATION
 from controlplane.core.recovery import incidents, rendezvous
+from controlplane.core.state.resize import HALT, WARM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controlplane.core.records.model import MemberStatus
-    from controlplane.core.state.job import Job, Member
+    from controlplane.core.state.job import Job
     from controlplane.core.state.machine import Machine
+    from controlplane.core.state.member import Member
 
 _COMING = (*ASKED, MemberPhase.STARTING)
 

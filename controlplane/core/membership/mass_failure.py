@@ -6,23 +6,14 @@ than `mass_loss_least` nodes know no mass loss: of three nodes one is a third al
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controlplane.core.records import effects as fx
+from controlplane.core.state.findings import Brake
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
     from controlplane.core.state.machine import Machine, Node
-
-
-@dataclass(slots=True)
-class Brake:
-    """While it is on. `waits`: silent nodes, and why they are believed gone; "" while nothing is known."""
-
-    since: float
-    reason: str
-    waits: dict[str, str] = field(default_factory=dict)
 
 
 def heard_at(node: Node) -> float:

@@ -6,9 +6,10 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import releasing
-from controlplane.core.failures.verdicts import NODE_CAUSES, Evidence
+from controlplane.core.failures.verdicts import NODE_CAUSES
 from controlplane.core.membership import fast_path, plausible
 from controlplane.core.records import effects as fx
+from controlplane.core.records.evidence import Evidence
 from controlplane.core.records.model import (
     NO_RANK,
     NO_STEP,
@@ -23,7 +24,7 @@ from controlplane.core.records.model import (
 )
 from controlplane.core.records.words import GONE, IN_GENERATION
 from controlplane.core.restore import state_sources, vouching
-from controlplane.core.state.job import Member
+from controlplane.core.state.member import Member
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev

@@ -14,8 +14,9 @@ from controlplane.core.state.machine import Node
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
-    from controlplane.core.state.job import Job, Member
+    from controlplane.core.state.job import Job
     from controlplane.core.state.machine import Machine
+    from controlplane.core.state.member import Member
 
 
 NS = 1e9

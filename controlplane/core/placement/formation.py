@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.placement import replicas
 from controlplane.core.records.model import ON_NAN, JobSpec, Placement
+from controlplane.core.records.places import Spot
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -33,14 +34,6 @@ class Room:
     def takes(self, ranks: int) -> bool:
         """Whether so many ranks of the job can be put here now."""
         return self.idle and not self.barred and len(self.free) >= ranks
-
-
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """A place for one rank."""
-
-    node: str
-    local_rank: int
 
 
 def impossible(spec: JobSpec) -> str:

@@ -10,8 +10,9 @@ from controlplane.core.records.model import Cause, Failure, MemberPhase
 from controlplane.core.records.words import ASKED
 
 if TYPE_CHECKING:
-    from controlplane.core.state.job import Job, Member
+    from controlplane.core.state.job import Job
     from controlplane.core.state.machine import Machine
+    from controlplane.core.state.member import Member
 
 
 def orphaned(member: Member) -> bool:

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import adopting, releasing
 from controlplane.core.failures import devices, eligibility
-from controlplane.core.failures.verdicts import Evidence
 from controlplane.core.lifecycle import ending
 from controlplane.core.placement import formation, launches, replicas
 from controlplane.core.records import effects as fx
 from controlplane.core.records.differing import differences
+from controlplane.core.records.evidence import Evidence
 from controlplane.core.records.model import Generation, JobPhase, MemberPhase, Resume, Role, Tier
 from controlplane.core.recovery import incident_facts, incidents
 from controlplane.core.restore import state_sources
-from controlplane.core.state.job import Job, Member
+from controlplane.core.state.job import Job
+from controlplane.core.state.member import Member
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,6 +11,7 @@ from controlplane.core.lifecycle import ending
 from controlplane.core.membership import members
 from controlplane.core.placement import placing
 from controlplane.core.records import effects as fx
+from controlplane.core.records.evidence import Evidence
 from controlplane.core.records.model import (
     Cause,
     Failure,
@@ -25,7 +26,8 @@ from controlplane.core.records.model import (
 )
 from controlplane.core.records.words import ASKED
 from controlplane.core.recovery import incident_facts, strategies
-from controlplane.core.state.job import Clock, Member
+from controlplane.core.state.job import Clock
+from controlplane.core.state.member import Member
 
 if TYPE_CHECKING:
     from controlplane.core.records.model import Generation
@@ -53,7 +55,7 @@ def take(m: Machine, job: Job) -> None:
     _begin(m, job, verdict, plan)
 
 
-def _strategy(m: Machine, job: Job, fresh: list[verdicts.Evidence]) -> tuple[Strategy, str]:
+def _strategy(m: Machine, job: Job, fresh: list[Evidence]) -> tuple[Strategy, str]:
     failure = verdicts.root(fresh).failure
     job.returned = job.returned or job.phase is JobPhase.LEAVING
     dead = job.dead()
@@ -83,7 +85,7 @@ def _strategy(m: Machine, job: Job, fresh: list[verdicts.Evidence]) -> tuple[Str
     return strategy, reason
 
 
-def _count(job: Job, first: verdicts.Evidence) -> int:
+def _count(job: Job, first: Evidence) -> int:
     """How often this failure was seen. Ranks that fail alike in one generation failed once; a rank that
     does so in a second life failed again."""
     key = verdicts.repeat_key(first.failure, behind=job.returned)

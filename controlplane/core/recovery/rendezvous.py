@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import releasing
 from controlplane.core.failures import network, numeric_anomalies
-from controlplane.core.failures.verdicts import Evidence, is_exception
+from controlplane.core.failures.verdicts import is_exception
 from controlplane.core.lifecycle import ending
 from controlplane.core.membership import members
 from controlplane.core.records import effects as fx
+from controlplane.core.records.evidence import Evidence
 from controlplane.core.records.model import (
     WHOLE_STATE,
     Cause,
@@ -26,8 +27,9 @@ from controlplane.core.restore import state_sources
 
 if TYPE_CHECKING:
     from controlplane.core.records.model import Incident, Resume
-    from controlplane.core.state.job import Job, Member
+    from controlplane.core.state.job import Job
     from controlplane.core.state.machine import Machine
+    from controlplane.core.state.member import Member
 
 
 CATCHING_UP = "script"

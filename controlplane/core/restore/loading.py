@@ -16,9 +16,10 @@ from controlplane.core.state.job import Answer, Restoring
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
+    from controlplane.core.records.copies import Copy
     from controlplane.core.records.effects import Effect
     from controlplane.core.records.model import CheckpointRecord, Resume
-    from controlplane.core.restore.restore_point import Choice, Copy
+    from controlplane.core.restore.restore_point import Choice
     from controlplane.core.restore.state_sources import Shards
     from controlplane.core.state.job import Job
     from controlplane.core.state.machine import Machine

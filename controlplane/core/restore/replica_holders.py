@@ -13,8 +13,9 @@ from controlplane.core.restore import state_sources
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from controlplane.core.state.job import Job, Member
+    from controlplane.core.state.job import Job
     from controlplane.core.state.machine import Machine
+    from controlplane.core.state.member import Member
 
 Load = tuple[int, int]
 """What a node keeps for others: (bytes, copies)."""

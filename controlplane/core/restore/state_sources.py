@@ -6,16 +6,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from controlplane.core.failures import numeric_anomalies
+from controlplane.core.records.copies import Copy
 from controlplane.core.records.model import NO_STEP, WHOLE_STATE, Tier
 from controlplane.core.restore import vouching
-from controlplane.core.restore.restore_point import EVERY, OTHER, Copy
+from controlplane.core.restore.restore_point import EVERY, OTHER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from controlplane.core.records.model import CheckpointRecord, Generation, Placement
-    from controlplane.core.state.job import Job, Member
+    from controlplane.core.state.job import Job
     from controlplane.core.state.machine import Machine, Node
+    from controlplane.core.state.member import Member
 
 
 WHOLE_OR_SILENT = ("", WHOLE_STATE)

@@ -13,8 +13,6 @@ from controlplane.core.state.deadlines import Deadlines
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from controlplane.core.health import Finding
-    from controlplane.core.membership.mass_failure import Brake
     from controlplane.core.records.effects import Effect, Store
     from controlplane.core.records.model import (
         CheckpointRecord,
@@ -25,7 +23,9 @@ if TYPE_CHECKING:
         Unread,
     )
     from controlplane.core.records.timing import CoreSettings
-    from controlplane.core.state.job import Job, Member
+    from controlplane.core.state.findings import Brake, Finding
+    from controlplane.core.state.job import Job
+    from controlplane.core.state.member import Member
 
 MEMBERS_PER_TERM = 1_000_000
 LEFT = "left"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from controlplane.core.records.model import Placement
-    from controlplane.core.state.job import Member
+    from controlplane.core.state.member import Member
 
 Ranks = dict[int, None]
 """A set of ranks that keeps its order: the core never walks a `set`."""
