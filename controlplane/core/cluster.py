@@ -19,18 +19,25 @@ from controlplane.core.checkpoint import (
     scrubbing,
 )
 from controlplane.core.elasticity import draining, pausing, resizing, spares
-from controlplane.core.failures import eligibility, hangs, network, numeric_anomalies, quarantine
-from controlplane.core.lifecycle import ending, takeover
+from controlplane.core.failures import eligibility, hangs, network, quarantine
+from controlplane.core.lifecycle import (
+    ending,
+    incidents,
+    launching,
+    loading,
+    numeric_faults,
+    rendezvous,
+    submission,
+    takeover,
+)
 from controlplane.core.membership import mass_failure, members, nodes, plausible, replacement
-from controlplane.core.placement import placing
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.effects import Effect
 from controlplane.core.records.events import Event
 from controlplane.core.records.model import Incident, JobPhase
 from controlplane.core.records.timing import CoreSettings
-from controlplane.core.recovery import incidents, rendezvous
-from controlplane.core.restore import leftovers, loading, replica_holders, vouching
+from controlplane.core.restore import leftovers, replica_holders, vouching
 from controlplane.core.state.job import Job
 from controlplane.core.state.machine import Machine
 
@@ -102,12 +109,12 @@ HANDLERS: dict[type[Any], Callable[[Machine, Any], None]] = {
     ev.DcsChanged: _dcs_changed,
     ev.QuarantineReleased: quarantine.release,
     ev.StacksCollected: _said(hangs.collected),
-    ev.UserFault: _said(numeric_anomalies.faulted),
+    ev.UserFault: _said(numeric_faults.faulted),
     ev.NodeReplaced: replacement.replaced,
     ev.NodeLeaving: _said(draining.leaving),
     ev.DrainRequested: draining.requested,
     ev.CordonRequested: draining.cordon,
-    ev.JobSubmitted: placing.submitted,
+    ev.JobSubmitted: submission.submitted,
     ev.JobStopRequested: ending.stop_requested,
     ev.PauseRequested: pausing.requested,
     ev.CheckpointWanted: pausing.checkpoint,
@@ -122,8 +129,8 @@ def _wait(m: Machine, job: Job) -> None:
 
 
 PHASES: dict[JobPhase, Callable[[Machine, Job], None]] = {
-    JobPhase.PENDING: placing.pending,
-    JobPhase.LAUNCHING: placing.launching,
+    JobPhase.PENDING: launching.pending,
+    JobPhase.LAUNCHING: launching.launching,
     JobPhase.RUNNING: rendezvous.running,
     JobPhase.STOPPING: incidents.stopping,
     JobPhase.LOADING: loading.loading,

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from controlplane.core.checkpoint.adopting import GENERATION_ADOPTED_MAX, STEP_ADOPTED_MAX
-from controlplane.core.failures.numeric_anomalies import STEP_MAX
+from controlplane.core.lifecycle.numeric_faults import STEP_MAX
 from controlplane.wire.shape import WireError, shapes_of
 
 

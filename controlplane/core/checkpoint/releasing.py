@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core.membership import fast_path
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import NO_STEP, JobPhase, MemberPhase
 from controlplane.core.state import cadence
@@ -16,6 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from controlplane.core.records import events as ev
+    from controlplane.core.records.model import MemberStatus
+    from controlplane.core.state.job import Job
+    from controlplane.core.state.machine import Machine
+    from controlplane.core.state.member import Member
+from typing import TYPE_CHECKING
+
+from controlplane.core.state import waiting
+
+if TYPE_CHECKING:
     from controlplane.core.records.model import MemberStatus
     from controlplane.core.state.job import Job
     from controlplane.core.state.machine import Machine
@@ -47,7 +55,7 @@ def snapshot(m: Machine, event: ev.SnapshotReady) -> None:
     _have(job, member.rank, event.step)
     if (event.generation, event.step) > max(member.kept, default=(0, NO_STEP)):
         member.kept = (*member.kept, (event.generation, event.step))[-2:]
-    if not fast_path.still_copied(job, member):
+    if not still_copied(job, member):
         m.touch(job)
 
 
@@ -283,3 +291,21 @@ def behind(job: Job, status: MemberStatus) -> bool:
     if status.phase is MemberPhase.FINISHED and newest < status.held_step:
         return True
     return status.step >= newest + 2 * job.spec.snapshot_every
+
+
+def still_copied(job: Job, member: Member) -> bool:
+    """After a member's snapshot: whether some other rank has no newer one than was released."""
+    return waiting.quiet(job) and waiting.in_seat(job, member) and uncopied(job, member)
+
+
+def uncopied(job: Job, member: Member) -> bool:
+    """Whether the snapshots of this member change nothing: another rank has none that is new."""
+    status, generation = member.status, job.generation
+    if status is None or generation is None or behind(job, status):
+        return False
+    if status.snapshot_generation == generation.number or status.snapshot_step == NO_STEP:
+        held = job.snapshots
+        return waiting.is_waited_for(
+            job, "copied", lambda mb: max(held.get(mb.rank, ()), default=NO_STEP) <= job.released
+        )
+    return status.snapshot_step > generation.resume.step or job.released >= status.snapshot_step

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core.failures import marks
-from controlplane.core.membership import members
-from controlplane.core.placement import formation, placing
+from controlplane.core.failures import deaths, marks
+from controlplane.core.placement import capacity, formation
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause, Failure, JobPhase
 from controlplane.core.restore import state_sources
@@ -90,7 +89,7 @@ def new_life(m: Machine, node: Node) -> None:
 def _lacking(m: Machine, node: Node) -> str:
     """Why some job cannot do without this node; "" when all can."""
     for job in jobs_on(m, node.name):
-        reason = placing.lacking_without(m, job, node.name)
+        reason = capacity.lacking_without(m, job, node.name)
         if reason:
             return f"job {job.name} {reason}"
     return ""
@@ -106,7 +105,7 @@ def jobs_on(m: Machine, name: str) -> list[Job]:
 
 
 def _is_over(job: Job, seat: Placement) -> bool:
-    return members.is_over(job, job.members[seat.member])
+    return deaths.is_over(job, job.members[seat.member])
 
 
 def deadline(m: Machine, name: str) -> None:
@@ -133,7 +132,7 @@ def _save(m: Machine, node: Node) -> None:
     """The node itself goes away. What cannot go on without it is made durable, the newest state there is,
     again and again while there is time."""
     for job in jobs_on(m, node.name):
-        if job.spec.storage and not job.savings and placing.lacking_without(m, job, node.name):
+        if job.spec.storage and not job.savings and capacity.lacking_without(m, job, node.name):
             job.wanted_now = True
             m.touch(job)
 
@@ -151,7 +150,7 @@ def _take(m: Machine, node: Node, drain: Drain) -> None:
     """Time is over: what still sits there counts as lost with the node."""
     for job in jobs_on(m, node.name):
         here = [job.members[seat.member] for seat in job.seating.on(node.name)]
-        seated = [mb for mb in here if not mb.dead and not members.is_over(job, mb)]
+        seated = [mb for mb in here if not mb.dead and not deaths.is_over(job, mb)]
         if job.phase is JobPhase.STORING or not seated:
             continue
         waits = "" if drain.force else _waits(m, job, node)
@@ -162,13 +161,13 @@ def _take(m: Machine, node: Node, drain: Drain) -> None:
         message = f"node {node.name} is drained, and its time is over: {drain.reason}"
         m.note("drain_forced", node.name, f"job {job.name}: its {len(seated)} ranks did not leave in time")
         for member in seated:
-            members.bury(m, job, member, Failure(Cause.NODE_LOST, message))
-            members.kill(m, job, member, message)
+            deaths.bury(m, job, member, Failure(Cause.NODE_LOST, message))
+            deaths.kill(m, job, member, message)
 
 
 def _waits(m: Machine, job: Job, node: Node) -> str:
     """Why a job is not made to leave a node although the time is over; "" when it is."""
-    if placing.lacking_without(m, job, node.name):
+    if capacity.lacking_without(m, job, node.name):
         return "has nowhere to go: --force would park it"
     elsewhere = [mb.rank for mb in job.seated() if mb.node != node.name and not mb.dead]
     if job.elastic and job.known_step > 0 and not state_sources.whole(m, job, elsewhere):
@@ -185,7 +184,7 @@ def tidy(m: Machine, job: Job) -> None:
         node, here = m.nodes.get(name), job.by_node[name]
         if name in wanted or node is None or not node.up:
             continue
-        left = node.drain is not None or node.cordoned or placing.taken(m, job, name) or full(job)
+        left = node.drain is not None or node.cordoned or capacity.taken(m, job, name) or full(job)
         if left and any(mb.alive for mb in here.values()):
             order = fx.Complete(name, job.name, True, "the job has left this node", left=True)
             m.order(job, ("leave", name), order)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controlplane.core.failures import devices
-from controlplane.core.placement import formation, placing, replicas
+from controlplane.core.placement import capacity, formation, replicas
 from controlplane.core.records.model import Strategy
 from controlplane.core.records.places import Spot
 from controlplane.core.restore import state_sources
@@ -34,7 +34,7 @@ def _now(job: Job) -> dict[str, list[Spot]]:
 
 def _idle(m: Machine, job: Job) -> list[Room]:
     """Nodes that the job does not sit on and could: those that have processes of it ready come first."""
-    rooms = {room.node: room for room in placing.others(m, job)}
+    rooms = {room.node: room for room in capacity.others(m, job)}
     return [rooms[name] for name in formation.fitting(job.spec, list(rooms.values()))]
 
 
@@ -140,7 +140,7 @@ def grow(m: Machine, job: Job) -> Resize | None:
     if state_sources.torn(job, size) and not job.spec.storage:
         return None
     rows, joining = _now(job), {room.node: room for room in standing[: size - now]}
-    for name in replicas.arrange(list(joining), job.spec.replica_nodes, placing.domains(m, joining)):
+    for name in replicas.arrange(list(joining), job.spec.replica_nodes, capacity.domains(m, joining)):
         rows[name] = formation.spread(name, joining[name].free, job.spec.nproc_per_node)
     layout = replicas.told(job.spec, size)
     words = f"{size} nodes" + (f" ({layout})" if layout else "")

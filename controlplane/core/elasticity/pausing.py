@@ -13,7 +13,7 @@ from controlplane.core.checkpoint import releasing, saving
 from controlplane.core.elasticity import resizing
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import NO_STEP, JobPhase
-from controlplane.core.recovery import incidents
+from controlplane.core.recovery import incident_record
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
@@ -76,7 +76,7 @@ def rest(m: Machine, job: Job) -> None:
         return
     m.set_phase(job, JobPhase.PAUSED, f"paused: {job.pause}")
     if job.incident is not None:
-        incidents.tell(m, job, {"fence": m.now - job.clock.judged}, outcome="recovered")
+        incident_record.tell(m, job, {"fence": m.now - job.clock.judged}, outcome="recovered")
         m.incidents.append(job.incident)
         job.incident, job.evidence, job.counted = None, [], {}
     _store(m, job)

@@ -23,7 +23,7 @@ from controlplane.core.records.model import (
 )
 from controlplane.core.records.places import Spot
 from controlplane.core.records.words import GONE, IN_GENERATION
-from controlplane.core.recovery import incidents
+from controlplane.core.recovery import barrier
 from controlplane.core.restore import state_sources
 from controlplane.core.state.resize import HALT, SAVE, WARM, Resize
 
@@ -146,12 +146,6 @@ def overtaken(job: Job, fresh: Sequence[Evidence]) -> None:
         job.resize = None
 
 
-def gentle(m: Machine, job: Job) -> bool:
-    """Whether members are to stop at the end of their step, not in its midst."""
-    resize = job.resize
-    return resize is not None and resize.stage == HALT and m.now < resize.hard_at
-
-
 def holds(m: Machine, job: Job) -> bool:
     """While the job is stopped for a change: see everybody to the barrier, the state made durable where that
     is needed, then change the places. True while there is something to wait for."""
@@ -207,16 +201,16 @@ def _halting(m: Machine, job: Job, resize: Resize) -> bool:
         resize.hard_at = min(resize.hard_at, m.now + m.settings.gentle_s)
     job.stop_by = resize.hard_at + m.settings.stop_timeout_s
     if not behind:
-        if not incidents.all_at_barrier(m, job):
+        if not barrier.all_at_barrier(m, job):
             m.wake(job, m.now + m.settings.retry_s)
             return True
         resize.stage, resize.save_by = SAVE, m.now + m.settings.final_checkpoint_timeout_s
         return False
-    incidents.interrupt(m, job, resize.reason, behind)
+    barrier.interrupt(m, job, resize.reason, behind)
     if m.now < resize.hard_at:
         m.wake(job, resize.hard_at)
     else:
-        incidents.kill_stuck(m, job, behind)
+        barrier.kill_stuck(m, job, behind)
     return True
 
 

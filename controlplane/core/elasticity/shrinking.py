@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from controlplane.core.checkpoint.commit import newest_good
 from controlplane.core.elasticity import resizing
 from controlplane.core.failures import verdicts
-from controlplane.core.placement import formation, placing, replicas
+from controlplane.core.placement import capacity, formation, replicas
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase, Placement, Plan, Strategy
-from controlplane.core.recovery import incidents, strategies
+from controlplane.core.recovery import incident_record, strategies
 from controlplane.core.restore import state_sources
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def _given_up(m: Machine, job: Job, name: str, ranks: int) -> bool:
     node = m.nodes.get(name)
     if node is None or node.state == "lost":
         return True
-    return node.up and not placing.serves(m, job, name, ranks)
+    return node.up and not capacity.serves(m, job, name, ranks)
 
 
 def possible(m: Machine, job: Job) -> int:
@@ -52,7 +52,7 @@ def _reason(m: Machine, job: Job, missing: list[str], left: int) -> str:
 
 
 def _spare(m: Machine, job: Job) -> bool:
-    return any(room.takes(job.spec.nproc_per_node) for room in placing.others(m, job))
+    return any(room.takes(job.spec.nproc_per_node) for room in capacity.others(m, job))
 
 
 def _left(m: Machine, job: Job) -> list[str]:
@@ -122,4 +122,4 @@ def _judge(m: Machine, job: Job, reason: str) -> None:
     plan = Plan(job.name, Strategy.SHRINK, drop, (), reason)
     job.incident = dataclasses.replace(job.incident, verdict=verdict, plan=plan)
     m.emit(fx.Judged(verdict, plan, job.incident.id))
-    incidents.tell(m, job, {})
+    incident_record.tell(m, job, {})

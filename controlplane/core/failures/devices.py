@@ -5,19 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from controlplane.core.failures import marks
-from controlplane.core.placement import placing
-from controlplane.core.records.model import Cause
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from controlplane.core.state.machine import Node
 
-    from controlplane.core.records.evidence import Evidence
-    from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine, Node
-
-BLAMED = (Cause.SIGNALED, Cause.SILENT, Cause.STUCK, Cause.DEVICE)
-"""Deaths that a device may be at fault for. An exception, or an exit, is the script's."""
 
 _NUMBER = re.compile(r"[0-9]+$")
 
@@ -46,44 +36,3 @@ def ailing(node: Node) -> str:
     """Why a node as a whole takes no new seats: its memory, its disk; "" when it does."""
     bad = [f"{device}: {why}" for device, why in node.bad_devices.items() if number(device) is None]
     return "; ".join(bad)
-
-
-def count_deaths(m: Machine, job: Job, evidence: Sequence[Evidence]) -> None:
-    """Remember where ranks died. A device that stands out from all others of the job is excluded, when there
-    is another place for its rank: else it is the best there is."""
-    for each in evidence:
-        node, seat = m.nodes.get(each.node), _local_rank(job, each)
-        if node is None or seat is None or each.failure.cause not in BLAMED:
-            continue
-        since = m.now - m.settings.device_window_s
-        node.deaths[seat] = [at for at in node.deaths.get(seat, ()) if at > since] + [m.now]
-        if len(node.deaths[seat]) >= m.settings.device_deaths and _stands_out(m, job, node, seat):
-            _exclude(m, job, node, seat)
-
-
-def _local_rank(job: Job, each: Evidence) -> int | None:
-    if not each.member or not 0 <= each.rank < len(job.seats) or job.seats[each.rank].node != each.node:
-        return None
-    return job.seats[each.rank].local_rank
-
-
-def _stands_out(m: Machine, job: Job, node: Node, seat: int) -> bool:
-    for name in job.seat_nodes():
-        other = m.nodes.get(name)
-        for place, deaths in other.deaths.items() if other else ():
-            if (name, place) != (node.name, seat) and len(deaths) > 1:
-                return False
-    return True
-
-
-def _exclude(m: Machine, job: Job, node: Node, seat: int) -> None:
-    used = [placed.local_rank for placed in job.seating.on(node.name)]
-    elsewhere = [p for p in places(node) if p != seat and p not in used]
-    idle = [room for room in placing.others(m, job) if room.takes(job.spec.nproc_per_node)]
-    why = f"ranks died on it {len(node.deaths[seat])} times in {m.settings.device_window_s:.0f} s"
-    if not elsewhere and not idle:
-        m.note("device_suspected", f"{node.name}/device{seat}", f"{why}; its rank has no other place")
-        return
-    node.excluded[f"device{seat}"] = why
-    m.note("device_excluded", f"{node.name}/device{seat}", why)
-    marks.record(m, node)

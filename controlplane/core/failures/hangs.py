@@ -8,8 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from controlplane.core.failures import arrivals
-from controlplane.core.membership import members
+from controlplane.core.failures import arrivals, deaths
 from controlplane.core.records import effects as fx
 from controlplane.core.records.evidence import Evidence
 from controlplane.core.records.model import Cause, Failure, JobPhase, MemberPhase, Standing
@@ -156,8 +155,8 @@ def _blame(m: Machine, job: Job, found: Sequence[Standing], named: Sequence[int]
         words = f"hung {message}" if guilty else f"replaced with it: {stood}"
         age_s = first.since_s if guilty else 0.0
         failure = Failure(Cause.HUNG, words, step=first.step, traceback=trace, age_s=age_s)
-        members.bury(m, job, member, failure)
-        members.kill(m, job, member, words)
+        deaths.bury(m, job, member, failure)
+        deaths.kill(m, job, member, words)
 
 
 def _trace(found: Sequence[Standing], named: Sequence[int]) -> str:

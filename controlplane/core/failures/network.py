@@ -11,8 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controlplane.core.failures import eligibility, quarantine
-from controlplane.core.membership import members
+from controlplane.core.failures import deaths, eligibility, quarantine
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause, Failure, PeerAddress
 from controlplane.core.state.inquiries import Looks
@@ -171,7 +170,7 @@ def _fence(m: Machine, job: Job, node: Node, bad: list[Line]) -> None:
     failure = Failure(Cause.CUT, evidence, age_s=m.now - (job.broken_since or m.now))
     for member in [job.members[seat.member] for seat in job.seating.on(node.name)]:
         if not member.dead:
-            members.bury(m, job, member, dataclasses.replace(failure, step=members.step_of(member)))
+            deaths.bury(m, job, member, dataclasses.replace(failure, step=deaths.step_of(member)))
 
 
 def look_again(m: Machine, name: str) -> None:

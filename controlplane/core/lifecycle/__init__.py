@@ -1,1 +1,1 @@
-"""Begin and end: a new leader takes over, a job comes to its end."""
+"""Drive each job from phase to phase, from submission to its end."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import commit, releasing, requests, saving
-from controlplane.core.membership import members
+from controlplane.core.failures import deaths
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause, Failure, JobPhase, MemberPhase
-from controlplane.core.recovery import incidents
+from controlplane.core.recovery import barrier, incident_record
 from controlplane.core.state.job import Ending, Job
 from controlplane.core.state.saving import Stage
 
@@ -33,7 +33,7 @@ def stop_requested(m: Machine, event: ev.JobStopRequested) -> None:
         m.drop("stale_stop", event.job, "no such job, or it is at its end")
         return
     if job.phase is not JobPhase.LEAVING:
-        incidents.interrupt(m, job, event.reason)
+        barrier.interrupt(m, job, event.reason)
     end(m, job, JobPhase.STOPPED, event.reason)
 
 
@@ -43,7 +43,7 @@ def end(m: Machine, job: Job, phase: JobPhase, reason: str) -> None:
     job.ending = Ending(phase, ok, reason)
     job.storing = None
     if job.incident is not None:
-        incidents.tell(m, job, {}, outcome=OUTCOMES[phase])
+        incident_record.tell(m, job, {}, outcome=OUTCOMES[phase])
         m.incidents.append(job.incident)
         job.incident, job.evidence = None, []
     effect = fx.Store(0, 0, job=job.name, state=job.state(phase, reason))
@@ -138,8 +138,8 @@ def _parted(m: Machine, job: Job) -> None:
     over = job.seating.at(job.seating.rolls.over)[0]
     message = f"it waits at another elastic function, and the script of rank {over.rank} has ended"
     for member in job.seating.at(job.seating.rolls.ready):
-        members.bury(m, job, member, Failure(Cause.STUCK, message))
-        members.kill(m, job, member, message)
+        deaths.bury(m, job, member, Failure(Cause.STUCK, message))
+        deaths.kill(m, job, member, message)
 
 
 def _final_saved(m: Machine, job: Job, final: int) -> bool:

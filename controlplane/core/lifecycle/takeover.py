@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from controlplane.core.checkpoint import overdue, saving
 from controlplane.core.checkpoint.commit import newest_good
 from controlplane.core.failures import marks, numeric_anomalies, quarantine
+from controlplane.core.lifecycle import submission
 from controlplane.core.membership import nodes, replacement
-from controlplane.core.placement import placing
 from controlplane.core.records.model import JobPhase, Role
 from controlplane.core.state.job import ENDED, Job
 from controlplane.core.state.member import Member
@@ -44,7 +44,7 @@ def elected(m: Machine, event: ev.Elected) -> None:
     for name in sorted(event.nodes):
         nodes.expect(m, name)
     for name in again:
-        placing.recall(m, m.jobs[name])
+        submission.recall(m, m.jobs[name])
     m.unread = event.unread
     for row in event.unread:
         m.note("unreadable", row.key, row.reason)

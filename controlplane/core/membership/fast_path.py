@@ -6,14 +6,13 @@ Deadlines, deaths, nodes and orders always bring a whole look (`Cluster` drives 
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import releasing
 from controlplane.core.records.model import NO_STEP, JobPhase, MemberPhase
 from controlplane.core.records.words import ASKED, IN_GENERATION
-from controlplane.core.recovery import incidents, rendezvous
-from controlplane.core.state.resize import HALT, WARM
+from controlplane.core.recovery import barrier, first_steps
+from controlplane.core.state import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +28,12 @@ _COMING = (*ASKED, MemberPhase.STARTING)
 def still(m: Machine, job: Job, member: Member, old: MemberStatus | None) -> bool:
     """After a new status of this member (`old`: the one before): whether nothing follows from it."""
     look = _LOOKS.get(job.phase)
-    if look is None or not _plain(job, member) or not _quiet(job) or (old is not None and old.no_room):
+    if (
+        look is None
+        or not waiting.in_seat(job, member)
+        or not waiting.quiet(job)
+        or (old is not None and old.no_room)
+    ):
         return False
     if member.status is not None and member.status.snapshot_generation:
         releasing.from_status(job, member)
@@ -38,56 +42,21 @@ def still(m: Machine, job: Job, member: Member, old: MemberStatus | None) -> boo
 
 def still_started(m: Machine, job: Job) -> bool:
     """After a member's first step: whether others are waited for before the incident can be closed."""
-    return _quiet(job) and (job.incident is None or _blocked(job, "started", _unstarted(job)))
-
-
-def still_copied(job: Job, member: Member) -> bool:
-    """After a member's snapshot: whether some other rank has no newer one than was released."""
-    return _quiet(job) and _plain(job, member) and _uncopied(job, member)
-
-
-def _quiet(job: Job) -> bool:
-    """Nothing is under way that has an eye on every member."""
-    if job.fresh or job.stalled or job.relaunch or (job.replan and job.phase is JobPhase.RUNNING):
-        return False
-    if job.pause or job.wanted_now or job.ending or job.hang or job.broken_since is not None:
-        return False
-    if job.asks and not all(ask.outcome for ask in job.asks.values()):
-        return False
-    resize = job.resize
-    if resize is None or resize.stage == WARM:  # it looks at newcomers, who have no seats
-        return True
-    return resize.stage == HALT and resize.met and job.phase is JobPhase.STOPPING
-
-
-def _plain(job: Job, member: Member) -> bool:
-    """A living member in its seat, with nothing to complain of."""
-    status = member.status
-    if member.failure is not None or status is None or status.failure is not None or status.no_room:
-        return False
-    return job.seating.holds(member)
-
-
-def _blocked(job: Job, name: str, waits: Callable[[Member], bool]) -> bool:
-    """Whether somebody is waited for; the search goes on where it found the last one."""
-    seated = job.seated()
-    size = len(seated)
-    first = job.watched.get(name, 0) % size
-    if waits(seated[first]):
-        return True
-    for rank in chain(range(first + 1, size), range(first)):
-        if waits(seated[rank]):
-            job.watched[name] = rank
-            return True
-    return False
+    return waiting.quiet(job) and (
+        job.incident is None or waiting.is_waited_for(job, "started", _unstarted(job))
+    )
 
 
 def _launching(_m: Machine, job: Job, member: Member, before: MemberPhase) -> bool:
-    if before is MemberPhase.LAUNCHED and job.spec.spares_per_node and not _blocked(job, "unseen", _unseen):
+    if (
+        before is MemberPhase.LAUNCHED
+        and job.spec.spares_per_node
+        and not waiting.is_waited_for(job, "unseen", _unseen)
+    ):
         return False
     if member.phase not in (*_COMING, MemberPhase.READY):
         return False
-    return _blocked(job, "launching", _unready if job.elastic else _unlaunched)
+    return waiting.is_waited_for(job, "launching", _unready if job.elastic else _unlaunched)
 
 
 def _unseen(member: Member) -> bool:
@@ -107,11 +76,11 @@ def _stopping(m: Machine, job: Job, member: Member, before: MemberPhase) -> bool
         return before in _COMING
     if member.phase in IN_GENERATION:
         return before in IN_GENERATION
-    if not incidents.at_barrier(m, job, member):
+    if not barrier.at_barrier(m, job, member):
         return False
     if before in _COMING:
-        return _blocked(job, "barrier", lambda mb: not incidents.at_barrier(m, job, mb))
-    return _blocked(job, "behind", lambda mb: _behind(m, job, mb))
+        return waiting.is_waited_for(job, "barrier", lambda mb: not barrier.at_barrier(m, job, mb))
+    return waiting.is_waited_for(job, "behind", lambda mb: _behind(m, job, mb))
 
 
 def _behind(m: Machine, job: Job, member: Member) -> bool:
@@ -120,7 +89,7 @@ def _behind(m: Machine, job: Job, member: Member) -> bool:
     phase = member.phase
     if phase in IN_GENERATION:
         return True
-    return phase is MemberPhase.READY and not incidents.at_barrier(m, job, member)
+    return phase is MemberPhase.READY and not barrier.at_barrier(m, job, member)
 
 
 def _storing(_m: Machine, _job: Job, member: Member, before: MemberPhase) -> bool:
@@ -142,7 +111,7 @@ def _forming(_m: Machine, job: Job, member: Member, before: MemberPhase) -> bool
         runs = status is not None and status.phase is MemberPhase.RUNNING and status.generation == number
         return not (runs or mb.done)
 
-    return _blocked(job, "forming", waits)
+    return waiting.is_waited_for(job, "forming", waits)
 
 
 def _of(job: Job, member: Member) -> bool:
@@ -154,12 +123,12 @@ def _running(m: Machine, job: Job, member: Member, before: MemberPhase) -> bool:
     generation = job.generation
     if generation is None or not generation.store or not _of(job, member) or before is not member.phase:
         return False
-    if member.phase is not MemberPhase.RUNNING or not _uncopied(job, member):
+    if member.phase is not MemberPhase.RUNNING or not releasing.uncopied(job, member):
         return False
     if job.incident is None:
         return True
-    rendezvous.hint(m, job, member, generation)
-    return _blocked(job, "started", _unstarted(job))
+    first_steps.hint(m, job, member, generation)
+    return waiting.is_waited_for(job, "started", _unstarted(job))
 
 
 def _unstarted(job: Job) -> Callable[[Member], bool]:
@@ -175,21 +144,10 @@ def _unstarted(job: Job) -> Callable[[Member], bool]:
     return waits
 
 
-def _uncopied(job: Job, member: Member) -> bool:
-    """Whether the snapshots of this member change nothing: another rank has none that is new."""
-    status, generation = member.status, job.generation
-    if status is None or generation is None or releasing.behind(job, status):
-        return False
-    if status.snapshot_generation == generation.number or status.snapshot_step == NO_STEP:
-        held = job.snapshots
-        return _blocked(job, "copied", lambda mb: max(held.get(mb.rank, ()), default=NO_STEP) <= job.released)
-    return status.snapshot_step > generation.resume.step or job.released >= status.snapshot_step
-
-
 def _leaving(_m: Machine, job: Job, member: Member, before: MemberPhase) -> bool:
     if member.phase is not MemberPhase.EXITED or before is MemberPhase.READY:
         return False
-    return _blocked(job, "leaving", lambda mb: mb.phase is MemberPhase.FINISHED)
+    return waiting.is_waited_for(job, "leaving", lambda mb: mb.phase is MemberPhase.FINISHED)
 
 
 _LOOKS: dict[JobPhase, Callable[[Machine, Job, Member, MemberPhase], bool]] = {

@@ -6,10 +6,9 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import releasing
-from controlplane.core.failures.verdicts import NODE_CAUSES
+from controlplane.core.failures import deaths
 from controlplane.core.membership import fast_path, plausible
 from controlplane.core.records import effects as fx
-from controlplane.core.records.evidence import Evidence
 from controlplane.core.records.model import (
     NO_RANK,
     NO_STEP,
@@ -20,10 +19,9 @@ from controlplane.core.records.model import (
     MemberPhase,
     Role,
     Source,
-    Tier,
 )
 from controlplane.core.records.words import GONE, IN_GENERATION
-from controlplane.core.restore import state_sources, vouching
+from controlplane.core.restore import failed_sources, vouching
 from controlplane.core.state.member import Member
 
 if TYPE_CHECKING:
@@ -152,7 +150,7 @@ def order_failed(m: Machine, event: ev.OrderFailed) -> None:
         member.launch = None
         job.changed(member)
     _spoil(job, member, event.failure)
-    bury(m, job, member, event.failure)
+    deaths.bury(m, job, member, event.failure)
 
 
 def _spoil(job: Job, member: Member, failure: Failure) -> None:
@@ -164,35 +162,7 @@ def _spoil(job: Job, member: Member, failure: Failure) -> None:
     if not resume.sources and member.rank == resume.rank:
         own = [Source(WHOLE_STATE, resume.tier, resume.rank, resume.member)]
     for source in own:
-        spoil(job, source, resume.step, failure.message)
-
-
-def spoil(job: Job, source: Source, step: int, reason: str) -> None:
-    """The state that this source had for a generation would not be put in place: not from there again."""
-    answer = job.answered.pop(source.member, None)
-    if source.tier in (Tier.MEMORY, Tier.PEER):
-        job.spoiled[(source.member, step)] = reason
-    if answer is not None and answer.tier is Tier.PEER:
-        key = state_sources.copy_key(answer.source, answer.keeper, step)
-        job.spoiled[key] = reason
-        job.fetch_tries.pop(key, None)  # it came, and is no good: it is not asked for again
-
-
-def bury(m: Machine, job: Job, member: Member, failure: Failure) -> None:
-    """This member is dead: it leaves play, and if it had a seat that is evidence of a failure."""
-    if failure.step == NO_STEP:
-        failure = dataclasses.replace(failure, step=step_of(member))
-    member.failure, member.died_at = failure, m.now
-    job.stalled.pop(member.name, None)
-    job.changed(member)
-    m.touch(job)
-    if job.seating.holds(member):
-        job.fresh.append(Evidence(m.now, failure, member.name, member.node, member.rank))
-        return
-    kind = "spare_died" if member.role is Role.SPARE else "member_died"
-    if member.role is Role.SPARE and failure.cause not in NODE_CAUSES:
-        job.spare_failures[member.node] = job.spare_failures.get(member.node, 0) + 1
-    m.note(kind, member.name, failure.message)
+        failed_sources.spoil(job, source, resume.step, failure.message)
 
 
 def forget(m: Machine, job: Job, member: Member) -> None:
@@ -202,18 +172,6 @@ def forget(m: Machine, job: Job, member: Member) -> None:
     if not job.seating.holds(member):
         job.strike(member)
     m.touch(job)
-
-
-def step_of(member: Member) -> int:
-    """The step it was last known to be in."""
-    return member.status.step if member.status else NO_STEP
-
-
-def kill(m: Machine, job: Job, member: Member, reason: str) -> None:
-    """Have it killed, for as long as its agent says that it lives."""
-    if member.alive:
-        key = ("kill", member.node, member.name)
-        m.order(job, key, fx.Kill(member.node, job.name, member.name, reason))
 
 
 def _adopt(m: Machine, job: Job, node: str, status: MemberStatus) -> Member:
@@ -324,7 +282,7 @@ def _judge_end(m: Machine, job: Job, member: Member, status: MemberStatus) -> No
         member.failure = failure
         job.changed(member)
         return
-    bury(m, job, member, failure)
+    deaths.bury(m, job, member, failure)
 
 
 def _left_before(m: Machine, job: Job) -> None:
@@ -341,19 +299,12 @@ def _judge_ghost(m: Machine, job: Job, member: Member, status: MemberStatus) -> 
         return
     plain = not job.elastic and status.role is Role.RANK and status.phase is MemberPhase.STARTING
     if plain or status.phase in IN_GENERATION:
-        bury(m, job, member, Failure(Cause.STUCK, "it works in a generation that is over"))
+        deaths.bury(m, job, member, Failure(Cause.STUCK, "it works in a generation that is over"))
 
 
 def _left_rightly(job: Job, member: Member, status: MemberStatus) -> bool:
     clean = status.failure is None or status.failure.exit_code == 0
     return clean and (member.done or job.ended or not job.elastic or job.phase is JobPhase.LEAVING)
-
-
-def is_over(job: Job, member: Member) -> bool:
-    """Whether its process has ended as it should, behind its function: it makes no difference what becomes of
-    its node."""
-    ended = member.done and not member.dead and member.phase is MemberPhase.EXITED
-    return ended and job.phase is JobPhase.LEAVING and job.seating.holds(member)
 
 
 def bury_again(m: Machine, job: Job) -> None:
@@ -366,4 +317,4 @@ def bury_again(m: Machine, job: Job) -> None:
         if member.phase is MemberPhase.RAISED and m.now < leaves_by:
             m.wake(job, leaves_by)
         else:
-            kill(m, job, member, member.failure.message if member.failure else "")
+            deaths.kill(m, job, member, member.failure.message if member.failure else "")

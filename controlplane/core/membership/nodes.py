@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from controlplane import contradictions
 from controlplane.core.elasticity import draining
-from controlplane.core.failures import eligibility, marks, quarantine
+from controlplane.core.failures import deaths, eligibility, marks, quarantine
 from controlplane.core.membership import mass_failure, members, replacement
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import NO_RANK, Cause, Failure
@@ -208,9 +208,9 @@ def _lose(m: Machine, node: Node, answer: str) -> None:
         quarantine.charge(m, node, Cause.NODE_LOST, "")
     marks.record(m, node)
     for job, member in m.members_of(name):
-        if not member.dead and not members.is_over(job, member):
+        if not member.dead and not deaths.is_over(job, member):
             message = f"node {name} is lost: {node.reason}"
-            members.bury(m, job, member, Failure(Cause.NODE_LOST, message, age_s=silent_s))
+            deaths.bury(m, job, member, Failure(Cause.NODE_LOST, message, age_s=silent_s))
     m.nodes_changed()
 
 
@@ -278,12 +278,12 @@ def _missing(m: Machine, job: Job, member: Member, seq: int, failure: Failure) -
         return
     if member.seen_seq > seq:
         return
-    if members.is_over(job, member):
+    if deaths.is_over(job, member):
         member.kept = ()  # what its node remembered of it is gone
         return
     if member.status is None and member.rank == NO_RANK:  # of a former life, and over
         members.forget(m, job, member)
         return
     if not member.dead and not (member.done and job.ended):
-        members.bury(m, job, member, failure)
+        deaths.bury(m, job, member, failure)
     members.forget(m, job, member)

@@ -1,1 +1,1 @@
-"""Choose nodes for a job's ranks, and have them launched."""
+"""Say which nodes could take a job's ranks, choose among them, and watch processes that do not start."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core.failures import eligibility
-from controlplane.core.membership import members
+from controlplane.core.failures import deaths, eligibility
 from controlplane.core.records.model import Cause, Failure, MemberPhase
 from controlplane.core.records.words import ASKED
 
@@ -36,8 +35,8 @@ def watch(m: Machine, job: Job, member: Member) -> None:
         return
     message = f"the launcher of {member.node} has not started it within {limit_s:.0f} s"
     eligibility.hold(m, m.nodes[member.node], m.settings.hold_max_s, message)
-    members.bury(m, job, member, Failure(Cause.SILENT, message, age_s=limit_s))
-    members.kill(m, job, member, message)
+    deaths.bury(m, job, member, Failure(Cause.SILENT, message, age_s=limit_s))
+    deaths.kill(m, job, member, message)
 
 
 def _waits(m: Machine, job: Job, member: Member) -> bool:
@@ -49,8 +48,8 @@ def _waits(m: Machine, job: Job, member: Member) -> bool:
         return False
     member.launch_by = 0.0
     if not (job.barrier or job.known_step > 0):
-        members.bury(m, job, member, Failure(Cause.LAUNCH_FAILED, why))
-        members.kill(m, job, member, why)
+        deaths.bury(m, job, member, Failure(Cause.LAUNCH_FAILED, why))
+        deaths.kill(m, job, member, why)
     elif why != told:
         m.note("launch_waits", job.name, f"rank {member.rank} cannot be started on {member.node} now: {why}")
     return True

@@ -1,1 +1,1 @@
-"""Take a failure from verdict to the first step of the generation that replaces the broken one."""
+"""Choose a strategy, keep the record of an incident, and bring ranks to the barrier."""

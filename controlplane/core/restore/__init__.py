@@ -1,1 +1,1 @@
-"""Choose where a generation's state comes from, and have it brought in place."""
+"""Know where a generation's state may come from, and whose word each copy rests on."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core import view
 from controlplane.core.cluster import Cluster
-from controlplane.core.placement.placing import REFUSED
+from controlplane.core.lifecycle.submission import REFUSED
 from controlplane.core.records.effects import (
     Alert,
     CheckpointChanged,

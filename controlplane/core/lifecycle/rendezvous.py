@@ -6,10 +6,9 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import releasing
-from controlplane.core.failures import network, numeric_anomalies
+from controlplane.core.failures import deaths, network
 from controlplane.core.failures.verdicts import is_exception
-from controlplane.core.lifecycle import ending
-from controlplane.core.membership import members
+from controlplane.core.lifecycle import ending, numeric_faults
 from controlplane.core.records import effects as fx
 from controlplane.core.records.evidence import Evidence
 from controlplane.core.records.model import (
@@ -22,8 +21,8 @@ from controlplane.core.records.model import (
     Source,
     Tier,
 )
-from controlplane.core.recovery import incident_facts, incidents
-from controlplane.core.restore import state_sources
+from controlplane.core.recovery import first_steps, incident_record
+from controlplane.core.restore import failed_sources, state_sources
 
 if TYPE_CHECKING:
     from controlplane.core.records.model import Incident, Resume
@@ -80,7 +79,7 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
         return
     if generation.world_size != (job.generation.world_size if job.generation else 0):
         state_sources.relabel(job, generation)
-    incident_facts.came(job, generation.seats)
+    incident_record.came(job, generation.seats)
     job.turn(generation)
     job.over = ""
     job.storing, job.skips = None, generation.resume.skip
@@ -96,7 +95,9 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
     lost = 0 if generation.resume.tier is Tier.DONOR else lost
     fence = {"fence": m.now - job.clock.judged}
     restored = f"{generation.resume.tier}: {generation.resume.reason}"
-    incidents.tell(m, job, fence, generation_after=generation.number, lost_steps=lost, restored=restored)
+    incident_record.tell(
+        m, job, fence, generation_after=generation.number, lost_steps=lost, restored=restored
+    )
     m.set_phase(job, JobPhase.FORMING, generation.reason)
     m.touch(job)
 
@@ -110,7 +111,7 @@ def running(m: Machine, job: Job) -> None:
         _close(m, job, generation)
         ending.finishing(m, job)
         return
-    if rolls.unheard or numeric_anomalies.owed(m, job, generation):
+    if rolls.unheard or numeric_faults.owed(m, job, generation):
         return
     if not generation.store:
         _running_plain(m, job)
@@ -125,14 +126,6 @@ def running(m: Machine, job: Job) -> None:
         m.set_phase(job, JobPhase.FORMING, "a rank of the stored generation is not in it yet")
     _watch_broken(m, job, generation)
     _watch_form(m, job, generation)
-
-
-def runs(member: Member, generation: Generation) -> bool:
-    """Whether a member trains in this generation."""
-    status = member.status
-    return (
-        status is not None and status.phase is MemberPhase.RUNNING and status.generation == generation.number
-    )
 
 
 def _unsettled(job: Job) -> list[Member]:
@@ -183,7 +176,7 @@ def _watch_plain(m: Machine, job: Job, plain_at: float) -> None:
     elif m.now >= plain_at:
         _recovered(m, job, phases)
     elif again:
-        incidents.tell(m, job, phases)
+        incident_record.tell(m, job, phases)
 
 
 def _watch_broken(m: Machine, job: Job, generation: Generation) -> None:
@@ -203,9 +196,7 @@ def _watch_broken(m: Machine, job: Job, generation: Generation) -> None:
         return
     _spoil(job, generation, suspects)
     message = f"{suspects[0].name} stopped, and no member died: {_message(suspects[0])}{network.words(job)}"
-    failure = Failure(
-        Cause.BROKEN, message, step=members.step_of(suspects[0]), age_s=m.now - job.broken_since
-    )
+    failure = Failure(Cause.BROKEN, message, step=deaths.step_of(suspects[0]), age_s=m.now - job.broken_since)
     job.fresh.append(Evidence(m.now, failure))
 
 
@@ -226,7 +217,7 @@ def _spoil(job: Job, generation: Generation, suspects: list[Member]) -> None:
         and job.phase is JobPhase.FORMING
     ):
         whole = Source(WHOLE_STATE, source.tier, source.rank, source.member)
-        members.spoil(job, whole, source.step, _message(suspects[0]))
+        failed_sources.spoil(job, whole, source.step, _message(suspects[0]))
 
 
 def _watch_form(m: Machine, job: Job, generation: Generation) -> None:
@@ -247,7 +238,7 @@ def _watch_form(m: Machine, job: Job, generation: Generation) -> None:
         m.wake(job, job.form_by)
         return
     message = f"did not form within {m.settings.form_timeout_s:.0f} s"
-    late = [mb for mb in job.seated() if not (mb.done or runs(mb, generation)) and m.up(mb.node)]
+    late = [mb for mb in job.seated() if not (mb.done or first_steps.runs(mb, generation)) and m.up(mb.node)]
     if late and all(mb.phase is MemberPhase.FORMING for mb in job.seated()):
         job.form_by = m.now + m.settings.form_timeout_s
         job.fresh.append(
@@ -255,8 +246,8 @@ def _watch_form(m: Machine, job: Job, generation: Generation) -> None:
         )
         return
     for member in late:
-        members.bury(m, job, member, Failure(Cause.STUCK, message))
-        members.kill(m, job, member, message)
+        deaths.bury(m, job, member, Failure(Cause.STUCK, message))
+        deaths.kill(m, job, member, message)
 
 
 def _on_its_way(member: Member) -> bool:
@@ -277,13 +268,15 @@ def _close(m: Machine, job: Job, generation: Generation) -> None:
     first = generation.resume.step
     for member in waiting:
         if member.status is not None and member.status.step > first:
-            hint(m, job, member, generation)
+            first_steps.hint(m, job, member, generation)
     if any(mb.hint[0] != generation.number for mb in waiting):
         return
     if any(m.now < mb.hint[1] + m.settings.retry_s for mb in waiting):
         return
     if job.incident is None:
-        reason = f"{incidents.unfinished(job)}: every rank has trained on in generation {generation.number}"
+        reason = (
+            f"{incident_record.unfinished(job)}: every rank has trained on in generation {generation.number}"
+        )
         m.note("incident_over", job.name, reason)
         job.unfinished = 0
         _trains(m, job)
@@ -294,19 +287,8 @@ def _close(m: Machine, job: Job, generation: Generation) -> None:
     _recovered(m, job, phases)
 
 
-def hint(m: Machine, job: Job, member: Member, generation: Generation) -> None:
-    """A beat may show the first step although its report was lost: believed after a moment."""
-    status = member.status
-    if status is not None and runs(member, generation) and status.step > generation.resume.step:
-        if member.hint[0] != generation.number:
-            member.hint = (generation.number, m.now)
-        believed_at = member.hint[1] + m.settings.retry_s
-        if m.now < believed_at:
-            m.wake(job, believed_at)
-
-
 def _recovered(m: Machine, job: Job, phases: dict[str, float]) -> None:
-    incidents.tell(m, job, phases, outcome="recovered")
+    incident_record.tell(m, job, phases, outcome="recovered")
     if job.incident is not None:
         m.incidents.append(job.incident)
         job.over = _over(job.incident)

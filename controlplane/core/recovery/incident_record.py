@@ -13,6 +13,16 @@ if TYPE_CHECKING:
     from controlplane.core.records.model import Placement
     from controlplane.core.state.job import Job
     from controlplane.core.state.machine import Machine
+from typing import TYPE_CHECKING
+
+from controlplane.core.records import effects as fx
+from controlplane.core.records.model import (
+    Placement,
+)
+
+if TYPE_CHECKING:
+    from controlplane.core.state.job import Job
+    from controlplane.core.state.machine import Machine
 
 
 def count_in(m: Machine, job: Job, before: Cause | None) -> None:
@@ -32,3 +42,19 @@ def came(job: Job, seats: Iterable[Placement]) -> None:
     new = tuple(seat.member for seat in seats if not job.sat_in(job.generation, seat.member))
     plan = dataclasses.replace(job.incident.plan, add=new or job.incident.plan.add)
     job.incident = dataclasses.replace(job.incident, plan=plan)
+
+
+def unfinished(job: Job) -> str:
+    """Names the incident that a former leader left open: what it knew of it went with it."""
+    return f"incident {job.unfinished}, whose leader ended before it was over"
+
+
+def tell(m: Machine, job: Job, phases_s: dict[str, float], **changes: object) -> None:
+    """Say how far the open incident is. `detect`: injury until the core heard; `decide`: heard until
+    judged; the others are added as they are known (see `rendezvous`)."""
+    if job.incident is None:
+        return
+    known = {"detect": job.clock.heard - job.clock.injured, "decide": job.clock.judged - job.clock.heard}
+    phases = tuple((name, round(spent, 6)) for name, spent in (known | phases_s).items())
+    job.incident = dataclasses.replace(job.incident, phases_s=phases, **changes)  # type: ignore[arg-type]
+    m.emit(fx.IncidentChanged(job.incident))

@@ -6,11 +6,11 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from controlplane.core.checkpoint import finalizing
-from controlplane.core.failures import numeric_anomalies
-from controlplane.core.membership import members
+from controlplane.core.failures import deaths, numeric_anomalies
+from controlplane.core.lifecycle import rendezvous
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause, Failure, JobPhase, Source, Tier
-from controlplane.core.recovery import incidents, rendezvous
+from controlplane.core.recovery import barrier
 from controlplane.core.restore import restore_point, state_sources, vouching
 from controlplane.core.state.job import Answer, Restoring
 
@@ -36,7 +36,7 @@ READERS_MAX = 64
 
 def loading(m: Machine, job: Job) -> None:
     """Choose where the state comes from, order what is away from its ranks, and go on once it is there."""
-    if not incidents.all_at_barrier(m, job):
+    if not barrier.all_at_barrier(m, job):
         job.restoring = None
         m.set_phase(job, JobPhase.STOPPING, "a rank left the barrier: wait for all of them again")
         return
@@ -133,8 +133,8 @@ def _begin_again(m: Machine, job: Job, copies: list[Copy]) -> None:
             "new processes build the state"
         )
     for member in worn:
-        members.bury(m, job, member, Failure(Cause.STUCK, message))
-        members.kill(m, job, member, message)
+        deaths.bury(m, job, member, Failure(Cause.STUCK, message))
+        deaths.kill(m, job, member, message)
 
 
 def _restoring(m: Machine, job: Job, choice: Choice) -> Restoring:

@@ -1,0 +1,58 @@
+"""Mark members dead, and have them killed: a death in a seat is evidence of a failure."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from controlplane.core.failures.verdicts import NODE_CAUSES
+from controlplane.core.records import effects as fx
+from controlplane.core.records.evidence import Evidence
+from controlplane.core.records.model import (
+    NO_STEP,
+    Failure,
+    JobPhase,
+    MemberPhase,
+    Role,
+)
+from controlplane.core.state.member import Member
+
+if TYPE_CHECKING:
+    from controlplane.core.state.job import Job
+    from controlplane.core.state.machine import Machine
+
+
+def bury(m: Machine, job: Job, member: Member, failure: Failure) -> None:
+    """This member is dead: it leaves play, and if it had a seat that is evidence of a failure."""
+    if failure.step == NO_STEP:
+        failure = dataclasses.replace(failure, step=step_of(member))
+    member.failure, member.died_at = failure, m.now
+    job.stalled.pop(member.name, None)
+    job.changed(member)
+    m.touch(job)
+    if job.seating.holds(member):
+        job.fresh.append(Evidence(m.now, failure, member.name, member.node, member.rank))
+        return
+    kind = "spare_died" if member.role is Role.SPARE else "member_died"
+    if member.role is Role.SPARE and failure.cause not in NODE_CAUSES:
+        job.spare_failures[member.node] = job.spare_failures.get(member.node, 0) + 1
+    m.note(kind, member.name, failure.message)
+
+
+def step_of(member: Member) -> int:
+    """The step it was last known to be in."""
+    return member.status.step if member.status else NO_STEP
+
+
+def kill(m: Machine, job: Job, member: Member, reason: str) -> None:
+    """Have it killed, for as long as its agent says that it lives."""
+    if member.alive:
+        key = ("kill", member.node, member.name)
+        m.order(job, key, fx.Kill(member.node, job.name, member.name, reason))
+
+
+def is_over(job: Job, member: Member) -> bool:
+    """Whether its process has ended as it should, behind its function: it makes no difference what becomes of
+    its node."""
+    ended = member.done and not member.dead and member.phase is MemberPhase.EXITED
+    return ended and job.phase is JobPhase.LEAVING and job.seating.holds(member)

@@ -1,0 +1,183 @@
+"""A job before its first group: nodes are found, a generation is stored, its members are launched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core.checkpoint import releasing
+from controlplane.core.lifecycle import ending
+from controlplane.core.placement import capacity, formation, launches, replicas
+from controlplane.core.records import effects as fx
+from controlplane.core.records.evidence import Evidence
+from controlplane.core.records.model import Generation, JobPhase, MemberPhase, Resume, Role, Tier
+from controlplane.core.recovery import incident_record
+from controlplane.core.restore import state_sources
+from controlplane.core.state.job import Job
+from controlplane.core.state.member import Member
+
+if TYPE_CHECKING:
+    from controlplane.core.records.model import Placement
+    from controlplane.core.state.machine import Machine
+
+
+def pending(m: Machine, job: Job) -> None:
+    """Place the job once enough nodes are there."""
+    if _remnants(m, job):
+        return
+    nodes = gather(m, job, formation.least(job.spec), job.spec.nnodes_max)
+    if nodes is not None:
+        reason = "the first launch" if job.generation is None else "launched again after its end"
+        launch_generation(m, job, nodes, reason, restarts=0)
+
+
+def _remnants(m: Machine, job: Job) -> bool:
+    """Processes of the job's former life end first, those too of which no word has come yet."""
+    there = [member for member in job.members.values() if member.alive or _unheard(member)]
+    left = [member for member in there if not _is_lost(m, member.node)]
+    for member in left:
+        ending.order_complete(m, job, member.node, ok=False, reason="the job is started again")
+    if left:
+        m.set_phase(job, JobPhase.PENDING, f"waits for {len(left)} processes of its former life to end")
+    return bool(left)
+
+
+def _unheard(member: Member) -> bool:
+    """Launched by a former leader, on a node that has not spoken to this one: it may well train."""
+    return member.status is None and member.launch is None and not member.dead
+
+
+def _is_lost(m: Machine, node: str) -> bool:
+    """Given up: what it left is killed if it ever returns."""
+    return node in m.nodes and m.nodes[node].state == "lost"
+
+
+def gather(m: Machine, job: Job, least: int, most: int, why: str = "") -> list[str] | None:
+    """The nodes to place on now: at once with `most`, with `least` after a grace; None: wait. `why`: the
+    reason that fewer than `least` will not do."""
+    if m.paused:
+        m.set_phase(job, job.phase, f"nothing new is started while the cluster is critical: {m.paused}")
+        return None
+    found = capacity.rooms(m, job)
+    fit = formation.fitting(job.spec, found)
+    most = formation.usable(job.spec, most) or most
+    least = max(least, formation.least(job.spec))
+    if len(fit) < least:
+        job.gathered_at = None
+        phase = JobPhase.PENDING if job.phase is JobPhase.PENDING else JobPhase.PARKED
+        short = formation.shortage(job.spec, found, least)
+        m.set_phase(job, phase, f"{short}; {why}" if why else short)
+        return None
+    if job.gathered_at is None:
+        job.gathered_at = m.now
+    if len(fit) < most and m.now < job.gathered_at + m.settings.join_grace_s:
+        m.wake(job, job.gathered_at + m.settings.join_grace_s)
+        m.set_phase(job, job.phase, f"{len(fit)} nodes are there; waits a little for up to {most}")
+        return None
+    job.gathered_at = None
+    return fit[: formation.usable(job.spec, min(len(fit), most)) or most]
+
+
+def launch_generation(m: Machine, job: Job, nodes: list[str], reason: str, restarts: int) -> None:
+    """Seat new members on `nodes`, store the generation, and launch them once etcd holds it."""
+    nodes = replicas.arrange(nodes, job.spec.replica_nodes, capacity.domains(m, nodes))
+    names = _names(m, job, nodes)
+    seats = formation.layout(job.spec, nodes, names, capacity.rooms(m, job))
+    job.number += 1
+    first = m.nodes[nodes[0]]
+    generation = Generation(
+        job=job.name,
+        number=job.number,
+        term=m.term,
+        seats=seats,
+        store="",
+        master=f"{first.address}:{first.port}",
+        resume=Resume(Tier.FRESH, 0, 0, reason="every rank is launched; none has spoken yet"),
+        reason=reason,
+        restarts=restarts,
+        cut_at=state_sources.cut_at(job, len(seats), job.number),
+    )
+    for seat in seats:
+        member = job.enlist(Member(seat.member, job.name, seat.node, Role.RANK))
+        member.role, member.rank = Role.RANK, seat.rank
+        member.launch = launch(job, seat, generation)
+    job.sit(seats)
+    job.storing = generation
+    m.set_phase(job, JobPhase.STORING, f"generation {generation.number} is on its way into etcd")
+    effect = fx.Store(0, 0, job=job.name, state=job.state(JobPhase.LAUNCHING, reason), generation=generation)
+    m.store(f"job/{job.name}", effect, lambda: _stored(m, job, generation))
+
+
+def _names(m: Machine, job: Job, nodes: list[str]) -> list[str]:
+    """Warm interpreters that wait on a node become ranks first: they have imported torch already."""
+    names = []
+    for node in nodes:
+        warm = [
+            member.name
+            for member in job.members.values()
+            if member.node == node
+            and member.role is Role.SPARE
+            and not member.dead
+            and member.phase is MemberPhase.WARM
+        ][: job.spec.nproc_per_node]
+        names += warm
+        names += [m.new_member(job.name) for _ in range(job.spec.nproc_per_node - len(warm))]
+    return names
+
+
+def launch(job: Job, seat: Placement, generation: Generation) -> fx.Launch:
+    """The order that makes the member of a seat."""
+    return fx.Launch(
+        seat.node,
+        seat.member,
+        job.spec,
+        Role.RANK,
+        rank=seat.rank,
+        local_rank=seat.local_rank,
+        generation=generation,
+    )
+
+
+def _stored(m: Machine, job: Job, generation: Generation) -> None:
+    job.known[generation.number] = None
+    if job.storing is not generation:
+        return
+    if job.generation is not None and job.generation.world_size != generation.world_size:
+        state_sources.relabel(job, generation)
+    job.cut_at = generation.cut_at
+    incident_record.came(job, generation.seats)
+    job.turn(generation)
+    job.storing, job.relaunch, job.returned, job.onward = None, False, False, False
+    job.clock.stored = job.launched_at = m.now
+    releasing.begin(job)
+    for member in job.seated():
+        job.sent.drop(("launch", member.node, member.name))
+    for member in job.dead():
+        if member.failure is not None:  # it was lost before there was a generation to judge it by
+            job.fresh.append(Evidence(m.now, member.failure, member.name, member.node, member.rank))
+    incident_record.tell(m, job, {"fence": m.now - job.clock.judged}, generation_after=generation.number)
+    m.set_phase(job, JobPhase.LAUNCHING, generation.reason)
+    m.touch(job)
+
+
+def order_launches(m: Machine, job: Job) -> bool:
+    """Repeat what was launched and is not seen to run. Returns whether every seat runs its script."""
+    waits = job.seating.at(job.seating.rolls.asked)
+    for member in waits:
+        if launches.orphaned(member) and job.generation is not None:
+            member.launch = launch(job, job.seating.seat(member.rank), job.generation)
+            job.changed(member)
+        launches.watch(m, job, member)
+        if member.launch is not None:
+            m.order(job, ("launch", member.node, member.name), member.launch)
+    return not waits
+
+
+def launching(m: Machine, job: Job) -> None:
+    """Members start. An elastic job forms when all are at the barrier; a plain one simply runs."""
+    if not order_launches(m, job):
+        return
+    if not job.elastic:
+        m.set_phase(job, JobPhase.RUNNING, "every rank runs its script; none has used the SDK so far")
+        return
+    if len(job.seating.rolls.ready) == len(job.seats):
+        m.set_phase(job, JobPhase.LOADING, "every rank is at the barrier: the nearest state is chosen")

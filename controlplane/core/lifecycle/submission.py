@@ -1,0 +1,82 @@
+"""Take a submitted job: a new one, one that goes on, or a failed one taken up again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core.checkpoint import adopting
+from controlplane.core.lifecycle import ending
+from controlplane.core.placement import formation
+from controlplane.core.records import effects as fx
+from controlplane.core.records.differing import differences
+from controlplane.core.records.model import JobPhase, Role
+from controlplane.core.state.job import Job
+from controlplane.core.state.member import Member
+
+if TYPE_CHECKING:
+    from controlplane.core.records import events as ev
+    from controlplane.core.records.model import JobSpec
+    from controlplane.core.state.machine import Machine
+
+
+REFUSED = "submission_refused"
+"""The kind of the Note that says why a submission is not taken."""
+
+
+def submitted(m: Machine, event: ev.JobSubmitted) -> None:
+    """A user submitted a job: a new one, one that goes on, or a failed one taken up again. Of one that is not
+    over another submission is refused, and changes nothing."""
+    spec = event.spec
+    job = m.jobs.get(spec.job)
+    if job is not None and (job.phase not in (JobPhase.FAILED, JobPhase.STOPPED) or job.ending is not None):
+        other = differences(job.spec, spec)
+        if other and not job.ended:
+            m.note(REFUSED, spec.job, f"a job of this name is {job.phase.value} with other settings: {other}")
+            return
+        words = "is finished already" if job.ended else "goes on as it is"
+        changed = f"; the new submission's settings are not taken: {other}" if other else ""
+        m.note("resubmitted", spec.job, f"the job {words}{changed}")
+        return
+    left = [row for row in m.unread if row.whole and row.job == spec.job]
+    if left:
+        words = f"etcd holds a job of this name that cannot be read: {left[0].key}: {left[0].reason}"
+        m.note(REFUSED, spec.job, words)
+        return
+    job = _again(m, job, spec) if job else Job(spec)
+    m.jobs[spec.job] = job
+    adopting.claim(m, job)
+    job.reason = "submitted"
+    effect = fx.Store(0, 0, job=spec.job, spec=spec, state=job.state())
+    m.store(f"job/{spec.job}", effect)
+    m.emit(fx.JobChanged(job.state()))
+    wrong = formation.impossible(spec)
+    if wrong:
+        ending.end(m, job, JobPhase.FAILED, wrong)
+    m.touch(job)
+
+
+def _again(m: Machine, old: Job, spec: JobSpec) -> Job:
+    was = "had failed" if old.phase is JobPhase.FAILED else "was stopped"
+    m.note("taken_up_again", spec.job, f"it {was}: {old.reason.splitlines()[0] if old.reason else ''}")
+    job = Job(spec, known=old.known, number=old.number, formed=old.formed)
+    if old.generation is not None:
+        job.turn(old.generation)
+    job.incidents, job.planned, job.known_step = old.incidents, old.planned, old.known_step
+    job.faults, job.skips = old.faults, old.skips
+    job.shards, job.lines, job.cut_at, job.cut_words = old.shards, old.lines, old.cut_at, old.cut_words
+    for member in old.members.values():
+        job.enlist(member)
+    job.checkpoints, job.savings = old.checkpoints, old.savings
+    job.begun, job.collecting, job.uncollected = old.begun, old.collecting, old.uncollected
+    for member in job.members.values():
+        member.role, member.rank = Role.SPARE, -1
+        job.changed(member)
+    recall(m, job)
+    return job
+
+
+def recall(m: Machine, job: Job) -> None:
+    """The ranks of a job's former life on nodes that have not spoken to this leader: they may train still."""
+    for seat in job.generation.seats if job.generation else ():
+        if seat.node in m.nodes and m.nodes[seat.node].state == "expected":
+            job.enlist(Member(seat.member, job.name, seat.node, Role.SPARE))

@@ -1,0 +1,111 @@
+"""Say which nodes could take ranks of a job, and what bars the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core.failures import devices, eligibility
+from controlplane.core.placement import formation
+from controlplane.core.state.job import Job
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from controlplane.core.state.machine import Machine, Node
+
+
+def rooms(m: Machine, job: Job) -> list[formation.Room]:
+    """Every connected node: whether another live job sits on it, or is about to, and what else bars it."""
+    return _rooms(m, job, frozenset())
+
+
+def others(m: Machine, job: Job) -> list[formation.Room]:
+    """The rooms in which the job has no seat."""
+    return _rooms(m, job, frozenset(job.seat_nodes()))
+
+
+def _rooms(m: Machine, job: Job, but: frozenset[str]) -> list[formation.Room]:
+    nodes = [node for node in m.nodes.values() if node.name not in but and node.up]
+    if not nodes:
+        return []
+    taken, version = _of_others(m, job), _version(m, job)
+    return [_room(m, job, node, node.name not in taken, version) for node in nodes]
+
+
+def _room(m: Machine, job: Job, node: Node, idle: bool, version: str) -> formation.Room:
+    other = not node.takes(job.name)
+    return formation.Room(
+        node.name,
+        node.slots,
+        idle,
+        f"it takes ranks of {', '.join(node.jobs)} only" if other else barred(m, node, version),
+        devices.places(node),
+        eligibility.last_choice(m, node),
+        node.up_since,
+    )
+
+
+def barred(m: Machine, node: Node, version: str = "") -> str:
+    """Why a connected node takes no new seats; "" when it does."""
+    if node.drain is not None:
+        return "drained" if node.drain.done else "is being drained"
+    if node.cordoned:
+        return f"cordoned: {node.cordoned}"
+    if version and node.version and node.version != version:
+        return f"its agent is holdfast {node.version}, the job's are {version}: install the same"
+    return eligibility.barred(m, node) or devices.ailing(node)
+
+
+def _version(m: Machine, job: Job) -> str:
+    """The software version of a job's nodes: those it sits on, else the commonest one."""
+    sat_on = [m.nodes[name] for name in job.seat_nodes() if name in m.nodes and m.nodes[name].version]
+    found: dict[str, int] = {}
+    for node in sat_on or m.nodes.values():
+        if node.version and (node.up or sat_on):
+            found[node.version] = found.get(node.version, 0) + 1
+    return max(found, key=lambda version: (found[version], version), default="")
+
+
+def _of_others(m: Machine, job: Job) -> dict[str, None]:
+    taken: dict[str, None] = {}
+    for other in m.jobs.values():
+        if other is job or other.ended:
+            continue
+        taken |= dict.fromkeys(seat.node for seat in other.seats)
+        if other.resize is not None:
+            taken |= dict.fromkeys(spot.node for spot in other.resize.spots)
+    return taken
+
+
+def taken(m: Machine, job: Job, name: str) -> bool:
+    """Whether another live job sits on this node, or is about to."""
+    return name in _of_others(m, job)
+
+
+def serves(m: Machine, job: Job, name: str, ranks: int = 1) -> bool:
+    """Whether so many ranks of a job may be started on a node that it sits on already."""
+    node = m.nodes.get(name)
+    if node is None or not eligibility.takes(m, job, name) or len(devices.places(node)) < ranks:
+        return False
+    return node.drain is None or m.now < node.drain.by
+
+
+def lacking_without(m: Machine, job: Job, name: str) -> str:
+    """Why a job cannot go on without this node; "" when it can."""
+    left = [node for node in job.seat_nodes() if node != name and m.up(node)]
+    spare = formation.fitting(job.spec, [room for room in others(m, job) if room.node != name])
+    if spare and len(left) + 1 >= formation.least(job.spec):
+        return ""
+    if not job.elastic:
+        return f"would lose its ranks on {name}, and its script does not use the SDK: stop it instead"
+    if formation.usable(job.spec, len(left)):
+        return ""
+    return (
+        f"would have {len(left)} of at least {formation.least(job.spec)} nodes: "
+        "add a node, or submit it with a smaller minimum (--nnodes MIN:MAX)"
+    )
+
+
+def domains(m: Machine, nodes: Iterable[str]) -> dict[str, str]:
+    """What fails together with each of these nodes."""
+    return {name: m.nodes[name].domain or name for name in nodes}

@@ -1,0 +1,34 @@
+"""Say who trains in a generation, and believe a first step that a beat shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core.records.model import (
+    Generation,
+    MemberPhase,
+)
+
+if TYPE_CHECKING:
+    from controlplane.core.state.job import Job
+    from controlplane.core.state.machine import Machine
+    from controlplane.core.state.member import Member
+
+
+def runs(member: Member, generation: Generation) -> bool:
+    """Whether a member trains in this generation."""
+    status = member.status
+    return (
+        status is not None and status.phase is MemberPhase.RUNNING and status.generation == generation.number
+    )
+
+
+def hint(m: Machine, job: Job, member: Member, generation: Generation) -> None:
+    """A beat may show the first step although its report was lost: believed after a moment."""
+    status = member.status
+    if status is not None and runs(member, generation) and status.step > generation.resume.step:
+        if member.hint[0] != generation.number:
+            member.hint = (generation.number, m.now)
+        believed_at = member.hint[1] + m.settings.retry_s
+        if m.now < believed_at:
+            m.wake(job, believed_at)
