@@ -7,7 +7,7 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import pytest
 
@@ -222,6 +222,28 @@ def test_a_follower_misses_nothing_while_files_follow_each_other(folder: Path) -
     reader.close()
     assert len(rotation.files(path)) > 3
     assert seen == list(range(1, 302))
+
+
+def test_a_follower_misses_no_file_that_gets_its_number_while_it_looks(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = folder / "journal.jsonl"
+    path.write_text('{"sequence":1}\n')
+    reader = rotation.Reader(path)
+    assert list(reader.lines()) == ['{"sequence":1}']
+    rotation.turn(path, 10)
+    path.write_text('{"sequence":2}\n')
+    turns, opened = iter([3]), rotation._opened
+
+    def in_between(which: Path) -> TextIO:
+        if which == path and (number := next(turns, 0)):
+            rotation.turn(path, 10)
+            path.write_text(f'{{"sequence":{number}}}\n')
+        return opened(which)
+
+    monkeypatch.setattr(rotation, "_opened", in_between)
+    assert list(reader.lines()) == ['{"sequence":2}', '{"sequence":3}']
+    reader.close()
 
 
 def test_a_follower_goes_on_with_the_oldest_when_its_file_was_let_go(folder: Path) -> None:

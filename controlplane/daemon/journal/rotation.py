@@ -108,15 +108,10 @@ class Reader:
 
     def _next(self) -> TextIO | None:
         """The file that follows the one that is read; the oldest that is left, when that was let go."""
-        here, found = os.fstat(self._file.fileno()), []
+        here = os.fstat(self._file.fileno())
         if not stat.S_ISREG(here.st_mode):
             return None
-        for path in files(self._path):
-            try:
-                file = _opened(path)
-            except FileNotFoundError:  # let go, or given its number, this very moment
-                continue
-            found.append(file)
+        found = self._all()
         same = [os.path.samestat(os.fstat(each.fileno()), here) for each in found]
         gone = os.fstat(self._file.fileno()).st_nlink == 0
         following = found[same.index(True) + 1 :] if True in same else found if gone else []
@@ -124,6 +119,21 @@ class Reader:
             if file not in following[:1]:
                 file.close()
         return following[0] if following else None
+
+    def _all(self) -> list[TextIO]:
+        """All files, oldest first. Opened anew when one was given its number meanwhile: the file that has the
+        journal's name now would seem to follow the one before it."""
+        while True:
+            before, found = former(self._path), []
+            for path in (*before, self._path):
+                try:
+                    found.append(_opened(path))
+                except FileNotFoundError:  # let go, or given its number, this very moment
+                    continue
+            if former(self._path) == before:
+                return found
+            for file in found:
+                file.close()
 
 
 def _opened(path: Path) -> TextIO:
