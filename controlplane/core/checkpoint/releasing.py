@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import NO_STEP, JobPhase, MemberPhase
-from controlplane.core.state import cadence
+from controlplane.core.state import cadence, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,15 +19,7 @@ if TYPE_CHECKING:
     from controlplane.core.state.job import Job
     from controlplane.core.state.machine import Machine
     from controlplane.core.state.member import Member
-from typing import TYPE_CHECKING
 
-from controlplane.core.state import waiting
-
-if TYPE_CHECKING:
-    from controlplane.core.records.model import MemberStatus
-    from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
-    from controlplane.core.state.member import Member
 
 RESTS = (MemberPhase.READY, MemberPhase.FINISHED)
 STALL_KEPT = 0.9

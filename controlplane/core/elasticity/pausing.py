@@ -76,9 +76,8 @@ def rest(m: Machine, job: Job) -> None:
         return
     m.set_phase(job, JobPhase.PAUSED, f"paused: {job.pause}")
     if job.incident is not None:
-        incident_record.tell(m, job, {"fence": m.now - job.clock.judged}, outcome="recovered")
-        m.incidents.append(job.incident)
-        job.incident, job.evidence, job.counted = None, [], {}
+        incident_record.close(m, job, "recovered", {"fence": m.now - job.clock.judged})
+        job.counted = {}
     _store(m, job)
 
 

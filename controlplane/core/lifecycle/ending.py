@@ -43,9 +43,7 @@ def end(m: Machine, job: Job, phase: JobPhase, reason: str) -> None:
     job.ending = Ending(phase, ok, reason)
     job.storing = None
     if job.incident is not None:
-        incident_record.tell(m, job, {}, outcome=OUTCOMES[phase])
-        m.incidents.append(job.incident)
-        job.incident, job.evidence = None, []
+        incident_record.close(m, job, OUTCOMES[phase], {})
     effect = fx.Store(0, 0, job=job.name, state=job.state(phase, reason))
     m.store(f"job/{job.name}", effect, lambda: _ended(m, job))
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane.core.checkpoint import releasing
-from controlplane.core.lifecycle import ending
+from controlplane.core.lifecycle import ending, generations
 from controlplane.core.placement import capacity, formation, launches, replicas
 from controlplane.core.records import effects as fx
 from controlplane.core.records.evidence import Evidence
@@ -138,17 +137,10 @@ def launch(job: Job, seat: Placement, generation: Generation) -> fx.Launch:
 
 
 def _stored(m: Machine, job: Job, generation: Generation) -> None:
-    job.known[generation.number] = None
-    if job.storing is not generation:
+    if not generations.commit(m, job, generation):
         return
-    if job.generation is not None and job.generation.world_size != generation.world_size:
-        state_sources.relabel(job, generation)
-    job.cut_at = generation.cut_at
-    incident_record.came(job, generation.seats)
-    job.turn(generation)
-    job.storing, job.relaunch, job.returned, job.onward = None, False, False, False
-    job.clock.stored = job.launched_at = m.now
-    releasing.begin(job)
+    job.cut_at, job.launched_at = generation.cut_at, m.now
+    job.relaunch = job.returned = job.onward = False
     for member in job.seated():
         job.sent.drop(("launch", member.node, member.name))
     for member in job.dead():

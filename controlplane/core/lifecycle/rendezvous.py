@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from controlplane.core.checkpoint import releasing
 from controlplane.core.failures import deaths, network
 from controlplane.core.failures.verdicts import is_exception
-from controlplane.core.lifecycle import ending, numeric_faults
+from controlplane.core.lifecycle import ending, generations, numeric_faults
 from controlplane.core.records import effects as fx
 from controlplane.core.records.evidence import Evidence
 from controlplane.core.records.model import (
@@ -73,21 +72,13 @@ def store(m: Machine, job: Job, choice: Resume) -> None:
 
 
 def _stored(m: Machine, job: Job, generation: Generation) -> None:
-    job.known[generation.number] = None
-    if job.storing is not generation:
+    if not generations.commit(m, job, generation):
         m.note("superseded", job.name, f"generation {generation.number} was overtaken while it was stored")
         return
-    if generation.world_size != (job.generation.world_size if job.generation else 0):
-        state_sources.relabel(job, generation)
-    incident_record.came(job, generation.seats)
-    job.turn(generation)
-    job.over = ""
-    job.storing, job.skips = None, generation.resume.skip
+    job.over, job.skips = "", generation.resume.skip
     job.lines[generation.number] = (generation.resume.step, generation.resume.born)
     job.replan = job.leftovers = True
-    job.clock.stored = m.now
     job.form_by = m.now + m.settings.form_timeout_s
-    releasing.begin(job)
     job.final_by, job.final_tried = None, False
     job.begun = min(job.begun, generation.resume.step)
     job.phases = {}
@@ -288,11 +279,9 @@ def _close(m: Machine, job: Job, generation: Generation) -> None:
 
 
 def _recovered(m: Machine, job: Job, phases: dict[str, float]) -> None:
-    incident_record.tell(m, job, phases, outcome="recovered")
-    if job.incident is not None:
-        m.incidents.append(job.incident)
-        job.over = _over(job.incident)
-    job.incident, job.evidence = None, []
+    closed = incident_record.close(m, job, "recovered", phases)
+    if closed is not None:
+        job.over = _over(closed)
     if job.phase is JobPhase.RUNNING:
         m.set_phase(job, JobPhase.RUNNING, job.over)
     _trains(m, job)

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from controlplane.core.failures import deaths
+from controlplane.core.records import effects as fx
 from controlplane.core.records.model import (
     Cause,
     Failure,
     MemberPhase,
 )
-from controlplane.core.state.resize import HALT
-
-if TYPE_CHECKING:
-    from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
-from typing import TYPE_CHECKING
-
-from controlplane.core.failures import deaths
-from controlplane.core.records import effects as fx
 from controlplane.core.state.member import Member
+from controlplane.core.state.resize import HALT
 
 if TYPE_CHECKING:
     from controlplane.core.records.model import Generation

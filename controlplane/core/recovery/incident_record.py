@@ -1,26 +1,17 @@
-"""What an open incident counts as, and who came in it."""
+"""Keep the record of a job's open incident: what it counts as, how far it is, and its one close."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import TYPE_CHECKING
 
+from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from controlplane.core.records.model import Placement
-    from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
-from typing import TYPE_CHECKING
-
-from controlplane.core.records import effects as fx
-from controlplane.core.records.model import (
-    Placement,
-)
-
-if TYPE_CHECKING:
+    from controlplane.core.records.model import Incident, Placement
     from controlplane.core.state.job import Job
     from controlplane.core.state.machine import Machine
 
@@ -58,3 +49,14 @@ def tell(m: Machine, job: Job, phases_s: dict[str, float], **changes: object) ->
     phases = tuple((name, round(spent, 6)) for name, spent in (known | phases_s).items())
     job.incident = dataclasses.replace(job.incident, phases_s=phases, **changes)  # type: ignore[arg-type]
     m.emit(fx.IncidentChanged(job.incident))
+
+
+def close(m: Machine, job: Job, outcome: str, phases_s: dict[str, float]) -> Incident | None:
+    """Close the open incident, if there is one: tell its outcome, keep it among the leader's, drop its
+    evidence. Returns it as it was told last."""
+    tell(m, job, phases_s, outcome=outcome)
+    closed = job.incident
+    if closed is not None:
+        m.incidents.append(closed)
+    job.incident, job.evidence = None, []
+    return closed

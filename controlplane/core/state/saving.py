@@ -9,11 +9,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.records.model import CheckpointRecord
 
 if TYPE_CHECKING:
-    from controlplane.core.records.model import CheckpointPart
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from controlplane.core.records.model import CheckpointRecord
+    from controlplane.core.records.model import CheckpointPart, CheckpointRecord
 
 
 class Stage(StrEnum):

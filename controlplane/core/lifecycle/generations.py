@@ -1,0 +1,29 @@
+"""Commit a generation: once etcd holds it, it is the job's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.core.checkpoint import releasing
+from controlplane.core.recovery import incident_record
+from controlplane.core.restore import state_sources
+
+if TYPE_CHECKING:
+    from controlplane.core.records.model import Generation
+    from controlplane.core.state.job import Job
+    from controlplane.core.state.machine import Machine
+
+
+def commit(m: Machine, job: Job, generation: Generation) -> bool:
+    """Make a stored generation the job's. False when another decision has overtaken it while it was stored:
+    then only its number is remembered, which etcd knows now."""
+    job.known[generation.number] = None
+    if job.storing is not generation:
+        return False
+    if job.generation is not None and job.generation.world_size != generation.world_size:
+        state_sources.relabel(job, generation)
+    incident_record.came(job, generation.seats)
+    job.turn(generation)
+    job.storing, job.clock.stored = None, m.now
+    releasing.begin(job)
+    return True
