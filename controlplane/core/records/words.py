@@ -53,6 +53,36 @@ class JobPhase(StrEnum):
     STOPPED = "stopped"  # people ended it
 
 
+_ENDS = (JobPhase.FAILED, JobPhase.STOPPED)
+
+TRANSITIONS: dict[JobPhase, frozenset[JobPhase]] = {
+    JobPhase.PENDING: frozenset((JobPhase.STORING, *_ENDS)),
+    JobPhase.LAUNCHING: frozenset((JobPhase.RUNNING, JobPhase.LOADING, JobPhase.STOPPING, *_ENDS)),
+    JobPhase.RUNNING: frozenset(
+        (
+            *(JobPhase.LAUNCHING, JobPhase.FORMING, JobPhase.STOPPING),
+            *(JobPhase.LEAVING, JobPhase.FINISHED, *_ENDS),
+        )
+    ),
+    JobPhase.STOPPING: frozenset(
+        (JobPhase.LOADING, JobPhase.STORING, JobPhase.PARKED, JobPhase.PAUSED, *_ENDS)
+    ),
+    JobPhase.LOADING: frozenset((JobPhase.STORING, JobPhase.STOPPING, *_ENDS)),
+    JobPhase.STORING: frozenset((JobPhase.LAUNCHING, JobPhase.FORMING, JobPhase.STOPPING, *_ENDS)),
+    JobPhase.FORMING: frozenset(
+        (JobPhase.RUNNING, JobPhase.STOPPING, JobPhase.LEAVING, JobPhase.FINISHED, *_ENDS)
+    ),
+    JobPhase.LEAVING: frozenset((JobPhase.LOADING, JobPhase.STOPPING, JobPhase.FINISHED, *_ENDS)),
+    JobPhase.PARKED: frozenset((JobPhase.STOPPING, JobPhase.STORING, *_ENDS)),
+    JobPhase.PAUSED: frozenset((JobPhase.STOPPING, *_ENDS)),
+    JobPhase.FINISHED: frozenset(),
+    JobPhase.FAILED: frozenset(),
+    JobPhase.STOPPED: frozenset(),
+}
+"""Which phase may follow which. A job that is submitted again after its end is a new `Job`; a new leader
+begins with what etcd holds. `ClusterState.set_phase` holds it."""
+
+
 class Role(StrEnum):
     """What a launched process is for."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controlplane.core.records import effects as fx
+from controlplane.core.records.words import TRANSITIONS
 from controlplane.core.state.deadlines import Deadlines
 
 if TYPE_CHECKING:
@@ -245,8 +246,10 @@ class Machine:
         self.deadlines.sooner(("health", ""), max(self.now + HEALTH_LAG_S, self.health_at + HEALTH_GAP_S))
 
     def set_phase(self, job: Job, phase: JobPhase, reason: str) -> None:
-        """Change a job's phase, and say so."""
+        """Change a job's phase, and say so: the only place, but for a leader's takeover from etcd."""
         if job.phase is not phase:
+            if phase not in TRANSITIONS[job.phase]:
+                raise AssertionError(f"job {job.name} cannot go from {job.phase} to {phase}: {reason}")
             self.ask_health()
         if (job.phase, job.reason) != (phase, reason):
             job.phase, job.reason = phase, reason
