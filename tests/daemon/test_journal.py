@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -224,26 +225,24 @@ def test_a_follower_misses_nothing_while_files_follow_each_other(folder: Path) -
     assert seen == list(range(1, 302))
 
 
-def test_a_follower_misses_no_file_that_gets_its_number_while_it_looks(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = folder / "journal.jsonl"
-    path.write_text('{"sequence":1}\n')
-    reader = rotation.Reader(path)
-    assert list(reader.lines()) == ['{"sequence":1}']
-    rotation.turn(path, 10)
-    path.write_text('{"sequence":2}\n')
-    turns, opened = iter([3]), rotation._opened
+def test_a_follower_misses_no_file_that_gets_its_number_while_it_looks(folder: Path) -> None:
+    """Each file holds one line and is followed at once: the reader looks for the next one all the time."""
+    path, count = folder / "journal.jsonl", 250
 
-    def in_between(which: Path) -> TextIO:
-        if which == path and (number := next(turns, 0)):
-            rotation.turn(path, 10)
+    def write() -> None:
+        for number in range(2, count + 1):
+            rotation.turn(path, count)
             path.write_text(f'{{"sequence":{number}}}\n')
-        return opened(which)
 
-    monkeypatch.setattr(rotation, "_opened", in_between)
-    assert list(reader.lines()) == ['{"sequence":2}', '{"sequence":3}']
+    path.write_text('{"sequence":1}\n')
+    reader, writer, seen = rotation.Reader(path), threading.Thread(target=write), []
+    writer.start()
+    while writer.is_alive():
+        seen += [json.loads(text)["sequence"] for text in reader.lines()]
+    writer.join()
+    seen += [json.loads(text)["sequence"] for text in reader.lines()]
     reader.close()
+    assert seen == list(range(1, count + 1))
 
 
 def test_a_follower_goes_on_with_the_oldest_when_its_file_was_let_go(folder: Path) -> None:
