@@ -25,7 +25,8 @@ def job_of_three(m: Machine) -> Job:
     return job
 
 
-def tell(job: Job, rank: int, step: int, newest: int, before: int) -> None:
+def tell(job: Job, rank: int, step: int, newest: int, before: int, now: float = 0.0) -> None:
+    job.members[f"j.{rank}"].seen_at = now
     job.members[f"j.{rank}"].status = MemberStatus(
         f"j.{rank}", "j", MemberPhase.RUNNING, elastic=True, generation=1, rank=rank, step=step,
         snapshot_step=newest, snapshot_generation=1, snapshot_before=before,
@@ -53,6 +54,44 @@ def test_a_new_leader_voids_nothing_before_it_has_heard_every_rank() -> None:
     tell(job, 2, 50, 22, 20)
     assert {(order.step, order.void_step) for order in orders(m, job)} == {(20, -1)}
     assert (job.released, job.voided) == (20, -1)
+
+
+def passed_over(m: Machine, job: Job, step: int) -> list[fx.Release]:
+    """Rank 0 has made another snapshot than the others, and all train on: what they are told now."""
+    for rank, newest in enumerate((40, 30, 30)):
+        tell(job, rank, step, newest, 20, m.now)
+    return orders(m, job)
+
+
+def test_a_new_leader_does_not_take_what_was_trained_before_it_for_the_pace_of_the_ranks() -> None:
+    """What it releases is 380 steps old. Void up to where such a pace would lead, all that is made in the
+    next hundreds of steps would be lost."""
+    m = Machine(CoreSettings())
+    m.nodes = {name: Node(name) for name in ("a", "b", "c")}
+    job, m.now = job_of_three(m), 100.0
+    passed_over(m, job, 400)
+    assert (job.released, job.voided) == (20, -1)
+    passed_over(m, job, 400)
+    assert job.voided == -1, "nobody knows the pace yet"
+    m.now = 101.0
+    told = passed_over(m, job, 405)
+    assert {order.void_step for order in told} == {job.voided}
+    assert 405 <= job.voided <= 405 + 4 * 5
+
+
+def test_what_a_cut_network_held_up_is_no_measure_of_the_pace_of_the_ranks() -> None:
+    """The last rank's word of step 20 comes when all are 380 steps on."""
+    m = Machine(CoreSettings())
+    m.nodes = {name: Node(name) for name in ("a", "b", "c")}
+    job, m.now = job_of_three(m), 100.0
+    releasing.begin(job)
+    for rank, newest in enumerate((40, 30)):
+        tell(job, rank, 400, newest, 20, m.now)
+    orders(m, job)
+    passed_over(m, job, 400)
+    m.now = 101.0
+    passed_over(m, job, 405)
+    assert 405 <= job.voided <= 405 + 4 * 5
 
 
 def test_what_was_released_while_an_agent_was_away_is_said_to_it_when_it_is_back() -> None:

@@ -29,7 +29,8 @@ STALL_KEPT = 0.9
 def begin(job: Job) -> None:
     """A generation begins: what its ranks hold is to be seen anew."""
     job.snapshots, job.released, job.voided, job.behind = {}, NO_STEP, NO_STEP, NO_STEP
-    job.lapse_step, job.released_at = NO_STEP, job.clock.stored
+    first = job.generation.resume.step if job.generation else NO_STEP
+    job.lapse_step, job.paced = NO_STEP, (job.clock.stored, first)
     job.reread()
 
 
@@ -82,7 +83,8 @@ def tend(m: Machine, job: Job) -> int:
         _tell_new_streams(m, job)
         _release_again(m, job)
         return NO_STEP
-    job.released, job.released_at, job.lapse_step = step, m.now, step + 2 * job.spec.snapshot_every
+    job.released, job.lapse_step = step, step + 2 * job.spec.snapshot_every
+    job.paced = (m.now, max(step, _reached(job)))
     for node in job.seat_nodes():
         job.told.put(("released", node), m.now)
         m.emit(fx.Release(node, job.name, step))
@@ -205,20 +207,37 @@ def _begin_anew(m: Machine, job: Job) -> None:
     has reached when it hears of it: were only those void that are known, each rank would make its next one as
     soon as it hears, and they would go on missing each other."""
     passed = _passed_over(job)
-    if passed > max(job.voided, job.released):
+    if passed > max(job.voided, job.released) and _paced(m, job):
         _void(m, job, passed, max(passed, _reached_soon(m, job)))
+
+
+def _paced(m: Machine, job: Job) -> bool:
+    """Whether the pace of the ranks has been watched for long enough. Right after a late release (that of a new
+    leader, or one that a cut network held up) they are far beyond the released step, which no pace explains."""
+    if job.paced is None:
+        job.paced = (m.now, _reached(job))
+    known_at = job.paced[0] + m.settings.retry_s
+    if m.now < known_at:
+        m.wake(job, known_at)
+    return m.now >= known_at
+
+
+def _reached(job: Job) -> int:
+    """The step that half of the ranks are known to have reached, whatever the others say."""
+    steps = sorted(member.status.step for member in job.seated() if member.status is not None)
+    return steps[len(steps) // 2] if steps else NO_STEP
 
 
 def _reached_soon(m: Machine, job: Job) -> int:
     """The step in which the ranks will be once they have heard what they are told now, at the pace that they
     had since the last release. Half of them are believed, whatever the others say."""
-    first = max(job.released, job.generation.resume.step if job.generation else NO_STEP)
-    since, heard_by = job.released_at, m.now + 2 * m.settings.retry_s
+    since, first = job.paced or (m.now, NO_STEP)
+    heard_by = m.now + 2 * m.settings.retry_s
     found = []
     for member in job.seated():
         if member.status is not None:
             step, spent_s = member.status.step, max(m.settings.retry_s, member.seen_at - since)
-            pace = max(0, step - first) / spent_s if since >= 0 else 0.0
+            pace = max(0, step - first) / spent_s
             found.append(step + pace * (heard_by - member.seen_at))
     return int(sorted(found)[len(found) // 2])
 
