@@ -276,3 +276,18 @@ def test_a_node_lost_while_etcd_is_told_of_a_second_launch_is_judged_once_it_has
     lines = stage.do("live 45 b")
     assert not [line for line in lines if line.startswith(("Launch", "Judged"))], "etcd holds no generation 2"
     assert [line for line in stage.do("stored") if line.startswith("Judged node/node_lost ranks=(1,)")]
+
+
+def test_what_a_node_says_first_when_it_is_heard_again_is_no_proof_that_its_ranks_never_left() -> None:
+    """The network kept its words for longer than the node timeout, but not the order to form from it: the job
+    was to go on from step 0, and its rank, which has trained on to step 12, to give that."""
+    stage = play("elect", "hello a", "submit nodes=1 nproc=1", "stored", "all starting")
+    stage.do("all ready held=-1", "stored")
+    stage.do("live 40 a")
+    assert stage.cluster.machine.jobs["j"].phase is JobPhase.PARKED
+    told = stage.do("beat a")
+    assert [line for line in told if line.startswith("Interrupt a")]
+    assert not [line for line in told if line.startswith("Store") and "generation=" in line]
+    stage.do("report j.1000000 running gen=1 step=12", "report j.1000000 ready gen=1 held=12 heldgen=1")
+    stage.do("stored")
+    assert resume(stage) == (Tier.DONOR, 12)

@@ -81,7 +81,8 @@ def all_at_barrier(m: Machine, job: Job) -> bool:
 
 def at_barrier(m: Machine, job: Job, member: Member) -> bool:
     """READY, and sure to stay so: its node speaks, and it has not been told of the generation that broke,
-    or it has left it, or its agent has spoken of it since it must have heard of the end."""
+    or it has left it, or its agent has spoken of it since it must have heard of the end. A node that was not
+    reached heard of no end before it was back; what it says first may be older than the generation itself."""
     if member.failure is not None or member.phase is not MemberPhase.READY or not m.up(member.node):
         return False
     broken = job.generation
@@ -90,7 +91,8 @@ def at_barrier(m: Machine, job: Job, member: Member) -> bool:
     if not job.sat_in(broken, member.name):
         return True
     number, since = job.interrupted
-    return number >= broken.number and member.seen_at >= since + m.settings.retry_s
+    told_at = max(since, m.nodes[member.node].up_since)
+    return number >= broken.number and member.seen_at >= told_at + m.settings.retry_s
 
 
 def kill_stuck(m: Machine, job: Job, behind: list[Member]) -> None:
