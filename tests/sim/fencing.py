@@ -60,6 +60,16 @@ class Astray:
             if number < newest and agents and all(now - apart_at(agent) < LEAVE_S for agent in agents):
                 self._beyond[number] = None
 
+    def met(self, group: Group, newest: int) -> None:
+        """A group has met whose generation is over: its order to form lay unread before a stopped agent, or in
+        the buffers of a network that was cut, and arrives before the order that ends it. No agent can tell such
+        an order from one of now; it may be followed only where no other one could arrive until just now."""
+        number, now = group.generation.number, self._world.clock.now
+        for rank in group.members.values():
+            apart = now - apart_at(rank.agent) < LEAVE_S
+            assert apart, f"generation {number} forms after {newest} on {rank.agent.name}, which is reached"
+        self._beyond[number] = None
+
     def stepped(self, group: Group, newest: int) -> None:
         """A group of a former generation has made a step: may it?"""
         number, now = group.generation.number, self._world.clock.now
