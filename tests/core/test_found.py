@@ -291,3 +291,29 @@ def test_what_a_node_says_first_when_it_is_heard_again_is_no_proof_that_its_rank
     stage.do("report j.1000000 running gen=1 step=12", "report j.1000000 ready gen=1 held=12 heldgen=1")
     stage.do("stored")
     assert resume(stage) == (Tier.DONOR, 12)
+
+
+def behind_the_barrier() -> Play:
+    """Rank 1 died once generation 2 was on its way. The network holds up what rank 0 says: it seems to have
+    stayed at the barrier with step 7, and generation 3 is to begin with that."""
+    stage = running("submit nodes=2 nproc=1", "ab")
+    stage.do("all running gen=1 step=7", "report j.1000001 exited cause=signaled signal=9")
+    stage.do("report j.1000000 ready gen=1 held=7 heldgen=1")
+    stage.do("report j.1000002 starting", "report j.1000002 ready held=-1", "stored")
+    stage.do("report j.1000002 exited cause=signaled signal=9", "live 2")
+    stage.do("report j.1000003 starting", "report j.1000003 ready held=-1")
+    assert stage.cluster.machine.jobs["j"].phase is JobPhase.STORING
+    return stage
+
+
+BACK = "report j.1000000 ready gen=2 held=9 heldgen=2"
+
+
+@pytest.mark.parametrize("seen", ["report j.1000000 running gen=2 step=9", BACK])
+def test_a_state_is_not_gone_on_from_when_its_rank_turns_out_to_hold_another(seen: str) -> None:
+    stage = behind_the_barrier()
+    told = stage.do(seen, "stored")
+    assert not [line for line in told if line.startswith("Form ") and "#3[" in line]
+    stage.do(BACK, "stored")
+    assert resume(stage) == (Tier.DONOR, 9)
+    assert stage.cluster.machine.jobs["j"].phase is JobPhase.FORMING

@@ -72,8 +72,13 @@ def store(m: Machine, job: Job, choice: Resume) -> None:
 
 
 def _stored(m: Machine, job: Job, generation: Generation) -> None:
+    if why := _moved(job, generation) if job.storing is generation else "":
+        job.storing, job.stop_by = None, m.now + m.settings.stop_timeout_s
+        m.set_phase(job, JobPhase.STOPPING, f"{why}: wait for all of them again")
+        m.touch(job)
     if not generations.commit(m, job, generation):
-        m.note("superseded", job.name, f"generation {generation.number} was overtaken while it was stored")
+        overtaken = f"generation {generation.number} was overtaken while it was stored"
+        m.note("superseded", job.name, f"{overtaken}: {why}" if why else overtaken)
         return
     job.over, job.skips = "", generation.resume.skip
     job.lines[generation.number] = (generation.resume.step, generation.resume.born)
@@ -91,6 +96,19 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
     )
     m.set_phase(job, JobPhase.FORMING, generation.reason)
     m.touch(job)
+
+
+def _moved(job: Job, generation: Generation) -> str:
+    """Which rank has left the barrier since the state was chosen, or holds another one than it is to give: what
+    its node had said was older than it seemed. "" when all is as it was."""
+    ready, seated, resume = job.seating.rolls.ready, job.seated(), generation.resume
+    if len(ready) < len(seated):
+        return f"{next(mb.name for rank, mb in enumerate(seated) if rank not in ready)} left the barrier"
+    for source in resume.sources or (Source(WHOLE_STATE, resume.tier, resume.rank),):
+        status = seated[source.rank].status
+        if source.tier is Tier.DONOR and status is not None and status.held_step != resume.step:
+            return f"{seated[source.rank].name} holds step {status.held_step}, not {resume.step}"
+    return ""
 
 
 def running(m: Machine, job: Job) -> None:
