@@ -317,3 +317,28 @@ def test_a_state_is_not_gone_on_from_when_its_rank_turns_out_to_hold_another(see
     stage.do(BACK, "stored")
     assert resume(stage) == (Tier.DONOR, 9)
     assert stage.cluster.machine.jobs["j"].phase is JobPhase.FORMING
+
+
+def stuck_beyond_a_fault() -> Play:
+    """The only state without the fault lies in the older slot of a rank that does not stop, and is killed."""
+    stage = running("submit nodes=1 nproc=1 spares=1", "a")
+    stage.do("report j.1000001 starting", "report j.1000001 ready held=-1")
+    stage.do("report j.1000000 running gen=1 step=11 snap=9 snapgen=1 before=6")
+    told = stage.do("fault 9 'loss is nan' on=j.1000000", "stored", "live 31", "stored")
+    assert [line for line in told if line.startswith("Kill a j.1000000")]
+    assert not [line for line in told if line.startswith("Store") and "resume=memory" in line]
+    return stage
+
+
+@pytest.mark.parametrize(("left", "found"), [("snap=9 before=6", (Tier.MEMORY, 6)), ("snap=15 before=9", (Tier.FRESH, 0))])
+def test_what_a_rank_leaves_that_is_being_killed_is_known_when_it_has_ended(left: str, found: tuple[str, int]) -> None:
+    """Until then it may train on, and overwrite what was released long ago."""
+    stage = stuck_beyond_a_fault()
+    stage.do(f"report j.1000000 exited cause=signaled signal=9 snapgen=1 {left}", "stored")
+    assert resume(stage) == found
+
+
+def test_what_a_rank_leaves_that_cannot_be_killed_is_not_waited_for_for_ever() -> None:
+    stage = stuck_beyond_a_fault()
+    stage.do("live 31", "stored")
+    assert resume(stage) == (Tier.MEMORY, 6)

@@ -111,6 +111,11 @@ def say_again(m: Machine, job: Job) -> None:
             m.emit(fx.Release(node, job.name, job.released, job.voided))
 
 
+def let_go(job: Job, step: int) -> bool:
+    """Whether its ranks may overwrite a snapshot of this step that they hold."""
+    return step < job.released or job.released < step <= job.voided
+
+
 def give_up(m: Machine, job: Job) -> None:
     """Void every snapshot that is not released: then all ranks have room for the next. Only what is older is
     lost by it; but none of a job of which a rank was not heard, as for `_passed_over`."""

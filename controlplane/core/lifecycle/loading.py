@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from controlplane.core.checkpoint import finalizing
+from controlplane.core.checkpoint import finalizing, releasing
 from controlplane.core.failures import deaths, numeric_anomalies
 from controlplane.core.lifecycle import rendezvous
 from controlplane.core.records import effects as fx
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from controlplane.core.records.model import CheckpointRecord, Resume
     from controlplane.core.restore.restore_point import Choice
     from controlplane.core.restore.state_sources import Shards
-    from controlplane.core.state.job import Job
+    from controlplane.core.state.job import Job, Member
     from controlplane.core.state.machine import Machine
 
     Key = tuple[str, ...]
@@ -74,6 +74,10 @@ def _choose(m: Machine, job: Job) -> Restoring | None:
     if silent:
         _wait_for(m, job, silent)
         return None
+    ending = _ending(m, job, choice)
+    if ending is not None:
+        m.set_phase(job, JobPhase.LOADING, f"{ending.name} is being ended: waits to see what it leaves")
+        return None
     coming = finalizing.coming(m, job, choice.resume.step)
     if coming:
         m.set_phase(job, JobPhase.LOADING, f"checkpoint {coming} is newer: waits for its commit")
@@ -104,6 +108,21 @@ def _hopes(m: Machine, job: Job, need: Shards, choice: Choice | None) -> bool:
             del job.spoiled[key]
         m.touch(job)
     return True
+
+
+def _ending(m: Machine, job: Job, choice: Choice) -> Member | None:
+    """A rank that was judged dead, whose process is still there, and may overwrite the snapshot that would be gone
+    on from. Its agent tells what it left; or after a while still that it lives, and nobody waits any longer; or
+    nothing, and its node is given up."""
+    if not (job.ghosts and releasing.let_go(job, choice.resume.step)):
+        return None
+    for copy in choice.copies:
+        member = job.ghosts.get(copy.member)
+        own = member is not None and (copy.tier is Tier.MEMORY or copy.node == member.node)
+        if member is not None and own and m.up(member.node):
+            if member.seen_at < member.died_at + m.settings.stop_timeout_s:
+                return member
+    return None
 
 
 def _wait_for(m: Machine, job: Job, silent: list[str]) -> None:
