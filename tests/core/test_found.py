@@ -330,12 +330,15 @@ def stuck_beyond_a_fault() -> Play:
     return stage
 
 
-@pytest.mark.parametrize(("left", "found"), [("snap=9 before=6", (Tier.MEMORY, 6)), ("snap=15 before=9", (Tier.FRESH, 0))])
-def test_what_a_rank_leaves_that_is_being_killed_is_known_when_it_has_ended(left: str, found: tuple[str, int]) -> None:
+LEFT = {"snap=9 before=6": (Tier.MEMORY, 6), "snap=15 before=9": (Tier.FRESH, 0)}
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_what_a_rank_leaves_that_is_being_killed_is_known_when_it_has_ended(left: str) -> None:
     """Until then it may train on, and overwrite what was released long ago."""
     stage = stuck_beyond_a_fault()
     stage.do(f"report j.1000000 exited cause=signaled signal=9 snapgen=1 {left}", "stored")
-    assert resume(stage) == found
+    assert resume(stage) == LEFT[left]
 
 
 def test_what_a_rank_leaves_that_cannot_be_killed_is_not_waited_for_for_ever() -> None:

@@ -61,9 +61,9 @@ class Astray:
                 self._beyond[number] = None
 
     def met(self, group: Group, newest: int) -> None:
-        """A group has met whose generation is over: its order to form lay unread before a stopped agent, or in
-        the buffers of a network that was cut, and arrives before the order that ends it. No agent can tell such
-        an order from one of now; it may be followed only where no other one could arrive until just now."""
+        """A group has met whose generation is over: its order to form lay unread before a stopped agent, or
+        in the buffers of a cut network, and arrives before the order that ends it. No agent can tell such an
+        order from one of now; it may be followed only where no other one could arrive until just now."""
         number, now = group.generation.number, self._world.clock.now
         for rank in group.members.values():
             apart = now - apart_at(rank.agent) < LEAVE_S

@@ -35,6 +35,7 @@ class Safety:
         self.committed: dict[str, int] = {}  # checkpoint -> step
         self.bad: set[str] = set()
         self.collected: set[str] = set()
+        self.past_help: set[str] = set()  # found bad when the ranks had been let go
         self.forgotten: dict[str, int] = {}  # those whose records etcd was asked to delete
         self.heard: dict[tuple[str, str], None] = {}  # askings that this leader has not answered
         self.words: dict[int, str] = {}  # rank -> the shard that this leader was told it holds
@@ -222,6 +223,7 @@ class Safety:
     def checkpoint(self, effect: fx.CheckpointChanged) -> None:
         if effect.outcome == "bad":
             self.bad.add(effect.checkpoint)
+            self._past_help(effect)
         if effect.outcome != "committed" or effect.record is None:
             return
         held = self.world.etcd.checkpoints[(effect.job, effect.checkpoint)]
@@ -233,6 +235,13 @@ class Safety:
             assert effect.checkpoint in storage.mirrored, f"{effect.checkpoint} is not on both storages"
         self.committed[effect.checkpoint] = effect.record.step
 
+    def _past_help(self, effect: fx.CheckpointChanged) -> None:
+        """One that rots when its ranks have returned from their function is told as bad, and no other one is
+        made: their processes end at any moment, and the job with them. At the job's end nobody would look."""
+        job = self.world.cluster.machine.jobs.get(effect.job) if self.world.cluster else None
+        if job is not None and job.phase is JobPhase.LEAVING:
+            self.past_help.add(effect.checkpoint)
+
     def formed(self, group: Group, line: str) -> None:
         """All members met: is it the newest, and does it start where the newest clean state is?"""
         generation = group.generation
@@ -241,6 +250,7 @@ class Safety:
             self.astray.met(group, newest)
             return
         self.newest[generation.job] = generation.number
+        self.past_help.clear()
         self.astray.formed(generation.number)
         self.forms += 1
         resume = generation.resume
@@ -334,7 +344,7 @@ class Safety:
             known_bad = name in self.world.storage.rotten or name in self.bad
             assert not record.bad or record.bad == RETIRED or known_bad
         if self.world.elastic and self.world.spec.storage and not self.world.quiet_failures:
-            good = [s for n, s in self.committed.items() if n not in self.bad]
+            good = [s for n, s in self.committed.items() if n not in self.bad or n in self.past_help]
             # etcd may have taken one whose leader died before the answer came
             good += [r.step for r in etcd.checkpoints.values() if r.published and not r.bad]
             best = max(good, default=0)

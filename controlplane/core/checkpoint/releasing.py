@@ -217,8 +217,8 @@ def _begin_anew(m: Machine, job: Job) -> None:
 
 
 def _paced(m: Machine, job: Job) -> bool:
-    """Whether the pace of the ranks has been watched for long enough. Right after a late release (that of a new
-    leader, or one that a cut network held up) they are far beyond the released step, which no pace explains."""
+    """Whether the pace of the ranks has been watched for long enough. Right after a late release (that of a
+    new leader, or one that a cut network held up) they are far beyond that step, whatever their pace."""
     if job.paced is None:
         job.paced = (m.now, _reached(job))
     known_at = job.paced[0] + m.settings.retry_s

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from controlplane.core.records.model import CheckpointRecord, Resume
     from controlplane.core.restore.restore_point import Choice
     from controlplane.core.restore.state_sources import Shards
-    from controlplane.core.state.job import Job, Member
+    from controlplane.core.state.job import Job
     from controlplane.core.state.machine import Machine
+    from controlplane.core.state.member import Member
 
     Key = tuple[str, ...]
     Waits = dict[Key, tuple[Effect, Answer]]
@@ -111,9 +112,9 @@ def _hopes(m: Machine, job: Job, need: Shards, choice: Choice | None) -> bool:
 
 
 def _ending(m: Machine, job: Job, choice: Choice) -> Member | None:
-    """A rank that was judged dead, whose process is still there, and may overwrite the snapshot that would be gone
-    on from. Its agent tells what it left; or after a while still that it lives, and nobody waits any longer; or
-    nothing, and its node is given up."""
+    """A rank that was judged dead, whose process is still there, and may overwrite the snapshot that would be
+    gone on from. Its agent tells what it left; or after a while still that it lives, and nobody waits any
+    longer; or nothing, and its node is given up."""
     if not (job.ghosts and releasing.let_go(job, choice.resume.step)):
         return None
     for copy in choice.copies:

@@ -99,8 +99,8 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
 
 
 def _moved(job: Job, generation: Generation) -> str:
-    """Which rank has left the barrier since the state was chosen, or holds another one than it is to give: what
-    its node had said was older than it seemed. "" when all is as it was."""
+    """Which rank has left the barrier since the state was chosen, or holds another one than it is to give:
+    what its node had said was older than it seemed. "" when all is as it was."""
     ready, seated, resume = job.seating.rolls.ready, job.seated(), generation.resume
     if len(ready) < len(seated):
         return f"{next(mb.name for rank, mb in enumerate(seated) if rank not in ready)} left the barrier"

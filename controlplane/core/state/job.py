@@ -169,8 +169,8 @@ class Job:
     behind: int = NO_STEP  # newest snapshot up to where this generation begins: older slots may go, or no
     # rank finds room
     lapse_step: int = NO_STEP  # whoever shows this step may have found no room for a snapshot
-    paced: tuple[float, int] | None = None  # from when (s) and from which step on the ranks' pace is measured:
-    # the last release, or the generation's begin; None: neither in this leader's sight
+    paced: tuple[float, int] | None = None  # when (s), and in which step, the ranks' pace begins to be
+    # measured: the last release, or the generation's begin; None: neither in this leader's sight
     voided: int = NO_STEP  # no unreleased snapshot up to this step will be released any more
     begun: int = 0  # step of the newest checkpoint begun
     begun_at: float = -1.0  # when (s) that was; -1: none yet, and the job has not run
