@@ -224,12 +224,12 @@ class Cluster:
 
 def _drive(m: Machine, job: Job) -> None:
     """Take a job as far as the facts allow."""
-    if job.fresh:
+    if job.recovery.fresh:
         incidents.take(m, job)
     if job.ending is None:
         before = job.phase
         PHASES[job.phase](m, job)
-        if job.phase is not before or job.fresh:
+        if job.phase is not before or job.recovery.fresh:
             m.touch(job)
         hangs.tend(m, job)
         saving.tend(m, job)

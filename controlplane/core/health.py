@@ -224,7 +224,7 @@ def _store_trouble(m: Machine) -> str:
 def _spareless(m: Machine, job: Job) -> str:
     """A node of the job whose spares died so often that no new ones are started."""
     most = job.spec.max_restarts
-    spent = [node for node, times in job.spare_failures.items() if times > most] if most >= 0 else []
+    spent = [node for node, times in job.recovery.spare_failures.items() if times > most] if most >= 0 else []
     if not job.spec.spares_per_node or job.phase is not JobPhase.RUNNING:
         return ""
     bare = [node for node in spent if not any(_spares(mb) for mb in job.by_node.get(node, {}).values())]

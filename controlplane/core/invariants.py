@@ -56,15 +56,19 @@ def _seats(job: Job) -> None:
 
 def _numbers(job: Job) -> None:
     number = job.generation.number if job.generation else 0
-    assert number <= job.number, f"{job.name}: generation {number} was never given out"
-    assert job.formed <= job.number, f"{job.name}: formed {job.formed} was never given out"
+    assert number <= job.generations.number, f"{job.name}: generation {number} was never given out"
+    assert job.generations.formed <= job.generations.number, (
+        f"{job.name}: formed {job.generations.formed} was never given out"
+    )
     if job.generation is not None:
-        assert number in job.known, f"{job.name}: generation {number} is in use but not in etcd"
+        assert number in job.generations.known, f"{job.name}: generation {number} is in use but not in etcd"
         assert job.generation.job == job.name, f"{job.name}: holds a generation of {job.generation.job}"
-    if job.storing is not None:
-        assert job.storing.number >= number, f"{job.name}: generation numbers go back"
-        assert job.storing.number <= job.number, f"{job.name}: stores a number never given out"
-        assert job.seats == job.storing.seats, f"{job.name}: stores a layout that is not wanted"
+    if job.generations.storing is not None:
+        assert job.generations.storing.number >= number, f"{job.name}: generation numbers go back"
+        assert job.generations.storing.number <= job.generations.number, (
+            f"{job.name}: stores a number never given out"
+        )
+        assert job.seats == job.generations.storing.seats, f"{job.name}: stores a layout that is not wanted"
 
 
 def _phase(m: Machine, job: Job) -> None:
@@ -75,32 +79,34 @@ def _phase(m: Machine, job: Job) -> None:
     if job.phase in (JobPhase.FORMING, JobPhase.LEAVING):
         assert job.generation is not None and job.generation.store, f"{job.name}: forms with nowhere to meet"
     if job.phase is JobPhase.STORING and job.ending is None:
-        assert job.storing is not None, f"{job.name}: waits for etcd but nothing is on its way"
+        assert job.generations.storing is not None, f"{job.name}: waits for etcd but nothing is on its way"
         assert m.in_flight(f"job/{job.name}"), f"{job.name}: waits for etcd but was not asked"
-    if job.phase is JobPhase.LEAVING and job.ending is None and not job.fresh:
-        assert job.incident is None, f"{job.name}: its ranks may go on behind their function in an incident"
+    if job.phase is JobPhase.LEAVING and job.ending is None and not job.recovery.fresh:
+        assert job.recovery.incident is None, (
+            f"{job.name}: its ranks may go on behind their function in an incident"
+        )
         trains = [mb.name for mb in job.seated() if mb.phase in (MemberPhase.FORMING, MemberPhase.RUNNING)]
         assert not trains, f"{job.name}: {trains} train, and may go on behind their function"
-    if job.phase is JobPhase.LOADING and job.ending is None and not job.fresh:
+    if job.phase is JobPhase.LOADING and job.ending is None and not job.recovery.fresh:
         for member in job.seated():
             known = member.phase is MemberPhase.READY or member.dead
             assert known, f"{job.name}: chooses a state while {member.name} is {member.phase}"
 
 
 def _incident(job: Job) -> None:
-    if job.incident is not None:
-        assert job.evidence, f"{job.name}: incident {job.incident.id} without evidence"
-        assert job.incident.outcome == "open", f"{job.name}: keeps a closed incident"
+    if job.recovery.incident is not None:
+        assert job.recovery.evidence, f"{job.name}: incident {job.recovery.incident.id} without evidence"
+        assert job.recovery.incident.outcome == "open", f"{job.name}: keeps a closed incident"
         assert job.phase not in ENDED, f"{job.name}: ended with an open incident"
     elif job.phase not in ENDED and job.ending is None:
-        assert not job.evidence, f"{job.name}: evidence without an incident"
+        assert not job.recovery.evidence, f"{job.name}: evidence without an incident"
 
 
 def _saving(m: Machine, job: Job) -> None:
-    reading = [saving.id for saving in job.savings.values() if saving.stage is Stage.PERSIST]
+    reading = [saving.id for saving in job.checkpoints.savings.values() if saving.stage is Stage.PERSIST]
     assert len(reading) <= 1, f"{job.name}: checkpoints {reading} read the slots at once"
-    for saving in job.savings.values():
-        known = saving.generation in job.known
+    for saving in job.checkpoints.savings.values():
+        known = saving.generation in job.generations.known
         assert known, f"{job.name}: saves generation {saving.generation}, not in etcd"
         steps = {step for _, step in saving.versions}
         assert steps == {saving.step}, f"{job.name}: checkpoint {saving.id} mixes steps"
@@ -117,13 +123,15 @@ def _saving(m: Machine, job: Job) -> None:
 
 def _restoring(job: Job) -> None:
     """What brings a state in place belongs to the seats there are, and a resume names each share once."""
-    restoring = job.restoring
+    restoring = job.restore.restoring
     if restoring is not None and job.ending is None and job.phase not in ENDED:
         assert job.phase is JobPhase.LOADING, f"{job.name}: {job.phase} while a state is brought in place"
         seats = {(seat.node, seat.member) for seat in job.seats}
         for _, node, member, *_ in restoring.waits:
-            assert (node, member) in seats or job.fresh, f"{job.name}: {member} on {node} fills no seat"
-    generation = job.storing or job.generation
+            assert (node, member) in seats or job.recovery.fresh, (
+                f"{job.name}: {member} on {node} fills no seat"
+            )
+    generation = job.generations.storing or job.generation
     if generation is None:
         return
     sources = generation.resume.sources

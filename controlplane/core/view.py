@@ -87,7 +87,7 @@ def jobs(cluster: Cluster, now: float) -> tuple[JobRow, ...]:
 
 def job_row(cluster: Cluster, job: Job) -> JobRow:
     """One job, and how it is: as its own findings say."""
-    good = newest_good(job.checkpoints.values())
+    good = newest_good(job.checkpoints.records.values())
     found = [each for each in cluster.machine.findings.values() if each.job == job.name and not job.ended]
     return JobRow(
         job=job.name,
@@ -183,11 +183,11 @@ def checkpoints(cluster: Cluster, now: float) -> tuple[CheckpointRecord, ...]:
     return tuple(
         record
         for _, job in sorted(cluster.machine.jobs.items())
-        for record in sorted(job.checkpoints.values(), key=lambda r: (r.step, r.generation))
+        for record in sorted(job.checkpoints.records.values(), key=lambda r: (r.step, r.generation))
     )
 
 
 def incidents(cluster: Cluster, now: float) -> tuple[Incident, ...]:
     """Incidents of this leader's term, closed ones first, then the open ones."""
-    still = [job.incident for job in cluster.machine.jobs.values() if job.incident]
+    still = [job.recovery.incident for job in cluster.machine.jobs.values() if job.recovery.incident]
     return (*cluster.incidents, *still)

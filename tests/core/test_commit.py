@@ -185,14 +185,14 @@ def test_a_job_ends_once_the_second_storage_has_its_final_state_too() -> None:
         status = MemberStatus(seat.member, "j", MemberPhase.EXITED, elastic=True, held_step=100)
         job.enlist(Member(seat.member, "j", seat.node, Role.RANK, seat.rank, status=status, done=True))
     job.sit(seats(1, 1))
-    job.checkpoints["100-1"] = record(100)
-    job.savings["100-1"] = saving(stage=Stage.COPY, record=record(100))
+    job.checkpoints.records["100-1"] = record(100)
+    job.checkpoints.savings["100-1"] = saving(stage=Stage.COPY, record=record(100))
     ending.finishing(m, job)
-    assert job.ending is None and job.final_by is not None
-    m.now = job.final_by
+    assert job.ending is None and job.checkpoints.final_by is not None
+    m.now = job.checkpoints.final_by
     ending.finishing(m, job)
     assert job.ending is not None, "it does not wait for ever"
     job.ending, m.now = None, 0.0
-    job.savings.clear()
+    job.checkpoints.savings.clear()
     ending.finishing(m, job)
     assert job.ending is not None

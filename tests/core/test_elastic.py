@@ -182,7 +182,7 @@ def test_a_death_while_all_stop_for_a_change_is_recovered_first() -> None:
     assert [line for line in lines if line.startswith("Judged job/resized ranks=() grow")]
     lines = stage.do("report j.1000000 exited cause=signaled signal=9")
     assert [line for line in lines if line.startswith("Judged") and " respawn " in line]
-    assert stage.cluster.machine.jobs["j"].resize is None
+    assert stage.cluster.machine.jobs["j"].places.resize is None
 
 
 def test_the_same_device_that_kills_again_and_again_is_left() -> None:
@@ -210,7 +210,7 @@ def test_two_jobs_do_not_grow_onto_one_node() -> None:
     stage.do("beat a")
     stage.do("wait 10")
     stage.do("stored")
-    assert stage.cluster.machine.jobs["j"].resize is not None
+    assert stage.cluster.machine.jobs["j"].places.resize is not None
     effects = stage.cluster.step(stage.now, ev.JobSubmitted(other))
     told = [e.state.reason for e in effects if isinstance(e, fx.JobChanged)]
     assert any("another job holds" in reason and "b" in reason for reason in told)

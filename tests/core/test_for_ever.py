@@ -25,17 +25,17 @@ def test_a_rank_that_stalled_and_was_lost_is_not_looked_at_any_more() -> None:
     stage = running()
     stage.do("stalled 1")
     job = stage.cluster.machine.jobs["j"]
-    assert list(job.stalled) == ["j.1000001"]
+    assert list(job.recovery.stalled) == ["j.1000001"]
     stage.do("live 40 b")
-    assert not job.stalled
+    assert not job.recovery.stalled
     stage.do("beat b")
-    assert list(job.stalled) == ["j.1000001"], "it lives, and is no further"
+    assert list(job.recovery.stalled) == ["j.1000001"], "it lives, and is no further"
 
 
 def test_a_spare_that_goes_with_its_node_has_not_failed() -> None:
     stage = running("submit nodes=1 nproc=1 spares=1", "a")
     stage.do("report j.1000001 starting", "lose a", "hello a launcher=a-2")
-    assert stage.cluster.machine.jobs["j"].spare_failures == {}
+    assert stage.cluster.machine.jobs["j"].recovery.spare_failures == {}
 
 
 def test_what_nodes_say_of_each_other_is_put_together_as_by_a_look_at_every_pair() -> None:

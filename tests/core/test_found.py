@@ -247,7 +247,7 @@ def test_what_is_told_of_a_job_while_it_ends_does_not_have_it_run_again() -> Non
         done = replace(host.members[name], phase=MemberPhase.FINISHED, rank=rank, held_step=50)
         host.members[name] = replace(done, generation=1, shard=word)
     stage.do("hello a", "hello b", "stored")
-    assert stage.cluster.machine.jobs["j"].cut_words == ("left", "right")
+    assert stage.cluster.machine.jobs["j"].generations.cut_words == ("left", "right")
     assert stage.etcd.states["j"].phase is JobPhase.LEAVING
 
 

@@ -41,11 +41,11 @@ def lost(play: Play) -> None:
 
 def committed(play: Play, step: int) -> None:
     kept = record(step, shards=("left", "right"))
-    play.cluster.machine.jobs["j"].checkpoints[kept.id] = kept
+    play.cluster.machine.jobs["j"].checkpoints.records[kept.id] = kept
 
 
 def resume(play: Play) -> Resume:
-    storing = play.cluster.machine.jobs["j"].storing
+    storing = play.cluster.machine.jobs["j"].generations.storing
     assert storing is not None, play.cluster.machine.jobs["j"].reason
     return storing.resume
 
@@ -98,7 +98,7 @@ def test_a_rotten_checkpoint_gives_way_to_the_copies_of_an_older_step() -> None:
     load = play.last[fx.Load]
     assert (load.member, load.shard) == ("j.1000002", "right")
     play.do('brought "chunk 3 does not match" because=rot')
-    assert play.cluster.machine.jobs["j"].checkpoints["20-1"].bad
+    assert play.cluster.machine.jobs["j"].checkpoints.records["20-1"].bad
     assert (play.last[fx.Fetch].step, play.last[fx.Fetch].source) == (10, "j.1000001")
     play.do("brought")
     assert (resume(play).step, resume(play).sources[0].member) == (10, "j.1000000")

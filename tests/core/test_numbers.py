@@ -16,7 +16,7 @@ def job(window: int, *faults: Fault, skips: tuple[Window, ...] = ()) -> Job:
     resume = Resume(Tier.FRESH, 0)
     made = Job(JobSpec("j", ("t.py",), "/", nan_skip_window=window))
     made.generation = Generation("j", 4, 1, (), "h:1", "", resume, "")
-    made.faults, made.skips = faults, skips
+    made.numbers.faults, made.numbers.skips = faults, skips
     return made
 
 
@@ -45,7 +45,7 @@ def test_a_step_that_no_message_can_hold_is_not_at_fault() -> None:
     stage = running("submit nodes=2 nproc=1 skip=2", "ab")
     stage.do(f"fault {(1 << 63) - 1} nan on=j.1000000 kind=nan")
     found = stage.cluster.machine.jobs["j"]
-    assert (found.phase, found.faults) == (JobPhase.RUNNING, ())
+    assert (found.phase, found.numbers.faults) == (JobPhase.RUNNING, ())
     stage.do("fault 12 nan on=j.1000000 kind=nan")
     assert stage.cluster.machine.jobs["j"].phase is JobPhase.STOPPING
 

@@ -163,7 +163,7 @@ def test_only_nodes_that_may_hold_a_job_keep_its_copies(jobs: str, kept: bool) -
     stage.do("all ready held=-1", "stored", "all forming gen=1", "all running gen=1 step=0", "started")
     told = stage.do(f"hello b peer=b:7 jobs={jobs}")
     assert any(line.startswith("Replicate a") and "b:7" in line for line in told) is kept
-    assert (stage.cluster.machine.jobs["j"].alone == "") is kept
+    assert (stage.cluster.machine.jobs["j"].replicas.alone == "") is kept
 
 
 def moved(play: Play, spec: str = "") -> None:
@@ -188,9 +188,13 @@ def test_they_are_dropped_where_there_are_fewer_nodes_than_copies_are_wanted() -
     play = Play()
     moved(play, "replicas=5")
     job = play.cluster.machine.jobs["j"]
-    assert job.alone and job.partners["left"] == ("c", "d") and job.partners["right"] == ("a", "d")
+    assert (
+        job.replicas.alone
+        and job.replicas.partners["left"] == ("c", "d")
+        and job.replicas.partners["right"] == ("a", "d")
+    )
     for word, member in (("left", "j.1000000"), ("right", "j.1000002")):
-        for keeper in job.partners[word]:
+        for keeper in job.replicas.partners[word]:
             play.do(f"keep {keeper} {member} step=30 gen=2 shard={word}")
     assert released(play, 30) == ["Discard a j.1000001", "Discard d j.1000001"]
 
@@ -199,7 +203,7 @@ def test_copies_of_ranks_that_are_gone_are_dropped_once_newer_ones_are_kept_ever
     play = Play()
     moved(play)
     assert released(play, 30) == [], "no copy of this generation is kept yet"
-    partners = play.cluster.machine.jobs["j"].partners
+    partners = play.cluster.machine.jobs["j"].replicas.partners
     play.do(f"keep {partners['left'][0]} j.1000000 step=30 gen=2 shard=left rank=0")
     assert released(play, 40) == [], "only one shard's is"
     play.do(f"keep {partners['right'][0]} j.1000002 step=40 gen=2 shard=right rank=1")
@@ -209,4 +213,4 @@ def test_copies_of_ranks_that_are_gone_are_dropped_once_newer_ones_are_kept_ever
         del play.hosts[keeper].copies["j.1000001"]
         play.do(f"beat {keeper}")
     assert released(play, 70) == []
-    assert not play.cluster.machine.jobs["j"].leftovers
+    assert not play.cluster.machine.jobs["j"].replicas.leftovers

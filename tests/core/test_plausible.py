@@ -75,8 +75,15 @@ def _as_it_is(stage: Play) -> Any:
         view.ranks(cluster, stage.now),
         view.checkpoints(cluster, stage.now),
     )
-    book = job.faults, job.known_step, job.newest_step, job.voided, job.elastic, sorted(job.members)
-    return shown, book, {name: dataclasses.replace(each) for name, each in job.savings.items()}
+    book = (
+        job.numbers.faults,
+        job.restore.known_step,
+        job.restore.newest_step,
+        job.snapshots.voided,
+        job.elastic,
+        sorted(job.members),
+    )
+    return shown, book, {name: dataclasses.replace(each) for name, each in job.checkpoints.savings.items()}
 
 
 def _said(stage: Play, event: Any) -> list[Any]:
@@ -103,7 +110,7 @@ def test_a_row_says_how_each_thing_that_its_word_names_is_checked(word: type) ->
 
 def test_a_node_without_a_rank_of_the_job_undoes_nothing() -> None:
     stage = _trained("all running gen=1 step=601")
-    assert len([r for r in stage.cluster.machine.jobs["j"].checkpoints.values() if r.published]) == 6
+    assert len([r for r in stage.cluster.machine.jobs["j"].checkpoints.records.values() if r.published]) == 6
     before = _as_it_is(stage)
     effects = _said(stage, ev.UserFault("c", 1, "j", "nobody", 1, 1, "user", "so there"))
     assert _as_it_is(stage) == before
@@ -173,7 +180,7 @@ def test_errands_are_answered_by_who_was_asked() -> None:
     """A checkpoint on its way: nobody else fails it, and nobody else says that it is there."""
     stage = _trained("all running gen=1 step=701", "snapshot 700", "parts")
     job = stage.cluster.machine.jobs["j"]
-    saving = job.savings["700-1"]
+    saving = job.checkpoints.savings["700-1"]
     assert saving.node == "a"
     for word in (
         ev.Persisted("c", 1, dataclasses.replace(sample(ev.Persisted).record, job="j", id="700-1")),
@@ -181,33 +188,38 @@ def test_errands_are_answered_by_who_was_asked() -> None:
         ev.Published("c", 1, "j", "700-1"),
     ):
         _said(stage, word)
-        assert job.savings == {"700-1": saving}
+        assert job.checkpoints.savings == {"700-1": saving}
     stage.do("sealed", "stored")
     _said(stage, ev.Published("c", 1, "j", "700-1", "so there"))
-    assert "700-1" in job.savings and not job.checkpoints["700-1"].bad
+    assert "700-1" in job.checkpoints.savings and not job.checkpoints.records["700-1"].bad
     stage.do("published", "stored")
-    assert job.checkpoints["700-1"].published
+    assert job.checkpoints.records["700-1"].published
 
 
 def test_whoever_was_asked_before_may_still_answer() -> None:
     stage = _trained("all running gen=1 step=701", "snapshot 700", "parts", "sealed", "stored", "break a")
     stage.do("wait 6")
     job = stage.cluster.machine.jobs["j"]
-    assert job.savings["700-1"].node != "a"
+    assert job.checkpoints.savings["700-1"].node != "a"
     stage.do("hello a")
     stage.feed(ev.Published("a", 1, "j", "700-1"))
     stage.do("stored")
-    assert job.checkpoints["700-1"].published
+    assert job.checkpoints.records["700-1"].published
 
 
 def test_an_invented_member_says_nothing_of_the_job() -> None:
     """A job that knows nothing of Holdfast: one invented spare would make it wait for a barrier."""
     stage = play("elect", "hello a", "hello b", "submit nodes=1 nproc=1", "stored", "all starting")
     job = stage.cluster.machine.jobs["j"]
-    known, newest = job.known_step, job.newest_step
+    known, newest = job.restore.known_step, job.restore.newest_step
     spare = MemberStatus("j.7", "j", MemberPhase.READY, elastic=True, role=Role.SPARE, step=10**9)
     _said(stage, ev.MemberReport("b", 1, 5, dataclasses.replace(spare, held_step=10**9)))
-    assert (job.elastic, job.barrier, job.known_step, job.newest_step) == (False, False, known, newest)
+    assert (job.elastic, job.barrier, job.restore.known_step, job.restore.newest_step) == (
+        False,
+        False,
+        known,
+        newest,
+    )
 
 
 def test_stacks_tell_of_the_ranks_that_live_there_only() -> None:
@@ -215,7 +227,7 @@ def test_stacks_tell_of_the_ranks_that_live_there_only() -> None:
     stage = running("submit nodes=2 nproc=1", "abc")
     stage.do("stalled 0", f"wait {stage.cluster.settings.stall_settle_s}")
     job = stage.cluster.machine.jobs["j"]
-    assert job.hang is not None and job.hang.round == 1
+    assert job.recovery.hang is not None and job.recovery.hang.round == 1
     stood = Standing(OTHER, 1, 0, "forward", 99.0, True, (Collective("g", 1),))
     words = [
         ev.StacksCollected("c", 1, "j", 1, 1, ()),
@@ -225,7 +237,7 @@ def test_stacks_tell_of_the_ranks_that_live_there_only() -> None:
     ]
     for count, word in enumerate(words, 1):
         _said(stage, word)
-        assert job.hang.answers == {} and stage.cluster.counts[REFUSED] == count
+        assert job.recovery.hang.answers == {} and stage.cluster.counts[REFUSED] == count
 
 
 def test_a_member_of_another_life_of_the_job_is_ended_by_its_own_node() -> None:

@@ -118,7 +118,9 @@ def test_a_generation_whose_numbers_were_found_wrong_is_stopped_by_the_next_lead
     stage = faulted()
     told = stage.do("hello a")
     assert [line for line in told if line.startswith("Judged job/fault ranks=() rollback")]
-    assert not stage.cluster.machine.jobs["j"].savings, "no checkpoint is made of a state that nobody trusts"
+    assert not stage.cluster.machine.jobs["j"].checkpoints.savings, (
+        "no checkpoint is made of a state that nobody trusts"
+    )
     stage.do("all ready held=22 gen=1 heldgen=1")
     assert (resume(stage).tier, resume(stage).step) == (Tier.MEMORY, 10)
 

@@ -31,7 +31,7 @@ def tell(job: Job, rank: int, step: int, newest: int, before: int, now: float = 
         f"j.{rank}", "j", MemberPhase.RUNNING, elastic=True, generation=1, rank=rank, step=step,
         snapshot_step=newest, snapshot_generation=1, snapshot_before=before,
     )  # fmt: skip
-    job.newest_step = max(job.newest_step, step)
+    job.restore.newest_step = max(job.restore.newest_step, step)
     job.changed(job.members[f"j.{rank}"])
 
 
@@ -53,7 +53,7 @@ def test_a_new_leader_voids_nothing_before_it_has_heard_every_rank() -> None:
     assert orders(m, job) == []
     tell(job, 2, 50, 22, 20)
     assert {(order.step, order.void_step) for order in orders(m, job)} == {(20, -1)}
-    assert (job.released, job.voided) == (20, -1)
+    assert (job.snapshots.released, job.snapshots.voided) == (20, -1)
 
 
 def passed_over(m: Machine, job: Job, step: int) -> list[fx.Release]:
@@ -70,13 +70,13 @@ def test_a_new_leader_does_not_take_what_was_trained_before_it_for_the_pace_of_t
     m.nodes = {name: Node(name) for name in ("a", "b", "c")}
     job, m.now = job_of_three(m), 100.0
     passed_over(m, job, 400)
-    assert (job.released, job.voided) == (20, -1)
+    assert (job.snapshots.released, job.snapshots.voided) == (20, -1)
     passed_over(m, job, 400)
-    assert job.voided == -1, "nobody knows the pace yet"
+    assert job.snapshots.voided == -1, "nobody knows the pace yet"
     m.now = 101.0
     told = passed_over(m, job, 405)
-    assert {order.void_step for order in told} == {job.voided}
-    assert 405 <= job.voided <= 405 + 4 * 5
+    assert {order.void_step for order in told} == {job.snapshots.voided}
+    assert 405 <= job.snapshots.voided <= 405 + 4 * 5
 
 
 def test_what_a_cut_network_held_up_is_no_measure_of_the_pace_of_the_ranks() -> None:
@@ -91,7 +91,7 @@ def test_what_a_cut_network_held_up_is_no_measure_of_the_pace_of_the_ranks() -> 
     passed_over(m, job, 400)
     m.now = 101.0
     passed_over(m, job, 405)
-    assert 405 <= job.voided <= 405 + 4 * 5
+    assert 405 <= job.snapshots.voided <= 405 + 4 * 5
 
 
 def test_what_was_released_while_an_agent_was_away_is_said_to_it_when_it_is_back() -> None:

@@ -197,7 +197,7 @@ def test_what_an_earlier_order_collected_is_not_taken_for_all_of_a_later_one() -
     stage.do("collected the_lease_is_held")
     assert [line for line in commit(stage, 400) if line.startswith("Collect a remove=200-1,300-1 ")]
     stage.feed(ev.Collected("a", 1, "j", ("200-1",)))
-    assert list(stage.cluster.machine.jobs["j"].checkpoints) == ["100-1", "300-1", "400-1"]
+    assert list(stage.cluster.machine.jobs["j"].checkpoints.records) == ["100-1", "300-1", "400-1"]
     assert [line for line in stage.do("stored") if line.startswith("Collect a remove=300-1 ")]
 
 

@@ -9,6 +9,7 @@ from controlplane.core.records import events as ev
 from controlplane.core.records.model import JobSpec, PeerCopy, Tier
 from controlplane.core.restore import vouching
 from controlplane.core.restore.vouching import Trust
+from controlplane.core.state.concerns import Restore
 from controlplane.core.state.job import Job
 from tests.core.test_loading import broken, committed, lost, resume
 from tests.transcripts.language import Play
@@ -39,15 +40,15 @@ def notes(play: Play, kind: str) -> list[str]:
 def test_what_a_copy_rests_on(
     said: dict[tuple[int, int], str] | None, told: str, holders: dict[str, str], trust: Trust
 ) -> None:
-    job = Job(JobSpec("j", ("x",), "/"), known_step=30)
+    job = Job(JobSpec("j", ("x",), "/"), restore=Restore(known_step=30))
     if said is not None:
-        job.vouches["j.1"] = said
+        job.restore.vouches["j.1"] = said
     copy = PeerCopy(*KEY[:1], "j", 0, "all", 20, 1, told)
     assert vouching.trust(job, copy, {KEY: holders} if holders else {}) is trust
 
 
 def test_a_step_that_nobody_has_reached_is_not_believed() -> None:
-    job = Job(JobSpec("j", ("x",), "/"), known_step=38)
+    job = Job(JobSpec("j", ("x",), "/"), restore=Restore(known_step=38))
     vouching.heard(job, "j.1")
     assert vouching.trust(job, PeerCopy("j.1", "j", 0, "all", 398, 1, "d"), {}) is Trust.REFUTED
 

@@ -138,7 +138,7 @@ async def test_operators_act_and_viewers_do_not(tokens: Tokens, known: dict[str,
         assert unknown.status == 409 and "n9" in unknown.json()["error"]
         assert (await found.visitor.post("/api/act/submit", {})).status == 404
         paused = await found.visitor.post("/api/act/pause", {"job": "j", "on": True, "reason": "for a test"})
-        assert paused.status == 200 and found.reign.core.machine.jobs["j"].pause == "for a test"
+        assert paused.status == 200 and found.reign.core.machine.jobs["j"].places.pause == "for a test"
         none = await found.visitor.post("/api/act/checkpoint", {"job": "j"})
         assert none.status == 409 and "storage" in none.json()["error"]
 

@@ -58,7 +58,7 @@ class Liveness:
             self._since.pop("snapshot", None)  # a slot is read: that there is no room is right
         self._demand("snapshot", (number, kept), step, spec.snapshot_every, SNAPSHOTS_S)
         if spec.storage:
-            choice = world.cluster.machine.jobs["j"].choice if world.cluster else None
+            choice = world.cluster.machine.jobs["j"].checkpoints.choice if world.cluster else None
             auto_s = 2 * choice.interval_s if spec.checkpoint_auto and choice else 0.0
             mark = (number, len(world.safety.committed) + world.quiet_failures)
             self._demand("checkpoint", mark, step, spec.checkpoint_every, CHECKPOINTS_S + auto_s)
@@ -90,5 +90,6 @@ class Liveness:
         job = self.world.cluster.machine.jobs["j"] if self.world.cluster else None
         if job is None:
             return "no leader"
-        flying = {saving.id: saving.stage.value for saving in job.savings.values()}
-        return f"released {job.released}, void {job.voided}, held {job.snapshots}, in flight {flying}"
+        flying = {saving.id: saving.stage.value for saving in job.checkpoints.savings.values()}
+        copied = job.snapshots
+        return f"released {copied.released}, void {copied.voided}, held {copied.held}, in flight {flying}"

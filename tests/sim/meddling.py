@@ -122,7 +122,7 @@ def resume(world: World) -> None:
     world.feed(ev.PauseRequested("j", False, "a test"))
     job = world.cluster.machine.jobs.get("j") if world.cluster else None
     stored = world.etcd.states.get("j")
-    if job is None or job.pause or stored is None or stored.pause:
+    if job is None or job.places.pause or stored is None or stored.pause:
         world.clock.after(2.0, lambda: resume(world))
 
 

@@ -99,7 +99,13 @@ class Asleep(Deadlines):
 
     def sooner(self, key: Key, at: float) -> None:
         job = self._jobs.get(key[1]) if key[0] == "job" else None
-        if job is None or job.phase is not JobPhase.RUNNING or job.savings or job.asks or job.incident:
+        if (
+            job is None
+            or job.phase is not JobPhase.RUNNING
+            or job.checkpoints.savings
+            or job.checkpoints.asks
+            or job.recovery.incident
+        ):
             super().sooner(key, at)
 
 
@@ -113,7 +119,7 @@ class Deaf(Cluster):
     def step(self, now: float, event: ev.Event) -> list[Effect]:
         effects = super().step(now, event)
         for job in self.machine.jobs.values():
-            job.lapse_step = 1 << 62
+            job.snapshots.lapse_step = 1 << 62
         return effects
 
 

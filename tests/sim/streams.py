@@ -46,7 +46,7 @@ def one_way(world: World) -> None:
 def agent_pause(world: World) -> None:
     """SIGSTOP of an agent, rather of one that a commit waits for: it acts on old orders later."""
     job = world.cluster.machine.jobs.get("j") if world.cluster else None
-    busy = [saving.node for saving in job.savings.values()] if job is not None else []
+    busy = [saving.node for saving in job.checkpoints.savings.values()] if job is not None else []
     among = [agent for agent in world.agents if agent.name in busy] or world.agents
     agent, for_s = world.rng.choice(among), world.rng.choice((1.0, 4.0, 12.0, 20.0))
     world.say("agent_pause", f"{agent.name} for {for_s} s, commits in flight: {len(busy)}")

@@ -26,7 +26,7 @@ STEP_ADOPTED_MAX, GENERATION_ADOPTED_MAX = 1 << 50, 1_000_000_000
 def found(m: Machine, event: ev.CheckpointsFound) -> None:
     """Take up what may be; say for each what was done. The same again changes nothing."""
     job = m.jobs.get(event.job)
-    known = job.checkpoints if job else m.unclaimed.setdefault(event.job, {})
+    known = job.checkpoints.records if job else m.unclaimed.setdefault(event.job, {})
     visible = [dataclasses.replace(record, published=True) for record in event.records]
     for record in sorted(visible, key=lambda r: (r.step, r.generation)):
         reason = _unfit(event.job, record) or _known(record, known) or (_fork(job, record) if job else "")
@@ -47,17 +47,17 @@ def found(m: Machine, event: ev.CheckpointsFound) -> None:
 
 def take_up(job: Job) -> None:
     """Number the generations to come above those of the checkpoints, and go on from the newest."""
-    numbers = [record.generation for record in job.checkpoints.values()]
-    job.number = max([job.number, *numbers])
-    good = commit.newest_good(job.checkpoints.values())
-    if good is not None and not job.formed:
-        job.begun = max(job.begun, good.step)
-        job.known_step = max(job.known_step, good.step)
+    numbers = [record.generation for record in job.checkpoints.records.values()]
+    job.generations.number = max([job.generations.number, *numbers])
+    good = commit.newest_good(job.checkpoints.records.values())
+    if good is not None and not job.generations.formed:
+        job.checkpoints.begun = max(job.checkpoints.begun, good.step)
+        job.restore.known_step = max(job.restore.known_step, good.step)
 
 
 def claim(m: Machine, job: Job) -> None:
     """A job is submitted whose checkpoints were found before it: they are its own."""
-    job.checkpoints.update(m.unclaimed.pop(job.name, {}))
+    job.checkpoints.records.update(m.unclaimed.pop(job.name, {}))
     take_up(job)
 
 
@@ -88,9 +88,9 @@ def _known(record: CheckpointRecord, known: dict[str, CheckpointRecord]) -> str:
 
 def _fork(job: Job, record: CheckpointRecord) -> str:
     """Why this record is not of the life that the job leads now; "" when it may be."""
-    if record.id in job.checkpoints:
+    if record.id in job.checkpoints.records:
         return ""
-    if record.id in job.savings:
+    if record.id in job.checkpoints.savings:
         return "a checkpoint of this id is being made right now"
     generation = job.generation
     if generation is None or not generation.store or job.ended:

@@ -36,22 +36,22 @@ class Trouble:
 
 def failed(m: Machine, job: Job, reason: str) -> None:
     """A checkpoint was not committed."""
-    if job.incident is None:
-        job.keeping.checkpoints.failed(m.now, reason)
+    if job.recovery.incident is None:
+        job.checkpoints.keeping.checkpoints.failed(m.now, reason)
         m.ask_health()
 
 
 def committed(m: Machine, job: Job) -> None:
     """A checkpoint was committed, and its manifest is visible."""
-    if job.keeping.checkpoints.times:
+    if job.checkpoints.keeping.checkpoints.times:
         m.ask_health()
-    job.keeping.checkpoints.over()
-    job.keeping.durable_from = m.now
+    job.checkpoints.keeping.checkpoints.over()
+    job.checkpoints.keeping.durable_from = m.now
 
 
 def copied(m: Machine, job: Job, reason: str) -> None:
     """A committed checkpoint is on the second storage, or is not: reason not ""."""
-    copies = job.keeping.copies
+    copies = job.checkpoints.keeping.copies
     if reason or copies.times:
         m.ask_health()
     if reason:
@@ -62,7 +62,7 @@ def copied(m: Machine, job: Job, reason: str) -> None:
 
 def look(m: Machine, job: Job) -> None:
     """Take down what the next look at the cluster's health needs."""
-    keeping = job.keeping
+    keeping = job.checkpoints.keeping
     if job.phase in IDLE:
         keeping.idle = True
     elif keeping.idle:
@@ -71,7 +71,7 @@ def look(m: Machine, job: Job) -> None:
 
 
 def _look_for_room(m: Machine, job: Job) -> None:
-    roomless, reason = job.keeping.roomless, releasing.no_room(job) if job.seats else ""
+    roomless, reason = job.checkpoints.keeping.roomless, releasing.no_room(job) if job.seats else ""
     if bool(reason) != bool(roomless.times):
         m.ask_health()
     if reason:
@@ -85,12 +85,12 @@ def _look_for_room(m: Machine, job: Job) -> None:
 
 def troubles(m: Machine, job: Job) -> tuple[Trouble, ...]:
     """Everything that is wrong with how this job's state is kept, what matters most first."""
-    loud = job.keeping.checkpoints.times >= ALERT_AFTER
+    loud = job.checkpoints.keeping.checkpoints.times >= ALERT_AFTER
     found = (
         Trouble("checkpoints_failing", failing(m, job), loud),
         Trouble("checkpoint_late", late(m, job)),
         Trouble("snapshots_failing", roomless(m, job)),
-        Trouble("mirror_failing", uncopied(m, job), job.keeping.copies.times >= ALERT_AFTER),
+        Trouble("mirror_failing", uncopied(m, job), job.checkpoints.keeping.copies.times >= ALERT_AFTER),
     )
     told = tuple(each for each in found if each.reason)
     subjects = {each.kind.partition("_")[0].removesuffix("s") for each in told}
@@ -100,13 +100,13 @@ def troubles(m: Machine, job: Job) -> tuple[Trouble, ...]:
 
 def failing(m: Machine, job: Job) -> str:
     """What is said of checkpoints that failed since the last one was committed; "" when none has."""
-    told = _failed_in_a_row(m, job.keeping.checkpoints, "checkpoint")
+    told = _failed_in_a_row(m, job.checkpoints.keeping.checkpoints, "checkpoint")
     return f"{told}; {_durable(job)}" if told else ""
 
 
 def uncopied(m: Machine, job: Job) -> str:
     """The same of copies on the second storage."""
-    return _failed_in_a_row(m, job.keeping.copies, "copy", "copies")
+    return _failed_in_a_row(m, job.checkpoints.keeping.copies, "copy", "copies")
 
 
 def _failed_in_a_row(m: Machine, streak: Streak, one: str, many: str = "") -> str:
@@ -118,7 +118,7 @@ def _failed_in_a_row(m: Machine, streak: Streak, one: str, many: str = "") -> st
 
 def roomless(m: Machine, job: Job) -> str:
     """What is said of ranks that have no memory for snapshots; "" when all have."""
-    streak = job.keeping.roomless
+    streak = job.checkpoints.keeping.roomless
     if not streak.times or job.phase is not JobPhase.RUNNING:
         return ""
     return f"no snapshot since {clock(m, streak.since)}: {streak.reason}; {_remembered(job)}"
@@ -129,14 +129,15 @@ def late(m: Machine, job: Job) -> str:
 
     This is the administrators' promise, in time alone (`checkpoint_late_s`), whatever held a checkpoint up;
     `overdue` goes by the pace that was seen, and drives on what nothing holds up."""
-    keeping = job.keeping
+    keeping = job.checkpoints.keeping
     if not job.spec.storage or not _trains(job) or keeping.checkpoints.times or not _behind(job):
         return ""
     age_s = m.now - keeping.durable_from
     if age_s < m.settings.checkpoint_late_s:
         return ""
     flight = next(
-        (f"{each.id} is in flight ({each.stage})" for each in job.savings.values()), "none is begun"
+        (f"{each.id} is in flight ({each.stage})" for each in job.checkpoints.savings.values()),
+        "none is begun",
     )
     return f"no checkpoint was committed for {age_s / 60:.0f} min: {flight}; {_durable(job)}"
 
@@ -147,11 +148,11 @@ def _trains(job: Job) -> bool:
 
 def _behind(job: Job) -> bool:
     """Whether any step was made that is not durable."""
-    return job.newest_step > _durable_step(job)
+    return job.restore.newest_step > _durable_step(job)
 
 
 def _durable_step(job: Job) -> int:
-    good = commit.newest_good(job.checkpoints.values())
+    good = commit.newest_good(job.checkpoints.records.values())
     return good.step if good is not None else NO_STEP
 
 
@@ -161,7 +162,11 @@ def _durable(job: Job) -> str:
 
 
 def _remembered(job: Job) -> str:
-    return f"the newest one is step {job.released}" if job.released > NO_STEP else "there is none"
+    return (
+        f"the newest one is step {job.snapshots.released}"
+        if job.snapshots.released > NO_STEP
+        else "there is none"
+    )
 
 
 def clock(m: Machine, at: float) -> str:

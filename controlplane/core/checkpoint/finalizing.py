@@ -47,18 +47,18 @@ def part_persisted(m: Machine, event: ev.PartPersisted) -> None:
     """A writer's share is durable; with the last one the checkpoint can be sealed."""
     part = event.part
     job = m.jobs.get(part.job)
-    saving = job.savings.get(part.checkpoint) if job else None
-    if job is None or (saving is None and part.checkpoint in job.checkpoints):
+    saving = job.checkpoints.savings.get(part.checkpoint) if job else None
+    if job is None or (saving is None and part.checkpoint in job.checkpoints.records):
         m.drop("stale_part", part.checkpoint, f"job {part.job} waits for no part of it")
         return
-    refusal = commit.refuse_part(part, saving, job.known)
+    refusal = commit.refuse_part(part, saving, job.generations.known)
     if refusal or saving is None:
         _refused(m, job, part.checkpoint, refusal)
         return
     if saving.stage is not Stage.PERSIST or commit.taken(part, saving):
         m.drop("stale_part", part.checkpoint, f"share {part.share} of {part.shard} is in already")
         return
-    saving = job.savings[saving.id] = dataclasses.replace(saving, parts=(*saving.parts, part))
+    saving = job.checkpoints.savings[saving.id] = dataclasses.replace(saving, parts=(*saving.parts, part))
     if not commit.lacking(saving):
         advance(m, job, saving, sealed_at=m.now)
 
@@ -66,11 +66,11 @@ def part_persisted(m: Machine, event: ev.PartPersisted) -> None:
 def _refused(m: Machine, job: Job, name: str, reason: str) -> None:
     """What does not fit is counted and noted; the one in flight fails when it is about that one. About
     others nothing is said: agents tell again what they told a former leader, of what has long gone too."""
-    saving = job.savings.get(name)
+    saving = job.checkpoints.savings.get(name)
     if saving is not None:
         m.counts["refused_checkpoint"] = m.counts.get("refused_checkpoint", 0) + 1
         failed(m, job, saving, reason)
-    elif name not in job.checkpoints:
+    elif name not in job.checkpoints.records:
         m.drop("refused_checkpoint", name, reason)
 
 
@@ -79,10 +79,10 @@ def advance(m: Machine, job: Job, saving: Saving, **changes: object) -> None:
     stage = commit.after(saving.stage, job.spec)
     m.touch(job)
     if stage is None:
-        del job.savings[saving.id]
+        del job.checkpoints.savings[saving.id]
         return
     saving = dataclasses.replace(saving, stage=stage, **changes)  # type: ignore[arg-type]
-    job.savings[saving.id] = saving
+    job.checkpoints.savings[saving.id] = saving
     if stage is Stage.STORE:
         put(m, job, record_of(saving), lambda: _committed(m, job, saving.id))
     elif stage is Stage.CONFIRM:
@@ -96,19 +96,19 @@ def persisted(m: Machine, event: ev.Persisted) -> None:
     if job is None:
         m.drop("stale_persisted", record.id, f"job {record.job} is unknown here")
         return
-    saving = job.savings.get(record.id)
+    saving = job.checkpoints.savings.get(record.id)
     if (saving is not None and saving.stage not in (Stage.PERSIST, Stage.SEAL)) or (
-        saving is None and record.id in job.checkpoints
+        saving is None and record.id in job.checkpoints.records
     ):
         m.drop("stale_persisted", record.id, "it was taken already")
         return
-    refusal = commit.refuse(record, saving, job.known)
+    refusal = commit.refuse(record, saving, job.generations.known)
     if refusal or saving is None:
         _refused(m, job, record.id, refusal)
         return
     took_s = m.now - saving.begun_at
-    old_s = job.costs.upload_s or took_s
-    job.costs.upload_s = UPLOAD_KEPT * old_s + (1 - UPLOAD_KEPT) * took_s
+    old_s = job.checkpoints.costs.upload_s or took_s
+    job.checkpoints.costs.upload_s = UPLOAD_KEPT * old_s + (1 - UPLOAD_KEPT) * took_s
     record = dataclasses.replace(record, published=False, bad="", shards=_shards(saving))
     advance(m, job, saving, record=record, sealed_at=m.now)
 
@@ -121,7 +121,7 @@ def _shards(saving: Saving) -> tuple[str, ...]:
 def mirrored(m: Machine, event: ev.Mirrored) -> None:
     """The second storage holds it too, or will not."""
     job = m.jobs.get(event.job)
-    saving = job.savings.get(event.checkpoint) if job else None
+    saving = job.checkpoints.savings.get(event.checkpoint) if job else None
     if job is None or saving is None or saving.stage not in (Stage.MIRROR, Stage.COPY):
         m.drop("stale_mirrored", event.checkpoint, "it is not to be mirrored now")
         return
@@ -138,16 +138,16 @@ def mirrored(m: Machine, event: ev.Mirrored) -> None:
 
 def _committed(m: Machine, job: Job, name: str) -> None:
     """etcd holds the record: from here on the checkpoint exists for every leader to come."""
-    saving = job.savings.get(name)
+    saving = job.checkpoints.savings.get(name)
     if saving is not None and saving.stage is Stage.STORE:
-        job.checkpoints[name] = record_of(saving)
+        job.checkpoints.records[name] = record_of(saving)
         advance(m, job, saving, provisional=False)
 
 
 def published(m: Machine, event: ev.Published) -> None:
     """The manifest is visible: the checkpoint is good once etcd knows."""
     job = m.jobs.get(event.job)
-    saving = job.savings.get(event.checkpoint) if job else None
+    saving = job.checkpoints.savings.get(event.checkpoint) if job else None
     if job is None or saving is None or saving.stage is not Stage.PUBLISH:
         m.drop("stale_published", event.checkpoint, "it is not the one to be published now")
         return
@@ -158,12 +158,12 @@ def published(m: Machine, event: ev.Published) -> None:
 
 
 def _confirmed(m: Machine, job: Job, name: str) -> None:
-    saving = job.savings.get(name)
+    saving = job.checkpoints.savings.get(name)
     if saving is None or saving.stage is not Stage.CONFIRM:
         return
     record = record_of(saving)
-    job.checkpoints[name] = record
-    job.commits += 1
+    job.checkpoints.records[name] = record
+    job.checkpoints.commits += 1
     reason = f"step {record.step}, {record.kind}"
     durability.committed(m, job)
     tell(m, job, fx.CheckpointChanged(job.name, name, "committed", reason, record))
@@ -173,7 +173,7 @@ def _confirmed(m: Machine, job: Job, name: str) -> None:
 def coming(m: Machine, job: Job, step: int) -> str:
     """A checkpoint beyond `step` whose parts are all durable and that will soon be committed: worth waiting
     for when the state is chosen. "" when there is none, or it has taken too long."""
-    for saving in reversed(job.savings.values()):
+    for saving in reversed(job.checkpoints.savings.values()):
         if saving.step <= step or saving.stage in (Stage.PERSIST, Stage.COPY):
             continue
         node = m.nodes.get(saving.node)  # while that was away it could do nothing for it
@@ -193,7 +193,7 @@ def tell(m: Machine, job: Job, changed: fx.CheckpointChanged) -> None:
 def failed(m: Machine, job: Job, saving: Saving, reason: str, *, broken: bool = False) -> None:
     """Give a checkpoint in flight up, and say why. What is committed stays so. `broken`: because ranks or
     nodes are gone, which is no fault of what keeps the state."""
-    del job.savings[saving.id]
+    del job.checkpoints.savings[saving.id]
     m.touch(job)
     if saving.stage is Stage.COPY:
         durability.copied(m, job, reason)
@@ -203,7 +203,7 @@ def failed(m: Machine, job: Job, saving: Saving, reason: str, *, broken: bool = 
         record = commit.as_bad(
             dataclasses.replace(saving.record, published=False), f"never published: {reason}"
         )
-        job.checkpoints[saving.id] = record
+        job.checkpoints.records[saving.id] = record
         put(m, job, record)
     if not broken:
         durability.failed(m, job, reason)
@@ -212,7 +212,7 @@ def failed(m: Machine, job: Job, saving: Saving, reason: str, *, broken: bool = 
 
 def mark_bad(m: Machine, job: Job, name: str, reason: str) -> None:
     """Never use this checkpoint again; etcd remembers why."""
-    record = commit.as_bad(job.checkpoints[name], reason)
-    job.checkpoints[name] = record
+    record = commit.as_bad(job.checkpoints.records[name], reason)
+    job.checkpoints.records[name] = record
     put(m, job, record)
     m.emit(fx.CheckpointChanged(job.name, name, "bad", reason, record))

@@ -62,14 +62,14 @@ def due(m: Machine) -> None:
                 if duty.owed(job):
                     _look(m, job, duty, releasing.number_of(job), first)
         else:
-            for name, pulse in job.pulses.items():
+            for name, pulse in job.checkpoints.pulses.items():
                 _over(m, job, name, pulse, f"the job is {job.phase}")
                 pulse.rest()
 
 
 def told(job: Job) -> tuple[tuple[str, str], ...]:
     """What is overdue: (what, why)."""
-    return tuple((name, pulse.overdue) for name, pulse in job.pulses.items() if pulse.overdue)
+    return tuple((name, pulse.overdue) for name, pulse in job.checkpoints.pulses.items() if pulse.overdue)
 
 
 def _trains(job: Job) -> int | None:
@@ -77,7 +77,7 @@ def _trains(job: Job) -> int | None:
     generation, rolls = job.generation, job.seating.rolls
     if job.phase is not JobPhase.RUNNING or generation is None or not generation.store or job.ending:
         return None
-    if rolls.uncalm or job.stalled or job.pause or job.broken_since is not None:
+    if rolls.uncalm or job.recovery.stalled or job.places.pause or job.recovery.broken_since is not None:
         return None
     status = job.seated()[0].status
     if status is None or status.phase is not MemberPhase.RUNNING or status.state_bytes <= 0:
@@ -86,9 +86,9 @@ def _trains(job: Job) -> int | None:
 
 
 def _look(m: Machine, job: Job, duty: Duty, generation: int, step: int) -> None:
-    pulse = job.pulses.get(duty.name)
+    pulse = job.checkpoints.pulses.get(duty.name)
     if pulse is None:
-        pulse = job.pulses[duty.name] = Pulse(duty.gap_s)
+        pulse = job.checkpoints.pulses[duty.name] = Pulse(duty.gap_s)
     mark = (generation, duty.done(job))
     if mark != pulse.mark:
         _over(m, job, duty.name, pulse, "they go on")
@@ -123,7 +123,7 @@ def _over(m: Machine, job: Job, name: str, pulse: Pulse, why: str) -> None:
 def _repair(m: Machine, job: Job, tries: int) -> None:
     """Drive the job on as if nothing of it had been looked at, nor said to its ranks. What none of them can
     finish is given up when that alone has not helped."""
-    job.watched.clear()
+    job.recovery.watched.clear()
     job.reread()
     for node in job.seat_nodes():
         job.sent.forget(node)
@@ -138,12 +138,16 @@ def _repair(m: Machine, job: Job, tries: int) -> None:
 
 def _writing(job: Job) -> str:
     """The checkpoint whose writers read the slots that the next snapshots would go to."""
-    return next((each.id for each in job.savings.values() if each.stage is Stage.PERSIST), "")
+    return next((each.id for each in job.checkpoints.savings.values() if each.stage is Stage.PERSIST), "")
 
 
 def _snapshots(m: Machine, job: Job) -> str:
     """Which rank is the farthest behind with them, and why if that is known."""
-    newest = f"all ranks have {job.released}" if job.released > NO_STEP else "none is on all ranks"
+    newest = (
+        f"all ranks have {job.snapshots.released}"
+        if job.snapshots.released > NO_STEP
+        else "none is on all ranks"
+    )
     if why := releasing.no_room(job):
         return f"{newest}; {why}"
     last = min(job.seated(), key=lambda mb: _own(job, mb))
@@ -151,18 +155,18 @@ def _snapshots(m: Machine, job: Job) -> str:
 
 
 def _own(job: Job, member: Member) -> int:
-    return max(job.snapshots.get(member.rank, ()), default=NO_STEP)
+    return max(job.snapshots.held.get(member.rank, ()), default=NO_STEP)
 
 
 def _checkpoints(m: Machine, job: Job) -> str:
-    good = newest_good(job.checkpoints.values())
+    good = newest_good(job.checkpoints.records.values())
     newest = f"the newest is {good.id}" if good else "there is none"
-    flying = [f"{each.id} is in flight ({each.stage})" for each in job.savings.values()]
+    flying = [f"{each.id} is in flight ({each.stage})" for each in job.checkpoints.savings.values()]
     return "; ".join((newest, *(flying or ["none is in flight"])))
 
 
 def _checkpoints_due(job: Job, steps: int, waited_s: float) -> bool:
-    spec, choice = job.spec, job.choice
+    spec, choice = job.spec, job.checkpoints.choice
     if spec.checkpoint_auto:
         return waited_s > TIMES * (choice.interval_s if choice is not None else math.inf)
     timed = 0 < TIMES * spec.checkpoint_every_s < waited_s
@@ -174,7 +178,7 @@ DUTIES = (
         name="snapshots",
         gap_s=10.0,
         owed=lambda job: True,
-        done=lambda job: job.released,
+        done=lambda job: job.snapshots.released,
         due=lambda job, steps, waited_s: steps >= TIMES * job.spec.snapshot_every,
         held_up=_writing,
         state=_snapshots,
@@ -183,7 +187,7 @@ DUTIES = (
         name="checkpoints",
         gap_s=60.0,  # an upload may take long, and nothing is known of the storage yet
         owed=lambda job: bool(job.spec.storage),
-        done=lambda job: job.commits,
+        done=lambda job: job.checkpoints.commits,
         due=_checkpoints_due,
         held_up=lambda job: "",
         state=_checkpoints,

@@ -28,9 +28,14 @@ STALL_KEPT = 0.9
 
 def begin(job: Job) -> None:
     """A generation begins: what its ranks hold is to be seen anew."""
-    job.snapshots, job.released, job.voided, job.behind = {}, NO_STEP, NO_STEP, NO_STEP
+    job.snapshots.held, job.snapshots.released, job.snapshots.voided, job.snapshots.behind = (
+        {},
+        NO_STEP,
+        NO_STEP,
+        NO_STEP,
+    )
     first = job.generation.resume.step if job.generation else NO_STEP
-    job.lapse_step, job.paced = NO_STEP, (job.clock.stored, first)
+    job.snapshots.lapse_step, job.snapshots.paced = NO_STEP, (job.recovery.clock.stored, first)
     job.reread()
 
 
@@ -44,7 +49,7 @@ def snapshot(m: Machine, event: ev.SnapshotReady) -> None:
     if job.generation is None or event.generation != job.generation.number:
         m.drop("stale_snapshot", event.member, f"generation {event.generation} is not the current one")
         return
-    job.costs.stall_s = max(event.stall_s, job.costs.stall_s * STALL_KEPT)
+    job.checkpoints.costs.stall_s = max(event.stall_s, job.checkpoints.costs.stall_s * STALL_KEPT)
     _have(job, member.rank, event.step)
     if (event.generation, event.step) > max(member.kept, default=(0, NO_STEP)):
         member.kept = (*member.kept, (event.generation, event.step))[-2:]
@@ -54,19 +59,19 @@ def snapshot(m: Machine, event: ev.SnapshotReady) -> None:
 
 def _have(job: Job, rank: int, step: int) -> None:
     """A rank has two slots: the newest two steps that it told of are what it holds."""
-    held = job.snapshots.get(rank)
+    held = job.snapshots.held.get(rank)
     if held is None:
-        job.snapshots[rank] = (step,)
+        job.snapshots.held[rank] = (step,)
     elif step not in held:
-        job.snapshots[rank] = tuple(sorted((*held, step)))[-2:]
-    if step > job.known_step:  # noqa: PLR1730 - of every rank in every beat
-        job.known_step = step
+        job.snapshots.held[rank] = tuple(sorted((*held, step)))[-2:]
+    if step > job.restore.known_step:  # noqa: PLR1730 - of every rank in every beat
+        job.restore.known_step = step
 
 
 def lapsed(m: Machine, job: Job, step: int) -> None:
     """A rank trains on, two snapshots past the one released last, and says nothing else: when no rank finds
     room, that is all that is ever heard. So the job is looked at soon; not now, for all ranks show it."""
-    job.lapse_step = step + job.spec.snapshot_every
+    job.snapshots.lapse_step = step + job.spec.snapshot_every
     if job.phase is JobPhase.RUNNING:
         m.wake(job, m.now + m.settings.retry_s)
 
@@ -75,16 +80,16 @@ def tend(m: Machine, job: Job) -> int:
     """Release what all ranks have. Returns the step that became whole just now; NO_STEP when none did."""
     if job.generation is None:
         return NO_STEP
-    whole, first = len(job.snapshots) == len(job.seats), job.generation.resume.step
+    whole, first = len(job.snapshots.held) == len(job.seats), job.generation.resume.step
     step = common(job) if whole else NO_STEP
-    if not whole and job.released < first:
-        step = job.behind
-    if step <= job.released:
+    if not whole and job.snapshots.released < first:
+        step = job.snapshots.behind
+    if step <= job.snapshots.released:
         _tell_new_streams(m, job)
         _release_again(m, job)
         return NO_STEP
-    job.released, job.lapse_step = step, step + 2 * job.spec.snapshot_every
-    job.paced = (m.now, max(step, _reached(job)))
+    job.snapshots.released, job.snapshots.lapse_step = step, step + 2 * job.spec.snapshot_every
+    job.snapshots.paced = (m.now, max(step, _reached(job)))
     for node in job.seat_nodes():
         job.told.put(("released", node), m.now)
         m.emit(fx.Release(node, job.name, step))
@@ -94,41 +99,41 @@ def tend(m: Machine, job: Job) -> int:
 def _tell_new_streams(m: Machine, job: Job) -> None:
     """What was released while an agent was away its ranks have not heard: they would find no room."""
     seen = (m.streams, job.seating.version)
-    if job.released <= NO_STEP or job.retold == seen:
+    if job.snapshots.released <= NO_STEP or job.snapshots.retold == seen:
         return
-    job.retold = seen
+    job.snapshots.retold = seen
     for node in job.seat_nodes():
         if m.up(node) and ("released", node) not in job.told:
             job.told.put(("released", node), m.now)
-            m.emit(fx.Release(node, job.name, job.released, job.voided))
+            m.emit(fx.Release(node, job.name, job.snapshots.released, job.snapshots.voided))
 
 
 def say_again(m: Machine, job: Job) -> None:
     """Tell every rank what it may overwrite, whatever it was told before."""
-    for node in job.seat_nodes() if max(job.released, job.voided) > NO_STEP else ():
+    for node in job.seat_nodes() if max(job.snapshots.released, job.snapshots.voided) > NO_STEP else ():
         if m.up(node):
             job.told.put(("released", node), m.now)
-            m.emit(fx.Release(node, job.name, job.released, job.voided))
+            m.emit(fx.Release(node, job.name, job.snapshots.released, job.snapshots.voided))
 
 
 def let_go(job: Job, step: int) -> bool:
     """Whether its ranks may overwrite a snapshot of this step that they hold."""
-    return step < job.released or job.released < step <= job.voided
+    return step < job.snapshots.released or job.snapshots.released < step <= job.snapshots.voided
 
 
 def give_up(m: Machine, job: Job) -> None:
     """Void every snapshot that is not released: then all ranks have room for the next. Only what is older is
     lost by it; but none of a job of which a rank was not heard, as for `_passed_over`."""
     if not job.seating.rolls.unheard:
-        newest = max((held[-1] for held in job.snapshots.values()), default=NO_STEP)
+        newest = max((held[-1] for held in job.snapshots.held.values()), default=NO_STEP)
         _void(m, job, newest, newest)
 
 
 def common(job: Job) -> int:
     """The newest step that every rank holds; NO_STEP when there is none, or it is void."""
-    for step in reversed(next(iter(job.snapshots.values()), ())):
-        if all(step in held for held in job.snapshots.values()):
-            return step if step > job.voided or _rests(job, step) else NO_STEP
+    for step in reversed(next(iter(job.snapshots.held.values()), ())):
+        if all(step in held for held in job.snapshots.held.values()):
+            return step if step > job.snapshots.voided or _rests(job, step) else NO_STEP
     return NO_STEP
 
 
@@ -142,7 +147,7 @@ def _rests(job: Job, step: int) -> bool:
 
 def held_by_all(job: Job, step: int) -> bool:
     """Whether every rank has told that it holds this step, and nothing newer has taken its place."""
-    return all(step in job.snapshots.get(seat.rank, ()) for seat in job.seats)
+    return all(step in job.snapshots.held.get(seat.rank, ()) for seat in job.seats)
 
 
 def from_statuses(job: Job) -> None:
@@ -153,8 +158,8 @@ def from_statuses(job: Job) -> None:
         status = member.status
         if status is None or not job.seating.holds(member):
             continue
-        if job.behind < status.snapshot_step <= first:
-            job.behind = status.snapshot_step
+        if job.snapshots.behind < status.snapshot_step <= first:
+            job.snapshots.behind = status.snapshot_step
         if status.snapshot_generation == number:
             from_status(job, member)
 
@@ -173,7 +178,7 @@ def from_status(job: Job, member: Member) -> None:
 def left_out(job: Job, member: Member, step: int) -> bool:
     """Whether this rank surely has no snapshot of this step, and will have none."""
     status = member.status
-    if status is None or step in job.snapshots.get(member.rank, ()):
+    if status is None or step in job.snapshots.held.get(member.rank, ()):
         return False
     if status.phase is MemberPhase.FINISHED:
         return status.held_step > step
@@ -198,12 +203,12 @@ def _release_again(m: Machine, job: Job) -> None:
         if status is None or not behind(job, status):
             continue
         nodes: Sequence[str] = [member.node]
-        if status.snapshot_step > job.released:
+        if status.snapshot_step > job.snapshots.released:
             _begin_anew(m, job)
             nodes = job.seat_nodes()
-        for node in nodes if max(job.released, job.voided) > NO_STEP else []:
-            key = ("release", node, str(job.released), str(job.voided))
-            order = fx.Release(node, job.name, job.released, job.voided)
+        for node in nodes if max(job.snapshots.released, job.snapshots.voided) > NO_STEP else []:
+            key = ("release", node, str(job.snapshots.released), str(job.snapshots.voided))
+            order = fx.Release(node, job.name, job.snapshots.released, job.snapshots.voided)
             m.order(job, key, order, m.settings.long_retry_s)
 
 
@@ -212,16 +217,16 @@ def _begin_anew(m: Machine, job: Job) -> None:
     has reached when it hears of it: were only those void that are known, each rank would make its next one as
     soon as it hears, and they would go on missing each other."""
     passed = _passed_over(job)
-    if passed > max(job.voided, job.released) and _paced(m, job):
+    if passed > max(job.snapshots.voided, job.snapshots.released) and _paced(m, job):
         _void(m, job, passed, max(passed, _reached_soon(m, job)))
 
 
 def _paced(m: Machine, job: Job) -> bool:
     """Whether the pace of the ranks has been watched for long enough. Right after a late release (that of a
     new leader, or one that a cut network held up) they are far beyond that step, whatever their pace."""
-    if job.paced is None:
-        job.paced = (m.now, _reached(job))
-    known_at = job.paced[0] + m.settings.retry_s
+    if job.snapshots.paced is None:
+        job.snapshots.paced = (m.now, _reached(job))
+    known_at = job.snapshots.paced[0] + m.settings.retry_s
     if m.now < known_at:
         m.wake(job, known_at)
     return m.now >= known_at
@@ -236,7 +241,7 @@ def _reached(job: Job) -> int:
 def _reached_soon(m: Machine, job: Job) -> int:
     """The step in which the ranks will be once they have heard what they are told now, at the pace that they
     had since the last release. Half of them are believed, whatever the others say."""
-    since, first = job.paced or (m.now, NO_STEP)
+    since, first = job.snapshots.paced or (m.now, NO_STEP)
     heard_by = m.now + 2 * m.settings.retry_s
     found = []
     for member in job.seated():
@@ -250,15 +255,15 @@ def _reached_soon(m: Machine, job: Job) -> int:
 def _some_behind(job: Job) -> bool:
     """Whether any rank can be `behind` at all: nobody has done its work, or come so far."""
     finished = len(job.seating.rolls.unfinished) < len(job.seats)
-    return finished or job.newest_step >= job.released + 2 * job.spec.snapshot_every
+    return finished or job.restore.newest_step >= job.snapshots.released + 2 * job.spec.snapshot_every
 
 
 def _void(m: Machine, job: Job, passed: int, upto: int) -> None:
     """No snapshot up to `upto` will be whole any more: a checkpoint that was to be made of one that some rank
     has `passed` over is not."""
-    if upto <= max(job.voided, job.released):
+    if upto <= max(job.snapshots.voided, job.snapshots.released):
         return
-    job.voided = upto
+    job.snapshots.voided = upto
     reason = "a rank had no room for its snapshot, so that not every rank has one of this step"
     missed(m, job, passed, reason)
 
@@ -276,10 +281,13 @@ def miss(m: Machine, job: Job) -> None:
 
 def missed(m: Machine, job: Job, step: int, reason: str) -> None:
     """Say that the checkpoint which is due at `step`, if one is, is skipped; once for each."""
-    last = cadence.Last(max(job.begun, job.skipped), max(job.begun_at, job.skipped_at))
-    if not job.spec.storage or not cadence.due(job.spec, step, m.now, last, job.choice):
+    last = cadence.Last(
+        max(job.checkpoints.begun, job.checkpoints.skipped),
+        max(job.checkpoints.begun_at, job.checkpoints.skipped_at),
+    )
+    if not job.spec.storage or not cadence.due(job.spec, step, m.now, last, job.checkpoints.choice):
         return
-    job.skipped, job.skipped_at = step, m.now
+    job.checkpoints.skipped, job.checkpoints.skipped_at = step, m.now
     crossed = step - step % job.spec.checkpoint_every
     name = f"{crossed if crossed > last.step else step}-{number_of(job)}"
     m.emit(fx.CheckpointChanged(job.name, name, "skipped", reason))
@@ -295,7 +303,7 @@ def _passed_over(job: Job) -> int:
     or when not every rank has been heard (a new leader): an older one may be whole, and would be voided."""
     if any(mb.status is None for mb in job.seated()):
         return NO_STEP
-    steps = [step for held in job.snapshots.values() for step in held if step > job.released]
+    steps = [step for held in job.snapshots.held.values() for step in held if step > job.snapshots.released]
     return max(
         (step for step in steps if any(left_out(job, mb, step) for mb in job.seated())), default=NO_STEP
     )
@@ -303,7 +311,7 @@ def _passed_over(job: Job) -> int:
 
 def behind(job: Job, status: MemberStatus) -> bool:
     """Whether it found no room for a snapshot that it should have made since its newest."""
-    newest = max(status.snapshot_step, job.released)
+    newest = max(status.snapshot_step, job.snapshots.released)
     if status.phase is MemberPhase.FINISHED and newest < status.held_step:
         return True
     return status.step >= newest + 2 * job.spec.snapshot_every
@@ -320,8 +328,8 @@ def uncopied(job: Job, member: Member) -> bool:
     if status is None or generation is None or behind(job, status):
         return False
     if status.snapshot_generation == generation.number or status.snapshot_step == NO_STEP:
-        held = job.snapshots
+        held = job.snapshots.held
         return waiting.is_waited_for(
-            job, "copied", lambda mb: max(held.get(mb.rank, ()), default=NO_STEP) <= job.released
+            job, "copied", lambda mb: max(held.get(mb.rank, ()), default=NO_STEP) <= job.snapshots.released
         )
-    return status.snapshot_step > generation.resume.step or job.released >= status.snapshot_step
+    return status.snapshot_step > generation.resume.step or job.snapshots.released >= status.snapshot_step

@@ -31,24 +31,24 @@ def asked(m: Machine, event: ev.CheckpointAsked) -> None:
         reason = f"{whom} is unknown to this coordinator"
         m.emit(fx.CheckpointTold(event.node, event.job, event.member, event.request, "skipped", reason))
         return
-    ask = job.asks.get((event.member, event.request))
+    ask = job.checkpoints.asks.get((event.member, event.request))
     if ask is None:
         ask = Ask(event.node, event.member, event.request, event.step, event.generation, m.now)
-        job.asks[event.member, event.request] = ask
+        job.checkpoints.asks[event.member, event.request] = ask
         _forget_old(job)
     job.told.drop(ask.key)
     m.touch(job)
 
 
 def _forget_old(job: Job) -> None:
-    answered = [key for key, ask in job.asks.items() if ask.outcome]
-    for key in answered[: max(0, len(job.asks) - ASKS_KEPT)]:
-        job.told.drop(job.asks.pop(key).key)
+    answered = [key for key, ask in job.checkpoints.asks.items() if ask.outcome]
+    for key in answered[: max(0, len(job.checkpoints.asks) - ASKS_KEPT)]:
+        job.told.drop(job.checkpoints.asks.pop(key).key)
 
 
 def tend(m: Machine, job: Job) -> None:
     """Answer what can be answered, and say it again to a node whose stream is new."""
-    for ask in job.asks.values():
+    for ask in job.checkpoints.asks.values():
         if not ask.outcome:
             _judge(m, job, ask)
         if ask.outcome and ask.key not in job.told and m.up(ask.node):
@@ -65,13 +65,13 @@ def wanted(job: Job) -> list[int]:
     if job.phase is not JobPhase.RUNNING or job.generation is None or not job.spec.storage:
         return []
     number = job.generation.number
-    open_asks = [ask for ask in job.asks.values() if not ask.outcome and ask.generation == number]
-    steps = dict.fromkeys(ask.step for ask in open_asks if ask.checkpoint not in job.savings)
+    open_asks = [ask for ask in job.checkpoints.asks.values() if not ask.outcome and ask.generation == number]
+    steps = dict.fromkeys(ask.step for ask in open_asks if ask.checkpoint not in job.checkpoints.savings)
     return [step for step in steps if releasing.held_by_all(job, step)]
 
 
 def _judge(m: Machine, job: Job, ask: Ask) -> None:
-    saving, record = job.savings.get(ask.checkpoint), job.checkpoints.get(ask.checkpoint)
+    saving, record = job.checkpoints.savings.get(ask.checkpoint), job.checkpoints.records.get(ask.checkpoint)
     if saving is not None and saving.stage is not Stage.COPY:
         return
     if record is not None and record.bad:
@@ -110,17 +110,17 @@ def _lacking(m: Machine, job: Job, ask: Ask) -> str:
 
 def settle(job: Job, name: str, outcome: str, reason: str) -> None:
     """What became of this checkpoint answers whoever asked for it."""
-    for ask in job.asks.values():
+    for ask in job.checkpoints.asks.values():
         if ask.checkpoint == name and not ask.outcome and outcome in FINAL:
             ask.outcome, ask.reason = outcome, reason
 
 
 def close(m: Machine, job: Job, why: str = "the job has ended") -> None:
     """The job, or its training, is over: nobody waits any longer."""
-    for ask in job.asks.values():
+    for ask in job.checkpoints.asks.values():
         if ask.outcome:
             continue
-        begun = ask.checkpoint in job.savings
+        begun = ask.checkpoint in job.checkpoints.savings
         ask.outcome = "failed" if begun else "skipped"
         ask.reason = why + (" before it was committed" if begun else "")
     tend(m, job)

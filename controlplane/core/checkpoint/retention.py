@@ -54,37 +54,42 @@ def _milestones(good: list[CheckpointRecord], every: int) -> list[CheckpointReco
 
 def base_beside(job: Job) -> str:
     """The base that a checkpoint may write to while old ones are deleted: an open one; "" for none."""
-    good = commit.newest_good(job.checkpoints.values(), commit.FULL)
-    rotten = commit.rotten_bases(job.checkpoints.values())
+    good = commit.newest_good(job.checkpoints.records.values(), commit.FULL)
+    rotten = commit.rotten_bases(job.checkpoints.records.values())
     return good.id if good is not None and good.id not in rotten else ""
 
 
 def _busy(job: Job) -> tuple[str, ...]:
     """Bases that are, or may at any moment be, written to."""
-    bases = [saving.base for saving in job.savings.values()]
+    bases = [saving.base for saving in job.checkpoints.savings.values()]
     return tuple(dict.fromkeys([*bases, *([base] if (base := base_beside(job)) else [])]))
 
 
 def tend(m: Machine, job: Job) -> None:
     """Begin a collection when something is to go, and drive the one under way."""
-    if job.collecting is not None:
-        _drive(m, job, job.collecting)
+    if job.checkpoints.collecting is not None:
+        _drive(m, job, job.checkpoints.collecting)
         return
-    if not job.spec.storage or job.full_owed or job.phase not in QUIET or job.incident is not None:
+    if (
+        not job.spec.storage
+        or job.checkpoints.full_owed
+        or job.phase not in QUIET
+        or job.recovery.incident is not None
+    ):
         return
     ids = _unwanted(job)
     if not ids:
         return
-    if m.now < job.collect_again_at and all(name in job.uncollected for name in ids):
-        m.wake(job, job.collect_again_at)
+    if m.now < job.checkpoints.collect_again_at and all(name in job.checkpoints.uncollected for name in ids):
+        m.wake(job, job.checkpoints.collect_again_at)
         return
-    job.collecting = Collecting(ids)
+    job.checkpoints.collecting = Collecting(ids)
     _mark(m, job, ids)
 
 
 def _unwanted(job: Job) -> tuple[str, ...]:
     """What is to go, and what a leader before has marked."""
-    records, spec = job.checkpoints.values(), job.spec
+    records, spec = job.checkpoints.records.values(), job.spec
     retired = [record.id for record in records if record.bad == commit.RETIRED]
     return tuple(dict.fromkeys([*removable(records, spec.keep_last, spec.keep_every, _busy(job)), *retired]))
 
@@ -92,22 +97,22 @@ def _unwanted(job: Job) -> tuple[str, ...]:
 def _mark(m: Machine, job: Job, ids: Sequence[str]) -> None:
     """Have etcd say of each that nobody may restore from it; when it says so of all, the collection goes on.
     That one is bad already may be on its way to etcd still: then it is said once more, behind that."""
-    unmarked = [name for name in ids if not job.checkpoints[name].bad]
+    unmarked = [name for name in ids if not job.checkpoints.records[name].bad]
     told = unmarked or (ids[-1:] if m.in_flight(finalizing.lane(job)) else ())
     if not told:
         _marked(m, job.name)
     for name in told:
-        record = job.checkpoints[name]
+        record = job.checkpoints.records[name]
         if name in unmarked:
-            record = job.checkpoints[name] = commit.as_bad(record, commit.RETIRED)
+            record = job.checkpoints.records[name] = commit.as_bad(record, commit.RETIRED)
         finalizing.put(m, job, record, (lambda: _marked(m, job.name)) if name == told[-1] else None)
 
 
 def _marked(m: Machine, name: str) -> None:
     job = m.jobs.get(name)
-    if job is not None and job.collecting is not None:
+    if job is not None and job.checkpoints.collecting is not None:
         node = sharing.errand_node(m, job, last=True)
-        job.collecting = dataclasses.replace(job.collecting, node=node or "?")
+        job.checkpoints.collecting = dataclasses.replace(job.checkpoints.collecting, node=node or "?")
         m.touch(job)
 
 
@@ -119,8 +124,8 @@ def _drive(m: Machine, job: Job, collecting: Collecting) -> None:
         other = sharing.errand_node(m, job, last=True)
         if not other:
             return
-        collecting = job.collecting = dataclasses.replace(collecting, node=other)
-    keep = tuple(name for name in job.checkpoints if name not in collecting.remove)
+        collecting = job.checkpoints.collecting = dataclasses.replace(collecting, node=other)
+    keep = tuple(name for name in job.checkpoints.records if name not in collecting.remove)
     order = fx.Collect(collecting.node, job.spec, collecting.remove, keep, _busy(job))
     m.order(job, ("collect", collecting.node, *collecting.remove), order, m.settings.long_retry_s)
 
@@ -129,7 +134,7 @@ def collected(m: Machine, event: ev.Collected) -> None:
     """They are off the storage, and etcd may forget them; or not: they are tried again later.
     An agent that was at it already answers for what it was told first: the rest is collected behind that."""
     job = m.jobs.get(event.job)
-    under_way = job.collecting if job else None
+    under_way = job.checkpoints.collecting if job else None
     if job is None or under_way is None or not under_way.node:
         m.drop("stale_collected", event.job, "nothing is being collected")
         return
@@ -137,9 +142,9 @@ def collected(m: Machine, event: ev.Collected) -> None:
         m.drop("stale_collected", event.job, "it tells of an earlier collection")
         return
     left = tuple(name for name in under_way.remove if name not in event.removed)
-    job.collecting = None
-    job.uncollected = left if event.reason else ()
-    job.collect_again_at = m.now + m.settings.collect_retry_s
+    job.checkpoints.collecting = None
+    job.checkpoints.uncollected = left if event.reason else ()
+    job.checkpoints.collect_again_at = m.now + m.settings.collect_retry_s
     m.touch(job)
     if event.reason:
         m.note("collect_failed", job.name, f"{len(left)} checkpoints are still on storage: {event.reason}")
@@ -148,7 +153,7 @@ def collected(m: Machine, event: ev.Collected) -> None:
 
 def _forget(m: Machine, job: Job, gone: Sequence[str]) -> None:
     for name in gone:
-        job.checkpoints.pop(name, None)
+        job.checkpoints.records.pop(name, None)
         m.emit(fx.CheckpointChanged(job.name, name, "collected", "retention wants it no more"))
     if gone:
         m.store(finalizing.lane(job), fx.Store(0, 0, job=job.name, forget=tuple(gone)))

@@ -49,7 +49,7 @@ def tend(m: Machine, job: Job) -> None:
         if not blocked(job):
             begin(m, job, step)
     requests.tend(m, job)
-    for saving in list(job.savings.values()):
+    for saving in list(job.checkpoints.savings.values()):
         drive(m, job, saving)
     retention.tend(m, job)
     scrubbing.tend(m, job)
@@ -58,20 +58,24 @@ def tend(m: Machine, job: Job) -> None:
 
 def _pace(m: Machine, job: Job) -> None:
     """The interval that Young and Daly would choose now, told when it changes."""
-    if job.begun_at < 0:
-        job.begun_at = job.watched_at = m.now
-        job.incidents_before = job.incidents
+    if job.checkpoints.begun_at < 0:
+        job.checkpoints.begun_at = job.checkpoints.watched_at = m.now
+        job.recovery.incidents_before = job.recovery.incidents
     if not job.spec.checkpoint_auto or not job.spec.storage:
         return
-    choice = cadence.choose(job.costs, job.incidents - job.incidents_before, m.now - job.watched_at)
-    if cadence.differs(choice, job.choice):
-        job.choice = choice
+    choice = cadence.choose(
+        job.checkpoints.costs,
+        job.recovery.incidents - job.recovery.incidents_before,
+        m.now - job.checkpoints.watched_at,
+    )
+    if cadence.differs(choice, job.checkpoints.choice):
+        job.checkpoints.choice = choice
         m.note("cadence", job.name, choice.reason)
 
 
 def _begin_due(m: Machine, job: Job, step: int) -> None:
-    last = cadence.Last(job.begun, job.begun_at)
-    if not job.spec.storage or not cadence.due(job.spec, step, m.now, last, job.choice):
+    last = cadence.Last(job.checkpoints.begun, job.checkpoints.begun_at)
+    if not job.spec.storage or not cadence.due(job.spec, step, m.now, last, job.checkpoints.choice):
         return
     reason = blocked(job)
     if reason:
@@ -82,10 +86,10 @@ def _begin_due(m: Machine, job: Job, step: int) -> None:
 
 def blocked(job: Job) -> str:
     """Why no further checkpoint may begin now; "" when one may."""
-    for saving in job.savings.values():
+    for saving in job.checkpoints.savings.values():
         if saving.stage is Stage.PERSIST:
             return f"checkpoint {saving.id} is still in flight ({saving.stage})"
-    waiting = [each.id for each in job.savings.values() if each.stage is not Stage.COPY]
+    waiting = [each.id for each in job.checkpoints.savings.values() if each.stage is not Stage.COPY]
     if len(waiting) >= IN_FLIGHT_MAX:
         return f"{len(waiting)} checkpoints are on their way into etcd, the oldest is {waiting[0]}"
     return ""
@@ -95,11 +99,15 @@ def begin(m: Machine, job: Job, step: int) -> None:
     """Have the writers make the snapshot of `step` durable."""
     number = releasing.number_of(job)
     name = f"{step}-{number}"
-    if name in job.checkpoints or name in job.savings or numeric_anomalies.speaks_against(job, step, number):
+    if (
+        name in job.checkpoints.records
+        or name in job.checkpoints.savings
+        or numeric_anomalies.speaks_against(job, step, number)
+    ):
         return
-    kind, base = commit.base_for(job.checkpoints.values(), step, job.spec.full_every)
-    job.full_owed = kind == commit.FULL and job.collecting is not None
-    if job.full_owed:
+    kind, base = commit.base_for(job.checkpoints.records.values(), step, job.spec.full_every)
+    job.checkpoints.full_owed = kind == commit.FULL and job.checkpoints.collecting is not None
+    if job.checkpoints.full_owed:
         # A base that a collection does not know of must not grow beside it.
         kind, base = commit.INCREMENTAL, retention.base_beside(job)
         if not base:
@@ -107,7 +115,7 @@ def begin(m: Machine, job: Job, step: int) -> None:
             releasing.missed(m, job, step, reason)
             return
     held = sharing.holders(job)
-    job.begun, job.begun_at = step, m.now
+    job.checkpoints.begun, job.checkpoints.begun_at = step, m.now
     saving = Saving(
         id=name,
         step=step,
@@ -120,7 +128,7 @@ def begin(m: Machine, job: Job, step: int) -> None:
         holders=held,
         begun_at=m.now,
     )
-    job.savings[name] = saving
+    job.checkpoints.savings[name] = saving
     m.emit(fx.CheckpointChanged(job.name, name, "started", f"{kind}, on base {saving.base}"))
     drive(m, job, saving)
 
@@ -139,7 +147,7 @@ def _drive_parts(m: Machine, job: Job, saving: Saving) -> None:
                 return
             m.note("writer_replaced", saving.id, f"{reason}: {other.member} writes its share")
             writers = tuple(other if each is lost else each for each in saving.writers)
-            saving = job.savings[saving.id] = dataclasses.replace(saving, writers=writers)
+            saving = job.checkpoints.savings[saving.id] = dataclasses.replace(saving, writers=writers)
     for writer in commit.lacking(saving):
         key = ("persist", writer.node, saving.id, writer.shard, str(writer.share))
         order = fx.Persist(
@@ -156,7 +164,9 @@ def _drive_errand(m: Machine, job: Job, saving: Saving) -> None:
         if not other:
             return
         before = tuple(dict.fromkeys((*saving.nodes_before, saving.node)))
-        saving = job.savings[saving.id] = dataclasses.replace(saving, node=other, nodes_before=before)
+        saving = job.checkpoints.savings[saving.id] = dataclasses.replace(
+            saving, node=other, nodes_before=before
+        )
     key = (saving.stage.value, saving.node, saving.id)
     m.order(job, key, ERRANDS[saving.stage](job, saving), m.settings.long_retry_s)
 
@@ -185,7 +195,7 @@ def _drive_store(m: Machine, job: Job, saving: Saving) -> None:
     if m.now < late:
         m.wake(job, late)
         return
-    job.savings[saving.id] = dataclasses.replace(saving, provisional=True)
+    job.checkpoints.savings[saving.id] = dataclasses.replace(saving, provisional=True)
     reason = f"sealed, and etcd does not have it yet: {m.trouble(finalizing.lane(job)) or 'no answer'}"
     m.emit(fx.CheckpointChanged(job.name, saving.id, "provisional", reason, saving.record))
 
@@ -209,7 +219,7 @@ DRIVES: dict[Stage, Callable[[Machine, Job, Saving], None]] = {
 
 def give_up(m: Machine, job: Job, reason: str) -> None:
     """Give up what is not sealed yet: the ranks are going. What is sealed goes on to its commit."""
-    for saving in list(job.savings.values()):
+    for saving in list(job.checkpoints.savings.values()):
         if saving.record is None:
             finalizing.failed(m, job, saving, reason, broken=True)
 
@@ -217,7 +227,7 @@ def give_up(m: Machine, job: Job, reason: str) -> None:
 def persist_failed(m: Machine, event: ev.PersistFailed) -> None:
     """An agent could not make its share durable, or the whole sealed."""
     job = m.jobs.get(event.job)
-    saving = job.savings.get(event.checkpoint) if job else None
+    saving = job.checkpoints.savings.get(event.checkpoint) if job else None
     if job is None or saving is None or event.node not in _asked(saving):
         m.drop("stale_persist_failed", event.checkpoint, event.reason)
         return
@@ -234,12 +244,12 @@ def _asked(saving: Saving) -> tuple[str, ...]:
 def adopt(m: Machine, job: Job) -> None:
     """After an election: records that etcd holds and that were never published are published now."""
     adopting.take_up(job)
-    left = [r for r in job.checkpoints.values() if not r.published and not r.bad]
+    left = [r for r in job.checkpoints.records.values() if not r.published and not r.bad]
     if not job.seats or job.ended:
         return
     for record in sorted(left, key=lambda r: (r.step, r.generation)):
-        job.known[record.generation] = None
-        job.savings[record.id] = Saving(
+        job.generations.known[record.generation] = None
+        job.checkpoints.savings[record.id] = Saving(
             record.id, record.step, record.generation, job.seats[0].node, record.kind, record.base,
             record.versions, stage=Stage.PUBLISH, record=record, sealed_at=m.now,
         )  # fmt: skip

@@ -16,48 +16,48 @@ if TYPE_CHECKING:
 
 def tend(m: Machine, job: Job) -> None:
     """Order the next scrub when its time has come, and the one under way again."""
-    good = commit.newest_good(job.checkpoints.values())
+    good = commit.newest_good(job.checkpoints.records.values())
     every = job.spec.scrub_every_s
     if not job.spec.storage or every <= 0 or good is None or job.phase is not JobPhase.RUNNING:
         return
-    if job.scrubbed_at < 0:
-        job.scrubbed_at = m.now
-    if not job.scrubbing:
-        if m.now < job.scrubbed_at + every:
-            m.wake(job, job.scrubbed_at + every)
+    if job.checkpoints.scrubbed_at < 0:
+        job.checkpoints.scrubbed_at = m.now
+    if not job.checkpoints.scrubbing:
+        if m.now < job.checkpoints.scrubbed_at + every:
+            m.wake(job, job.checkpoints.scrubbed_at + every)
             return
-        job.scrubbing = (good.id, sharing.errand_node(m, job, last=True))
+        job.checkpoints.scrubbing = (good.id, sharing.errand_node(m, job, last=True))
     _drive(m, job)
 
 
 def _drive(m: Machine, job: Job) -> None:
-    name, where = job.scrubbing or ("", "")
-    record = job.checkpoints.get(name)
+    name, where = job.checkpoints.scrubbing or ("", "")
+    record = job.checkpoints.records.get(name)
     if record is None or record.bad:
         _over(m, job)
         return
     node = m.nodes.get(where)
     if node is None or node.state == "lost":
         where = sharing.errand_node(m, job, last=True)
-        job.scrubbing = (name, where)
+        job.checkpoints.scrubbing = (name, where)
     if where:
         order = fx.Scrub(where, job.spec, record)
         m.order(job, ("scrub", where, name), order, m.settings.long_retry_s)
 
 
 def _over(m: Machine, job: Job) -> None:
-    job.scrubbing, job.scrubbed_at = None, m.now
+    job.checkpoints.scrubbing, job.checkpoints.scrubbed_at = None, m.now
     m.touch(job)
 
 
 def scrubbed(m: Machine, event: ev.Scrubbed) -> None:
     """Read again: whole, mended, out of reach, or rotten."""
     job = m.jobs.get(event.job)
-    if job is None or job.scrubbing is None or job.scrubbing[0] != event.checkpoint:
+    if job is None or job.checkpoints.scrubbing is None or job.checkpoints.scrubbing[0] != event.checkpoint:
         m.drop("stale_scrubbed", event.checkpoint, "it is not being read again")
         return
     _over(m, job)
-    record = job.checkpoints.get(event.checkpoint)
+    record = job.checkpoints.records.get(event.checkpoint)
     if record is None or record.bad:
         return
     if event.repaired:

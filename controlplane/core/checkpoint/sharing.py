@@ -97,7 +97,7 @@ def _still_holds(job: Job, holder: Holder, saving: Saving) -> bool:
         if saving.step in (status.snapshot_step, status.snapshot_before):
             return True
     current = job.generation is not None and job.generation.number == saving.generation
-    return current and saving.step in job.snapshots.get(holder.rank, ())
+    return current and saving.step in job.snapshots.held.get(holder.rank, ())
 
 
 def errand_node(m: Machine, job: Job, last: bool = False) -> str:

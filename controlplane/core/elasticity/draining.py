@@ -132,8 +132,8 @@ def _save(m: Machine, node: Node) -> None:
     """The node itself goes away. What cannot go on without it is made durable, the newest state there is,
     again and again while there is time."""
     for job in jobs_on(m, node.name):
-        if job.spec.storage and not job.savings and capacity.lacking_without(m, job, node.name):
-            job.wanted_now = True
+        if job.spec.storage and not job.checkpoints.savings and capacity.lacking_without(m, job, node.name):
+            job.checkpoints.wanted_now = True
             m.touch(job)
 
 
@@ -170,16 +170,20 @@ def _waits(m: Machine, job: Job, node: Node) -> str:
     if capacity.lacking_without(m, job, node.name):
         return "has nowhere to go: --force would park it"
     elsewhere = [mb.rank for mb in job.seated() if mb.node != node.name and not mb.dead]
-    if job.elastic and job.known_step > 0 and not state_sources.whole(m, job, elsewhere):
+    if job.elastic and job.restore.known_step > 0 and not state_sources.whole(m, job, elsewhere):
         return "has a part of its state there and nowhere else: --force would cost it steps"
     return ""
 
 
 def tidy(m: Machine, job: Job) -> None:
     """Processes of this job on nodes that it has left end there, and their memory goes, once it trains."""
-    if job.phase is not JobPhase.RUNNING or job.incident is not None:
+    if job.phase is not JobPhase.RUNNING or job.recovery.incident is not None:
         return
-    wanted = frozenset(spot.node for spot in job.resize.spots) if job.resize is not None else frozenset()
+    wanted = (
+        frozenset(spot.node for spot in job.places.resize.spots)
+        if job.places.resize is not None
+        else frozenset()
+    )
     for name in job.seatless():
         node, here = m.nodes.get(name), job.by_node[name]
         if name in wanted or node is None or not node.up:

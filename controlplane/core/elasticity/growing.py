@@ -48,8 +48,8 @@ def _leave(m: Machine, job: Job) -> Resize | None:
     going = {n.name for n in m.nodes.values() if n.drain is not None and job.seating.uses(n.name)}
     if not going:
         return None
-    if m.now < job.leave_at:
-        m.wake(job, job.leave_at)
+    if m.now < job.places.leave_at:
+        m.wake(job, job.places.leave_at)
         return None
     words = ", ".join(f"{n} ({m.nodes[n].drain.reason})" for n in sorted(going))  # type: ignore[union-attr]
     return _without(m, job, going, f"drained: {words}", must=True)
@@ -100,7 +100,7 @@ def _move(m: Machine, job: Job) -> Resize | None:
         return None
     rows = _now(job)
     hit = {spot: why for row in rows.values() for spot in row if (why := _trouble(m, spot))}
-    if not hit or m.now < job.resize_at:
+    if not hit or m.now < job.places.resize_at:
         return None
     reason = "; ".join(f"{spot.node} {why}" for spot, why in hit.items())
     going = set()
@@ -132,8 +132,8 @@ def grow(m: Machine, job: Job) -> Resize | None:
     standing = [room for room in idle if m.now >= room.up_since + m.settings.grow_after_s]
     size = formation.usable(job.spec, now + len(standing))
     due = [room.up_since + m.settings.grow_after_s for room in idle]
-    if m.now < job.resize_at or size <= now:
-        later = [max(at, job.resize_at) for at in due if max(at, job.resize_at) > m.now]
+    if m.now < job.places.resize_at or size <= now:
+        later = [max(at, job.places.resize_at) for at in due if max(at, job.places.resize_at) > m.now]
         if later:
             m.wake(job, min(later))
         return None

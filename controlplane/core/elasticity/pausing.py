@@ -31,10 +31,14 @@ def requested(m: Machine, event: ev.PauseRequested) -> None:
     if job is None or reason:
         m.note("pause_refused", event.job, reason)
         return
-    if bool(job.pause) == event.on:
-        m.note("pausing" if event.on else "resumed", job.name, f"already: {job.pause or 'it is not paused'}")
+    if bool(job.places.pause) == event.on:
+        m.note(
+            "pausing" if event.on else "resumed",
+            job.name,
+            f"already: {job.places.pause or 'it is not paused'}",
+        )
         return
-    job.pause = event.reason if event.on else ""
+    job.places.pause = event.reason if event.on else ""
     m.note("pausing" if event.on else "resumed", job.name, event.reason)
     if not event.on and job.phase is JobPhase.PAUSED:
         m.set_phase(job, JobPhase.STOPPING, f"resumed: {event.reason}")
@@ -49,7 +53,7 @@ def _hopeless(m: Machine, job: Job | None, on: bool) -> str:
         return "the job is at its end"
     if on and job.phase is JobPhase.LEAVING:
         return "its training is over: what its scripts do behind it has no step boundary to stop at"
-    plain = job.phase is JobPhase.RUNNING and m.now >= job.launched_at + m.settings.plain_after_s
+    plain = job.phase is JobPhase.RUNNING and m.now >= job.generations.launched_at + m.settings.plain_after_s
     if on and not job.elastic and plain:
         return "its script does not use the SDK: it has no step boundary to stop at; `holdfast stop` ends it"
     return ""
@@ -57,16 +61,16 @@ def _hopeless(m: Machine, job: Job | None, on: bool) -> str:
 
 def _store(m: Machine, job: Job) -> None:
     """What leaves data out is decided by the generation that is on its way, if one is."""
-    skips = job.storing.resume.skip if job.storing is not None else job.skips
+    skips = job.generations.storing.resume.skip if job.generations.storing is not None else job.numbers.skips
     state = dataclasses.replace(job.state(), skips=skips)
     m.store(f"job/{job.name}", fx.Store(0, 0, job=job.name, state=state))
 
 
 def tend(m: Machine, job: Job) -> None:
     """Stop a job that is to be paused, once it trains whole; begin a checkpoint that was asked for."""
-    if job.pause and job.phase is JobPhase.RUNNING and resizing.calm(job):
-        resizing.stay(m, job, f"paused: {job.pause}")
-    if job.wanted_now and job.phase in HELD:
+    if job.places.pause and job.phase is JobPhase.RUNNING and resizing.calm(job):
+        resizing.stay(m, job, f"paused: {job.places.pause}")
+    if job.checkpoints.wanted_now and job.phase in HELD:
         _begin(m, job)
 
 
@@ -74,10 +78,10 @@ def rest(m: Machine, job: Job) -> None:
     """Every rank stands at the barrier, and the job is to stay there: what had failed is mended by now."""
     if job.phase is JobPhase.PAUSED:
         return
-    m.set_phase(job, JobPhase.PAUSED, f"paused: {job.pause}")
-    if job.incident is not None:
-        incident_record.close(m, job, "recovered", {"fence": m.now - job.clock.judged})
-        job.counted = {}
+    m.set_phase(job, JobPhase.PAUSED, f"paused: {job.places.pause}")
+    if job.recovery.incident is not None:
+        incident_record.close(m, job, "recovered", {"fence": m.now - job.recovery.clock.judged})
+        job.recovery.counted = {}
     _store(m, job)
 
 
@@ -89,7 +93,7 @@ def checkpoint(m: Machine, event: ev.CheckpointWanted) -> None:
     if job is None or reason:
         m.note("checkpoint_refused", event.job, reason)
         return
-    job.wanted_now = True
+    job.checkpoints.wanted_now = True
     begun = _begin(m, job)
     waits = "" if begun else "the newest snapshot is durable already, or none is whole: the next one is taken"
     m.note("checkpoint_begun" if begun else "checkpoint_waits", job.name, begun or waits)
@@ -113,12 +117,12 @@ def _unsavable(job: Job | None) -> str:
 def _begin(m: Machine, job: Job) -> str:
     """The id of the checkpoint that has begun; "" while none can."""
     releasing.from_statuses(job)
-    step = releasing.common(job) if len(job.snapshots) == len(job.seats) else NO_STEP
+    step = releasing.common(job) if len(job.snapshots.held) == len(job.seats) else NO_STEP
     name = f"{step}-{releasing.number_of(job)}"
-    if step <= 0 or name in job.checkpoints or name in job.savings or saving.blocked(job):
+    if step <= 0 or name in job.checkpoints.records or name in job.checkpoints.savings or saving.blocked(job):
         return ""
     saving.begin(m, job, step)
-    if name not in job.savings:
+    if name not in job.checkpoints.savings:
         return ""
-    job.wanted_now = False
+    job.checkpoints.wanted_now = False
     return name

@@ -43,31 +43,36 @@ def tend(m: Machine, job: Job) -> None:
     if job.phase is not JobPhase.RUNNING or not calm(job):
         _tend_plain(m, job)
         return
-    if job.resize is None:
-        job.resize = growing.plan(m, job)
-    if job.resize is not None:
-        _warm(m, job, job.resize)
+    if job.places.resize is None:
+        job.places.resize = growing.plan(m, job)
+    if job.places.resize is not None:
+        _warm(m, job, job.places.resize)
 
 
 def _tend_plain(m: Machine, job: Job) -> None:
     """A script without the SDK cannot stop at a step boundary: it grows by being started again, as it does
     under torchrun. That costs what it has not saved, so only a job that has stood for a while does."""
-    if job.elastic or job.phase is not JobPhase.RUNNING or job.incident is not None or job.fresh:
+    if (
+        job.elastic
+        or job.phase is not JobPhase.RUNNING
+        or job.recovery.incident is not None
+        or job.recovery.fresh
+    ):
         return
-    if m.now < job.launched_at + m.settings.plain_after_s or job.storing is not None:
+    if m.now < job.generations.launched_at + m.settings.plain_after_s or job.generations.storing is not None:
         return
     if any(mb.dead or mb.phase is not MemberPhase.STARTING for mb in job.seated()):
         return
-    job.resize = growing.grow(m, job)
-    if job.resize is not None:
-        _go(m, job, job.resize)
+    job.places.resize = growing.grow(m, job)
+    if job.places.resize is not None:
+        _go(m, job, job.places.resize)
 
 
 def calm(job: Job) -> bool:
     """Whether it trains in a whole generation and nothing is wrong."""
-    if job.incident is not None or job.fresh or not job.elastic or job.generation is None:
+    if job.recovery.incident is not None or job.recovery.fresh or not job.elastic or job.generation is None:
         return False
-    if not job.generation.store or job.storing is not None:
+    if not job.generation.store or job.generations.storing is not None:
         return False
     return not job.seating.rolls.uncalm
 
@@ -114,9 +119,9 @@ def _go(m: Machine, job: Job, resize: Resize) -> None:
     held = [seat.rank for seat in job.seats if (seat.node, seat.local_rank) in staying]
     own_shards = state_sources.sharded(job) and not state_sources.repeats(job)
     resize.keep = own_shards or not state_sources.whole(m, job, held)
-    failure = Failure(Cause.RESIZED, resize.reason, step=job.known_step)
-    job.incidents_before += 1  # nothing has failed: it says nothing about the time between failures
-    job.fresh.append(Evidence(m.now, failure))
+    failure = Failure(Cause.RESIZED, resize.reason, step=job.restore.known_step)
+    job.recovery.incidents_before += 1  # nothing has failed: it says nothing about the time between failures
+    job.recovery.fresh.append(Evidence(m.now, failure))
     m.touch(job)
 
 
@@ -125,48 +130,48 @@ def stay(m: Machine, job: Job, reason: str) -> None:
 
     Of state in shards nobody can donate another's: each rank keeps a snapshot of the boundary, so that a node
     that goes while all rest costs no step."""
-    if job.resize is not None:
+    if job.places.resize is not None:
         _drop(m, job, "the job is to be paused")
     spots = tuple(Spot(seat.node, seat.local_rank) for seat in job.seats)
-    job.resize = Resize(Strategy.PAUSE, reason, spots, m.now)
-    _go(m, job, job.resize)
+    job.places.resize = Resize(Strategy.PAUSE, reason, spots, m.now)
+    _go(m, job, job.places.resize)
 
 
 def _drop(m: Machine, job: Job, reason: str) -> None:
     """Not now: it is planned anew after a while."""
-    assert job.resize is not None
-    m.note("resize_dropped", job.name, f"{job.resize.reason}: {reason}")
-    job.resize, job.resize_at = None, m.now + m.settings.resize_every_s
-    m.wake(job, job.resize_at)
+    assert job.places.resize is not None
+    m.note("resize_dropped", job.name, f"{job.places.resize.reason}: {reason}")
+    job.places.resize, job.places.resize_at = None, m.now + m.settings.resize_every_s
+    m.wake(job, job.places.resize_at)
 
 
 def overtaken(job: Job, fresh: Sequence[Evidence]) -> None:
     """Something failed meanwhile: recovery comes first, the change is planned anew after it."""
-    if job.resize is not None and any(each.failure.cause is not Cause.RESIZED for each in fresh):
-        job.resize = None
+    if job.places.resize is not None and any(each.failure.cause is not Cause.RESIZED for each in fresh):
+        job.places.resize = None
 
 
 def holds(m: Machine, job: Job) -> bool:
     """While the job is stopped for a change: see everybody to the barrier, the state made durable where that
     is needed, then change the places. True while there is something to wait for."""
-    resize = job.resize
+    resize = job.places.resize
     if resize is None or resize.stage == WARM:
         return False
     if resize.stage == HALT and _halting(m, job, resize):
         return True
     if resize.stage == SAVE and _saving(m, job, resize):
         return True
-    job.resize = None
+    job.places.resize = None
     if resize.keep and not resize.durable:
         _unsaved(m, job, resize)
         return False
     if any(_is_gone(job, name) or not m.up(job.members[name].node) for name in resize.fresh.values()):
         m.note("resize_dropped", job.name, f"{resize.reason}: who stood ready is gone")
-        job.resize_at = m.now + m.settings.resize_every_s
+        job.places.resize_at = m.now + m.settings.resize_every_s
         return False
     reseat(m, job, _seats(job, resize))
-    job.resize_at = m.now + m.settings.resize_every_s
-    job.unsaved = 0
+    job.places.resize_at = m.now + m.settings.resize_every_s
+    job.places.unsaved = 0
     return False
 
 
@@ -187,9 +192,9 @@ def _unsaved(m: Machine, job: Job, resize: Resize) -> None:
     """All stay where they are, with the state they hold: to go would cost steps, and may cost everything.
     Each time in a row it is tried again later, since each time halts the job."""
     m.note("resize_dropped", job.name, f"{resize.reason}: the state could not be made durable before")
-    wait_s = m.settings.resize_every_s * 2.0 ** min(job.unsaved, UNSAVED_MAX)
-    job.unsaved += 1
-    job.resize_at = job.leave_at = m.now + wait_s
+    wait_s = m.settings.resize_every_s * 2.0 ** min(job.places.unsaved, UNSAVED_MAX)
+    job.places.unsaved += 1
+    job.places.resize_at = job.places.leave_at = m.now + wait_s
 
 
 def _halting(m: Machine, job: Job, resize: Resize) -> bool:
@@ -199,7 +204,7 @@ def _halting(m: Machine, job: Job, resize: Resize) -> bool:
     if not resize.met and len(behind) < len(seated):
         resize.met = True
         resize.hard_at = min(resize.hard_at, m.now + m.settings.gentle_s)
-    job.stop_by = resize.hard_at + m.settings.stop_timeout_s
+    job.recovery.stop_by = resize.hard_at + m.settings.stop_timeout_s
     if not behind:
         if not barrier.all_at_barrier(m, job):
             m.wake(job, m.now + m.settings.retry_s)
@@ -222,7 +227,7 @@ def _saving(m: Machine, job: Job, resize: Resize) -> bool:
         return False
     step = steps.pop()
     name = f"{step}-{job.generation.number}"
-    record = job.checkpoints.get(name)
+    record = job.checkpoints.records.get(name)
     resize.durable = step <= 0 or (record is not None and record.published and not record.bad)
     resize.durable = resize.durable or _in_reach(m, job, resize, step)
     if resize.durable or (record is not None and record.bad):
@@ -231,7 +236,7 @@ def _saving(m: Machine, job: Job, resize: Resize) -> bool:
         m.note("resize_unsaved", job.name, f"step {step} was not durable in time: its ranks stay")
         return False
     m.wake(job, min(resize.save_by, m.now + m.settings.retry_s))
-    if name in job.savings:
+    if name in job.checkpoints.savings:
         return True
     if m.now < resize.again_at:
         m.wake(job, resize.again_at)
@@ -247,7 +252,7 @@ def _saving(m: Machine, job: Job, resize: Resize) -> bool:
 def _in_reach(m: Machine, job: Job, resize: Resize, step: int) -> bool:
     """Whether all shards of this step, released, are in the memory of nodes that stay: where state is not cut
     anew, nothing has to be durable then."""
-    if state_sources.torn(job, len({spot.node for spot in resize.spots})) or job.released < step:
+    if state_sources.torn(job, len({spot.node for spot in resize.spots})) or job.snapshots.released < step:
         return False
     staying = {spot.node for spot in resize.spots}
     kept = {
@@ -267,11 +272,11 @@ def reseat(m: Machine, job: Job, seats: list[Placement]) -> None:
         if seat.member not in staying:
             leaver = job.members[seat.member]
             leaver.rank, leaver.role = NO_RANK, Role.SPARE
-    job.snapshots = {}
+    job.snapshots.held = {}
     for seat in seats:
         member = job.members[seat.member]
         member.rank, member.role = seat.rank, Role.RANK
     job.sit(seats)
     job.reread()
-    job.replan = True
+    job.replicas.replan = True
     m.touch_all()  # another one may wait for a node that is left

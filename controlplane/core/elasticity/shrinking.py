@@ -34,7 +34,7 @@ def _given_up(m: Machine, job: Job, name: str, ranks: int) -> bool:
 
 def possible(m: Machine, job: Job) -> int:
     """How many nodes the job may go on with now without those that it lacks; 0: it may not."""
-    since = m.now if job.short_since is None else job.short_since
+    since = m.now if job.places.short_since is None else job.places.short_since
     if m.now < since + m.settings.shrink_after_s or _spare(m, job):
         return 0
     return 0 if lacking(m, job) else len(_left(m, job))
@@ -61,7 +61,7 @@ def _left(m: Machine, job: Job) -> list[str]:
 
 def uncut(job: Job, nodes: int) -> str:
     """Why the state cannot go on with so many nodes; "" when it can."""
-    if state_sources.torn(job, nodes) and newest_good(job.checkpoints.values()) is None:
+    if state_sources.torn(job, nodes) and newest_good(job.checkpoints.records.values()) is None:
         return "its state is in shards, and there is no checkpoint to cut anew for fewer ranks"
     return ""
 
@@ -70,7 +70,7 @@ def lacking(m: Machine, job: Job) -> str:
     """Why the job does not go on without its missing nodes; "" when it may."""
     state_sources.recall(m, job)
     missing, left = wanting(m, job), _left(m, job)
-    if not missing or not job.elastic or job.relaunch:
+    if not missing or not job.elastic or job.recovery.relaunch:
         return "its nodes are expected back"
     if m.paused:
         return f"the cluster is critical: {m.paused}"
@@ -83,11 +83,11 @@ def tend(m: Machine, job: Job) -> None:
     """While the job is stopped: shrink when it has waited long enough."""
     missing = wanting(m, job)
     if not missing:
-        job.short_since = None
+        job.places.short_since = None
         return
-    if job.short_since is None:
-        job.short_since = m.now
-    at = job.short_since + m.settings.shrink_after_s
+    if job.places.short_since is None:
+        job.places.short_since = m.now
+    at = job.places.short_since + m.settings.shrink_after_s
     if m.now < at:
         m.wake(job, at)
     elif possible(m, job):
@@ -97,14 +97,14 @@ def tend(m: Machine, job: Job) -> None:
 def _shrink(m: Machine, job: Job, missing: list[str]) -> None:
     left = _left(m, job)
     reason = _reason(m, job, missing, len(left))
-    if job.incident is not None and job.incident.plan.strategy is not Strategy.SHRINK:
+    if job.recovery.incident is not None and job.recovery.incident.plan.strategy is not Strategy.SHRINK:
         _judge(m, job, reason)
     kept = [seat for node in left for seat in job.seating.on(node)]
     seats = [seat if seat.rank == rank else _at(rank, seat) for rank, seat in enumerate(kept)]
     cut = state_sources.torn(job, len(left))
     resizing.reseat(m, job, seats)
-    job.short_since = None
-    job.resize_at = m.now + m.settings.resize_every_s
+    job.places.short_since = None
+    job.places.resize_at = m.now + m.settings.resize_every_s
     if cut:
         reason += "; its shards are cut anew from the newest checkpoint"
     m.set_phase(job, JobPhase.STOPPING, reason)
@@ -116,10 +116,10 @@ def _at(rank: int, seat: Placement) -> Placement:
 
 def _judge(m: Machine, job: Job, reason: str) -> None:
     """No new evidence, but the time is over: another plan for the same verdict."""
-    assert job.incident is not None
-    verdict = verdicts.judge(job.name, job.evidence, job.seats)
+    assert job.recovery.incident is not None
+    verdict = verdicts.judge(job.name, job.recovery.evidence, job.seats)
     drop = tuple(member.name for member in job.dead())
     plan = Plan(job.name, Strategy.SHRINK, drop, (), reason)
-    job.incident = dataclasses.replace(job.incident, verdict=verdict, plan=plan)
-    m.emit(fx.Judged(verdict, plan, job.incident.id))
+    job.recovery.incident = dataclasses.replace(job.recovery.incident, verdict=verdict, plan=plan)
+    m.emit(fx.Judged(verdict, plan, job.recovery.incident.id))
     incident_record.tell(m, job, {})

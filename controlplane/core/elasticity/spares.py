@@ -21,7 +21,7 @@ _TENDED = (JobPhase.LAUNCHING, JobPhase.RUNNING)
 def tend(m: Machine, job: Job) -> None:
     """Keep the wanted number of spares on every node. Never while an incident is open: recovery comes
     first, and starting a process costs its ranks their cores."""
-    if job.phase not in _TENDED or job.incident is not None or job.generation is None:
+    if job.phase not in _TENDED or job.recovery.incident is not None or job.generation is None:
         return
     if job.spec.spares_per_node == 0 or any(map(_unseen, job.seated())):
         return
@@ -30,7 +30,7 @@ def tend(m: Machine, job: Job) -> None:
         if not m.up(node):
             continue
         here = [mb for mb in job.by_node.get(node, {}).values() if mb.role is Role.SPARE and not mb.dead]
-        spent = job.spare_failures.get(node, 0) > job.spec.max_restarts
+        spent = job.recovery.spare_failures.get(node, 0) > job.spec.max_restarts
         here += [new(m, job, node) for _ in range(0 if spent else wanted - len(here))]
         for member in here:
             order(m, job, member)
@@ -43,7 +43,7 @@ def _unseen(member: Member) -> bool:
 def _wanted(m: Machine, job: Job) -> int:
     """A plain script needs a warm interpreter per rank: all of its ranks start again together."""
     spec = job.spec
-    plain = not job.elastic and m.now >= job.launched_at + m.settings.plain_after_s
+    plain = not job.elastic and m.now >= job.generations.launched_at + m.settings.plain_after_s
     return max(spec.spares_per_node, spec.nproc_per_node) if plain else spec.spares_per_node
 
 

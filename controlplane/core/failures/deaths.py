@@ -27,15 +27,15 @@ def bury(m: Machine, job: Job, member: Member, failure: Failure) -> None:
     if failure.step == NO_STEP:
         failure = dataclasses.replace(failure, step=step_of(member))
     member.failure, member.died_at = failure, m.now
-    job.stalled.pop(member.name, None)
+    job.recovery.stalled.pop(member.name, None)
     job.changed(member)
     m.touch(job)
     if job.seating.holds(member):
-        job.fresh.append(Evidence(m.now, failure, member.name, member.node, member.rank))
+        job.recovery.fresh.append(Evidence(m.now, failure, member.name, member.node, member.rank))
         return
     kind = "spare_died" if member.role is Role.SPARE else "member_died"
     if member.role is Role.SPARE and failure.cause not in NODE_CAUSES:
-        job.spare_failures[member.node] = job.spare_failures.get(member.node, 0) + 1
+        job.recovery.spare_failures[member.node] = job.recovery.spare_failures.get(member.node, 0) + 1
     m.note(kind, member.name, failure.message)
 
 

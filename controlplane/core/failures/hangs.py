@@ -36,16 +36,16 @@ TRACE_CHARS = 6000
 
 def tend(m: Machine, job: Job) -> None:
     """Look at a generation in which a rank is past its deadline, until it is clear who is to blame."""
-    if not job.stalled and job.hang is None:
+    if not job.recovery.stalled and job.recovery.hang is None:
         return
     generation = job.generation
     stalled = _stalled(job, generation) if generation is not None else ()
-    if generation is None or job.phase is not JobPhase.RUNNING or job.fresh or not stalled:
-        job.hang = None
+    if generation is None or job.phase is not JobPhase.RUNNING or job.recovery.fresh or not stalled:
+        job.recovery.hang = None
         return
-    if job.hang is None or job.hang.generation != generation.number:
-        job.hang = Look(generation.number, m.now + m.settings.stall_settle_s)
-    look = job.hang
+    if job.recovery.hang is None or job.recovery.hang.generation != generation.number:
+        job.recovery.hang = Look(generation.number, m.now + m.settings.stall_settle_s)
+    look = job.recovery.hang
     if not look.round and not _ask(m, job, look, stalled):
         return
     silent = [node for node in job.seat_nodes() if node not in look.answers and m.up(node)]
@@ -56,7 +56,7 @@ def tend(m: Machine, job: Job) -> None:
 
 
 def _stalled(job: Job, generation: Generation) -> tuple[str, ...]:
-    return tuple(mb.name for mb in job.seated() if mb.name in job.stalled and _runs(mb, generation))
+    return tuple(mb.name for mb in job.seated() if mb.name in job.recovery.stalled and _runs(mb, generation))
 
 
 def _runs(member: Member, generation: Generation) -> bool:
@@ -76,8 +76,8 @@ def _ask(m: Machine, job: Job, look: Look, stalled: tuple[str, ...]) -> bool:
     if m.now < look.begin_at:
         m.wake(job, look.begin_at)
         return False
-    job.hang_rounds += 1
-    look.round, look.until, look.answers = job.hang_rounds, m.now + m.settings.stacks_timeout_s, {}
+    job.recovery.hang_rounds += 1
+    look.round, look.until, look.answers = job.recovery.hang_rounds, m.now + m.settings.stacks_timeout_s, {}
     nodes = job.seat_nodes()
     room = max(STACKS_BYTES_MIN, min(STACKS_BYTES_MAX, STACKS_BYTES_ALL // len(nodes)))
     for node in nodes:
@@ -89,10 +89,10 @@ def _ask(m: Machine, job: Job, look: Look, stalled: tuple[str, ...]) -> bool:
 def collected(m: Machine, event: ev.StacksCollected) -> None:
     """A node says where its ranks stand."""
     job = m.jobs.get(event.job)
-    if job is None or job.hang is None or job.hang.round != event.round or event.round == 0:
+    if job is None or job.recovery.hang is None or job.recovery.hang.round != event.round or event.round == 0:
         m.drop("stale_stacks", event.node, f"nobody waits for stacks of round {event.round}")
         return
-    job.hang.answers[event.node] = event.ranks
+    job.recovery.hang.answers[event.node] = event.ranks
     m.touch(job)
 
 
@@ -104,7 +104,7 @@ def _judge(m: Machine, job: Job, look: Look, stalled: tuple[str, ...]) -> None:
     if (finding.ranks and not named) or (not finding.ranks and len(late) < len(found)):
         _wait(m, job, look, stalled, finding)
         return
-    job.hang = None
+    job.recovery.hang = None
     _blame(m, job, found, named, finding.reason)
 
 
@@ -116,7 +116,7 @@ def _standings(job: Job, look: Look) -> list[Standing]:
     for member in job.seated():
         if not member.done and member.status is not None:
             stood = told.get(member.name) or _from_status(member)
-            late = member.name in job.stalled and stood.step == member.status.step
+            late = member.name in job.recovery.stalled and stood.step == member.status.step
             found.append(dataclasses.replace(stood, stalled=stood.stalled or late))
     return found
 
@@ -138,16 +138,16 @@ def _wait(m: Machine, job: Job, look: Look, stalled: tuple[str, ...], finding: a
 
 def _blame(m: Machine, job: Job, found: Sequence[Standing], named: Sequence[int], reason: str) -> None:
     first = next((s for s in found if s.rank in named), max(found, key=lambda s: s.since_s))
-    level = min(job.failures_seen.get(f"{Cause.HUNG}@{first.step}", 0), len(_LEVELS) - 1)
+    level = min(job.recovery.failures_seen.get(f"{Cause.HUNG}@{first.step}", 0), len(_LEVELS) - 1)
     hit = _LEVELS[level](job, named)
     stood = f"rank {first.rank} hung {arrivals.told(first)}"
     again = f" ({_AGAIN[level]})" if _AGAIN[level] and hit else ""
     message = f"{arrivals.told(first)}: {reason}{again}" if named else f"all ranks hung: {reason}{again}"
-    m.emit(fx.StacksKept(job.name, job.number, first.step, f"{stood}: {reason}", tuple(found)))
+    m.emit(fx.StacksKept(job.name, job.generations.number, first.step, f"{stood}: {reason}", tuple(found)))
     trace = _trace(found, named)
     if not hit:
         failure = Failure(Cause.HUNG, message, step=first.step, traceback=trace, age_s=first.since_s)
-        job.fresh.append(Evidence(m.now, failure))
+        job.recovery.fresh.append(Evidence(m.now, failure))
         m.touch(job)
         return
     for member in hit:

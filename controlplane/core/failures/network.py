@@ -101,10 +101,10 @@ def look(m: Machine, job: Job) -> None:
     """A collective broke and nobody is dead: have the nodes dial each other."""
     number = job.generation.number if job.generation else 0
     ring = [name for name in job.seat_nodes() if m.up(name) and m.nodes[name].peer]
-    if len(ring) < 2 or (job.looks is not None and job.looks.generation == number):
+    if len(ring) < 2 or (job.recovery.looks is not None and job.recovery.looks.generation == number):
         return
     m.rounds += 1
-    job.looks = Looks(m.rounds, number, tuple(ring))
+    job.recovery.looks = Looks(m.rounds, number, tuple(ring))
     for index, name in enumerate(ring):
         peers = tuple(PeerAddress(each, m.nodes[each].peer) for each in _dialled(ring, index))
         m.emit(fx.LookAtPeers(name, job.name, m.rounds, peers))
@@ -124,8 +124,12 @@ def looked(m: Machine, event: ev.PeersLooked) -> None:
     sights = {sight.node: sight for sight in event.found}
     node = m.nodes[event.node]
     for job in m.jobs.values():
-        if job.looks is not None and job.looks.round == event.round and event.node in job.looks.asked:
-            job.looks.said[event.node] = sights
+        if (
+            job.recovery.looks is not None
+            and job.recovery.looks.round == event.round
+            and event.node in job.recovery.looks.asked
+        ):
+            job.recovery.looks.said[event.node] = sights
             m.touch(job)
             return
     if node.cut:
@@ -136,26 +140,30 @@ def looked(m: Machine, event: ev.PeersLooked) -> None:
 
 def cut_off(m: Machine, job: Job) -> bool:
     """Once all have answered: fence whoever has to go. Returns whether somebody has."""
-    if job.looks is None or not job.looks.complete:
+    if job.recovery.looks is None or not job.recovery.looks.complete:
         return False
-    if job.generation is None or job.looks.generation != job.generation.number or job.looks.judged:
+    if (
+        job.generation is None
+        or job.recovery.looks.generation != job.generation.number
+        or job.recovery.looks.judged
+    ):
         return False
-    job.looks.judged = True
-    ring = [name for name in job.looks.asked if name in job.seat_nodes()]
-    bad = lines(job.looks.said, ring)
+    job.recovery.looks.judged = True
+    ring = [name for name in job.recovery.looks.asked if name in job.seat_nodes()]
+    bad = lines(job.recovery.looks.said, ring)
     gone = untangle(ring, bad)
     for name in gone:
         _fence(m, job, m.nodes[name], [line for line in bad if name in (line.one, line.other)])
     if gone:
-        job.looks = None
+        job.recovery.looks = None
     return bool(gone)
 
 
 def words(job: Job) -> str:
     """What the nodes said of lines that are bad but not cut, to be added to a verdict's evidence."""
-    if job.looks is None:
+    if job.recovery.looks is None:
         return ""
-    bad = lines(job.looks.said, job.looks.asked)
+    bad = lines(job.recovery.looks.said, job.recovery.looks.asked)
     return "".join(f"; {line.kind}: {line.words}" for line in bad)
 
 
@@ -167,7 +175,7 @@ def _fence(m: Machine, job: Job, node: Node, bad: list[Line]) -> None:
     m.deadlines.sooner(("cut", node.name), m.now + m.settings.look_again_s)
     quarantine.charge(m, node, Cause.CUT, "")
     m.ask_health()
-    failure = Failure(Cause.CUT, evidence, age_s=m.now - (job.broken_since or m.now))
+    failure = Failure(Cause.CUT, evidence, age_s=m.now - (job.recovery.broken_since or m.now))
     for member in [job.members[seat.member] for seat in job.seating.on(node.name)]:
         if not member.dead:
             deaths.bury(m, job, member, dataclasses.replace(failure, step=deaths.step_of(member)))

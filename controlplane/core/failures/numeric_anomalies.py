@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def speaks_against(job: Job, step: int, generation: int) -> bool:
     """Whether some fault speaks against the state that this generation has after so many steps."""
-    return any(concerns(fault, step, generation) for fault in job.faults)
+    return any(concerns(fault, step, generation) for fault in job.numbers.faults)
 
 
 def concerns(fault: Fault, step: int, generation: int) -> bool:
@@ -34,14 +34,16 @@ def trusted(job: Job, copies: Sequence[Copy]) -> list[Copy]:
 def skipping(job: Job, resume: Resume) -> Resume:
     """The resume with the data that is left out from now on: what was so before, and by policy the batches
     that led to the fault which this resume goes back behind."""
-    windows = job.skips
+    windows = job.numbers.skips
     broken = job.generation.number if job.generation else 0
-    faults = [fault for fault in job.faults if fault.generation == broken and fault.step > resume.step]
+    faults = [
+        fault for fault in job.numbers.faults if fault.generation == broken and fault.step > resume.step
+    ]
     size = job.spec.nan_skip_window
     if size and faults:
         end = batch(min(fault.step for fault in faults), windows) + 1
         windows = merged(windows, Window(max(batch(resume.step, windows), end - size), end))
-    words = f"; data that is left out: batches {_told(windows)}" if windows != job.skips else ""
+    words = f"; data that is left out: batches {_told(windows)}" if windows != job.numbers.skips else ""
     return dataclasses.replace(resume, skip=windows, reason=resume.reason + words)
 
 
@@ -70,4 +72,4 @@ def merged(windows: Sequence[Window], new: Window) -> tuple[Window, ...]:
 
 def recall(job: Job, state: JobState) -> None:
     """Take up what a former leader had put into etcd."""
-    job.faults, job.skips = state.faults, state.skips
+    job.numbers.faults, job.numbers.skips = state.faults, state.skips

@@ -12,7 +12,8 @@ from controlplane.core.failures import deaths
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause, Failure, JobPhase, MemberPhase
 from controlplane.core.recovery import barrier, incident_record
-from controlplane.core.state.job import Ending, Job
+from controlplane.core.state.concerns import Ending
+from controlplane.core.state.job import Job
 from controlplane.core.state.saving import Stage
 
 if TYPE_CHECKING:
@@ -41,8 +42,8 @@ def end(m: Machine, job: Job, phase: JobPhase, reason: str) -> None:
     """End a job: etcd is told first, everybody else once it knows."""
     ok = phase is JobPhase.FINISHED
     job.ending = Ending(phase, ok, reason)
-    job.storing = None
-    if job.incident is not None:
+    job.generations.storing = None
+    if job.recovery.incident is not None:
         incident_record.close(m, job, OUTCOMES[phase], {})
     effect = fx.Store(0, 0, job=job.name, state=job.state(phase, reason))
     m.store(f"job/{job.name}", effect, lambda: _ended(m, job))
@@ -79,12 +80,12 @@ def finishing(m: Machine, job: Job) -> None:
     if not _final_saved(m, job, final):
         return
     reason = f"every rank finished at step {final}" if job.elastic else "every rank exited with code 0"
-    good = commit.newest_good(job.checkpoints.values())
+    good = commit.newest_good(job.checkpoints.records.values())
     if job.spec.storage and final > 0 and (good is None or good.step < final):
         lacking = releasing.no_room(job)
         reason += "; its final state could not be saved" + (f": {lacking}" if lacking else "")
-    if job.inexact:
-        reason += f"; not exact: {'; '.join(job.inexact)}"
+    if job.recovery.inexact:
+        reason += f"; not exact: {'; '.join(job.recovery.inexact)}"
     if len(job.seating.rolls.over) == len(job.seats):
         end(m, job, JobPhase.FINISHED, reason)
     else:
@@ -94,19 +95,24 @@ def finishing(m: Machine, job: Job) -> None:
 def _let_go(m: Machine, job: Job, reason: str) -> None:
     """Scripts that use the SDK may go on behind their function. The next leader has to know that they do: it
     is not to call them back."""
-    if job.letting_go[0]:
+    if job.generations.letting_go[0]:
         return
     number = releasing.number_of(job)
-    job.letting_go = (number, reason)
+    job.generations.letting_go = (number, reason)
     effect = fx.Store(0, 0, job=job.name, state=job.state(JobPhase.LEAVING, reason))
     m.store(f"job/{job.name}", effect, lambda: _left(m, job, number, reason))
 
 
 def _left(m: Machine, job: Job, number: int, reason: str) -> None:
-    if job.letting_go[0] != number or job.fresh or job.ending is not None or not all_done(job):
+    if (
+        job.generations.letting_go[0] != number
+        or job.recovery.fresh
+        or job.ending is not None
+        or not all_done(job)
+    ):
         m.note("superseded", job.name, "a rank was lost before the ranks could return from their function")
         return
-    job.letting_go = (0, "")
+    job.generations.letting_go = (0, "")
     requests.close(m, job, "the training is over")
     m.set_phase(job, JobPhase.LEAVING, reason)
     m.touch(job)
@@ -121,7 +127,7 @@ def leaving(m: Machine, job: Job) -> None:
     if len(rolls.over) == len(job.seats):
         end(m, job, JobPhase.FINISHED, job.reason)
     elif len(rolls.ready) == len(job.seats):
-        job.onward = True
+        job.generations.onward = True
         m.set_phase(job, JobPhase.LOADING, "every rank has come to its next elastic function")
     elif rolls.ready and rolls.over:
         _parted(m, job)
@@ -142,22 +148,22 @@ def _parted(m: Machine, job: Job) -> None:
 
 def _final_saved(m: Machine, job: Job, final: int) -> bool:
     """True when there is nothing (more) to wait for."""
-    in_flight = any(each.stage is not Stage.COPY for each in job.savings.values())
-    copying = any(each.stage is Stage.COPY for each in job.savings.values())
-    begins = _final_needed(job, final) and not (in_flight or job.final_tried)
+    in_flight = any(each.stage is not Stage.COPY for each in job.checkpoints.savings.values())
+    copying = any(each.stage is Stage.COPY for each in job.checkpoints.savings.values())
+    begins = _final_needed(job, final) and not (in_flight or job.checkpoints.final_tried)
     late = _late(job, final, all_of_them=begins)
     if not (in_flight or copying or begins or late):
         return True
-    if job.final_by is None:
-        job.final_by = m.now + m.settings.final_checkpoint_timeout_s
-    if m.now >= job.final_by:
+    if job.checkpoints.final_by is None:
+        job.checkpoints.final_by = m.now + m.settings.final_checkpoint_timeout_s
+    if m.now >= job.checkpoints.final_by:
         return True
-    m.wake(job, job.final_by)
+    m.wake(job, job.checkpoints.final_by)
     for node in dict.fromkeys(mb.node for mb in late):
         # All ranks live with this state: a slot of an older one may make room for it.
         m.order(job, ("release", node, str(final)), fx.Release(node, job.name, final))
     if begins and not late:
-        job.final_tried = True
+        job.checkpoints.final_tried = True
         saving.begin(m, job, final)
     return False
 
@@ -180,7 +186,7 @@ def _final_needed(job: Job, final: int) -> bool:
     """Whether the final state is one to be saved, can be, and is not yet."""
     if not (job.spec.storage and job.elastic and final > 0) or releasing.no_room(job):
         return False
-    good = commit.newest_good(job.checkpoints.values())
+    good = commit.newest_good(job.checkpoints.records.values())
     return good is None or good.step < final
 
 

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 def commit(m: Machine, job: Job, generation: Generation) -> bool:
     """Make a stored generation the job's. False when another decision has overtaken it while it was stored:
     then only its number is remembered, which etcd knows now."""
-    job.known[generation.number] = None
-    if job.storing is not generation:
+    job.generations.known[generation.number] = None
+    if job.generations.storing is not generation:
         return False
     if job.generation is not None and job.generation.world_size != generation.world_size:
         state_sources.relabel(job, generation)
     incident_record.came(job, generation.seats)
     job.turn(generation)
-    job.storing, job.clock.stored = None, m.now
+    job.generations.storing, job.recovery.clock.stored = None, m.now
     releasing.begin(job)
     return True

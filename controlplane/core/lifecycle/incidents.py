@@ -25,7 +25,7 @@ from controlplane.core.records.model import (
 )
 from controlplane.core.records.words import ASKED
 from controlplane.core.recovery import barrier, incident_record, strategies
-from controlplane.core.state.job import Clock
+from controlplane.core.state.concerns import Clock
 from controlplane.core.state.member import Member
 
 if TYPE_CHECKING:
@@ -37,16 +37,21 @@ _EAGER = (MemberPhase.READY, MemberPhase.STARTING, MemberPhase.WARM, MemberPhase
 
 def take(m: Machine, job: Job) -> None:
     """Judge what is new, open an incident or extend the open one, and order its plan."""
-    fresh, job.fresh = job.fresh, []
+    fresh, job.recovery.fresh = job.recovery.fresh, []
     resizing.overtaken(job, fresh)
     if job.ended or job.ending is not None or job.generation is None:
         return
-    if job.phase is JobPhase.STORING and job.incident is None and job.storing and not job.storing.store:
+    if (
+        job.phase is JobPhase.STORING
+        and job.recovery.incident is None
+        and job.generations.storing
+        and not job.generations.storing.store
+    ):
         return  # launched again: who is lost before etcd has the generation is judged once it has
-    job.evidence += fresh
+    job.recovery.evidence += fresh
     device_deaths.count_deaths(m, job, fresh)
     quarantine.charge_judged(m, fresh)
-    verdict = verdicts.judge(job.name, job.evidence, job.seats)
+    verdict = verdicts.judge(job.name, job.recovery.evidence, job.seats)
     cause, reason = _strategy(m, job, fresh)
     plan = _plan(m, job, cause, reason)
     _record(m, job, verdict, plan)
@@ -55,14 +60,14 @@ def take(m: Machine, job: Job) -> None:
 
 def _strategy(m: Machine, job: Job, fresh: list[Evidence]) -> tuple[Strategy, str]:
     failure = verdicts.root(fresh).failure
-    job.returned = job.returned or job.phase is JobPhase.LEAVING
+    job.recovery.returned = job.recovery.returned or job.phase is JobPhase.LEAVING
     dead = job.dead()
     ready = [name for name in spares(job).values() if job.members[name].phase is MemberPhase.READY]
     shrinks = shrinking.possible(m, job) if dead else 0
     situation = strategies.Situation(
-        elastic=job.elastic and (job.returned or not job.relaunch),
-        behind=job.returned,
-        barrier=job.barrier or job.known_step > 0,
+        elastic=job.elastic and (job.recovery.returned or not job.recovery.relaunch),
+        behind=job.recovery.returned,
+        barrier=job.barrier or job.restore.known_step > 0,
         exception=failure.exception,
         repeats=_count(job, verdicts.root(fresh)),
         restarts=job.generation.restarts if job.generation else 0,
@@ -72,10 +77,10 @@ def _strategy(m: Machine, job: Job, fresh: list[Evidence]) -> tuple[Strategy, st
         shrinks=shrinks,
         layout=shrinking.layout(m, job) if shrinks else "",
         missing=", ".join(shrinking.wanting(m, job)),
-        planned=job.resize.strategy if job.resize and failure.cause is Cause.RESIZED else "",
-        why=job.resize.reason if job.resize else "",
+        planned=job.places.resize.strategy if job.places.resize and failure.cause is Cause.RESIZED else "",
+        why=job.places.resize.reason if job.places.resize else "",
         spares=len(ready) == len(dead),
-        on_fault=job.on_fault,
+        on_fault=job.numbers.on_fault,
     )
     strategy, reason = strategies.choose(failure.cause, situation)
     if strategy is Strategy.STOP:
@@ -86,17 +91,17 @@ def _strategy(m: Machine, job: Job, fresh: list[Evidence]) -> tuple[Strategy, st
 def _count(job: Job, first: Evidence) -> int:
     """How often this failure was seen. Ranks that fail alike in one generation failed once; a rank that
     does so in a second life failed again."""
-    key = verdicts.repeat_key(first.failure, behind=job.returned)
+    key = verdicts.repeat_key(first.failure, behind=job.recovery.returned)
     if first.failure.cause is Cause.NODE_RESTARTED:
-        recent = [at for at in job.node_restarts if at > first.heard_at - strategies.HOUR_S]
-        job.node_restarts = [*recent, first.heard_at]
-        return len(job.node_restarts)
+        recent = [at for at in job.recovery.node_restarts if at > first.heard_at - strategies.HOUR_S]
+        job.recovery.node_restarts = [*recent, first.heard_at]
+        return len(job.recovery.node_restarts)
     if first.failure.cause not in strategies.UNCOUNTED:
-        seen = job.counted.setdefault((key, job.generation.number if job.generation else 0), [])
+        seen = job.recovery.counted.setdefault((key, job.generation.number if job.generation else 0), [])
         if not seen or first.rank in seen:
-            job.failures_seen[key] = job.failures_seen.get(key, 0) + 1
+            job.recovery.failures_seen[key] = job.recovery.failures_seen.get(key, 0) + 1
         seen.append(first.rank)
-    return job.failures_seen.get(key, 0)
+    return job.recovery.failures_seen.get(key, 0)
 
 
 def _plan(m: Machine, job: Job, strategy: Strategy, reason: str) -> Plan:
@@ -110,38 +115,38 @@ def _plan(m: Machine, job: Job, strategy: Strategy, reason: str) -> Plan:
 
 
 def _record(m: Machine, job: Job, verdict: Verdict, plan: Plan) -> None:
-    first = verdicts.root(job.evidence)
+    first = verdicts.root(job.recovery.evidence)
     number = job.generation.number if job.generation else 0
-    if job.incident is None:
-        job.incidents += 1
-        if job.unfinished:
-            goes_on = f"incident {job.incidents} goes on with it"
+    if job.recovery.incident is None:
+        job.recovery.incidents += 1
+        if job.recovery.unfinished:
+            goes_on = f"incident {job.recovery.incidents} goes on with it"
             m.note("incident_overtaken", job.name, f"{incident_record.unfinished(job)}: {goes_on}")
-            job.unfinished = 0
-        job.clock = Clock(injured=first.injured_at, heard=first.heard_at, judged=m.now)
-        job.incident = Incident(job.incidents, job.name, verdict, plan, number)
+            job.recovery.unfinished = 0
+        job.recovery.clock = Clock(injured=first.injured_at, heard=first.heard_at, judged=m.now)
+        job.recovery.incident = Incident(job.recovery.incidents, job.name, verdict, plan, number)
         incident_record.count_in(m, job, None)
     else:
-        before = job.incident.verdict.cause
-        job.incident = dataclasses.replace(job.incident, verdict=verdict, plan=plan)
+        before = job.recovery.incident.verdict.cause
+        job.recovery.incident = dataclasses.replace(job.recovery.incident, verdict=verdict, plan=plan)
         incident_record.count_in(m, job, before)
-    job.clock.stored = 0.0
-    job.phases = {}
-    m.emit(fx.Judged(verdict, plan, job.incident.id))
+    job.recovery.clock.stored = 0.0
+    job.recovery.phases = {}
+    m.emit(fx.Judged(verdict, plan, job.recovery.incident.id))
 
 
 def _begin(m: Machine, job: Job, verdict: Verdict, plan: Plan) -> None:
-    job.broken_since = None
-    job.storing = job.restoring = None
-    job.letting_go = (0, "")
-    job.stop_by = m.now + m.settings.stop_timeout_s
+    job.recovery.broken_since = None
+    job.generations.storing = job.restore.restoring = None
+    job.generations.letting_go = (0, "")
+    job.recovery.stop_by = m.now + m.settings.stop_timeout_s
     reason = verdict.evidence[0] if verdict.evidence else plan.reason
-    if plan.strategy is not Strategy.RELAUNCH and not job.returned:
+    if plan.strategy is not Strategy.RELAUNCH and not job.recovery.returned:
         barrier.interrupt(m, job, reason)
     if plan.strategy is Strategy.STOP:
         ending.end(m, job, JobPhase.FAILED, plan.reason)
         return
-    job.relaunch = job.relaunch or plan.strategy is Strategy.RELAUNCH
+    job.recovery.relaunch = job.recovery.relaunch or plan.strategy is Strategy.RELAUNCH
     m.set_phase(job, JobPhase.STOPPING, _words(verdict, plan))
     incident_record.tell(m, job, {})
 
@@ -170,7 +175,7 @@ def _pool(job: Job, node: str) -> list[Member]:
 
 def stopping(m: Machine, job: Job) -> None:
     """Bring every seat to the barrier: survivors stop, dead seats are filled, stragglers are killed."""
-    if job.relaunch:
+    if job.recovery.relaunch:
         _relaunching(m, job)
         return
     if resizing.holds(m, job):
@@ -179,7 +184,7 @@ def stopping(m: Machine, job: Job) -> None:
     shrinking.tend(m, job)
     launching.order_launches(m, job)
     if until := barrier.halted_until(m, job):
-        m.wake(job, min(until, job.stop_by))
+        m.wake(job, min(until, job.recovery.stop_by))
         return
     rolls = job.seating.rolls
     behind = job.seating.at(rank for rank in rolls.inside if rank not in rolls.dead)
@@ -195,7 +200,7 @@ def stopping(m: Machine, job: Job) -> None:
         m.set_phase(job, JobPhase.STOPPING, "every seat has a node again")
     if away or len(rolls.ready) < len(job.seats):
         return
-    if job.pause and not job.relaunch:
+    if job.places.pause and not job.recovery.relaunch:
         pausing.rest(m, job)
     else:
         m.set_phase(job, JobPhase.LOADING, "every rank is at the barrier: the nearest state is chosen")
@@ -269,14 +274,16 @@ def _relaunching(m: Machine, job: Job) -> None:
     if left:
         return
     seats = job.generation.seats if job.generation else job.seats
-    wanted = len(dict.fromkeys(place.node for place in (job.resize.spots if job.resize else seats)))
+    wanted = len(
+        dict.fromkeys(place.node for place in (job.places.resize.spots if job.places.resize else seats))
+    )
     least = job.spec.nnodes_min
-    why = shrinking.uncut(job, least) if job.returned and least < wanted else ""
+    why = shrinking.uncut(job, least) if job.recovery.returned and least < wanted else ""
     nodes = launching.gather(m, job, wanted if why else least, max(wanted, least), why)
     if nodes is not None:
-        planned = job.incident is not None and job.incident.verdict.cause is Cause.RESIZED
+        planned = job.recovery.incident is not None and job.recovery.incident.verdict.cause is Cause.RESIZED
         restarts = (job.generation.restarts if job.generation else 0) + (0 if planned else 1)
-        job.resize, job.resize_at = None, m.now + m.settings.resize_every_s
+        job.places.resize, job.places.resize_at = None, m.now + m.settings.resize_every_s
         for member in job.seated():
             if not member.dead:
                 member.failure = Failure(Cause.EXITED, "its job is started again")

@@ -61,18 +61,18 @@ def gather(m: Machine, job: Job, least: int, most: int, why: str = "") -> list[s
     most = formation.usable(job.spec, most) or most
     least = max(least, formation.least(job.spec))
     if len(fit) < least:
-        job.gathered_at = None
+        job.places.gathered_at = None
         phase = JobPhase.PENDING if job.phase is JobPhase.PENDING else JobPhase.PARKED
         short = formation.shortage(job.spec, found, least)
         m.set_phase(job, phase, f"{short}; {why}" if why else short)
         return None
-    if job.gathered_at is None:
-        job.gathered_at = m.now
-    if len(fit) < most and m.now < job.gathered_at + m.settings.join_grace_s:
-        m.wake(job, job.gathered_at + m.settings.join_grace_s)
+    if job.places.gathered_at is None:
+        job.places.gathered_at = m.now
+    if len(fit) < most and m.now < job.places.gathered_at + m.settings.join_grace_s:
+        m.wake(job, job.places.gathered_at + m.settings.join_grace_s)
         m.set_phase(job, job.phase, f"{len(fit)} nodes are there; waits a little for up to {most}")
         return None
-    job.gathered_at = None
+    job.places.gathered_at = None
     return fit[: formation.usable(job.spec, min(len(fit), most)) or most]
 
 
@@ -81,11 +81,11 @@ def launch_generation(m: Machine, job: Job, nodes: list[str], reason: str, resta
     nodes = replicas.arrange(nodes, job.spec.replica_nodes, capacity.domains(m, nodes))
     names = _names(m, job, nodes)
     seats = formation.layout(job.spec, nodes, names, capacity.rooms(m, job))
-    job.number += 1
+    job.generations.number += 1
     first = m.nodes[nodes[0]]
     generation = Generation(
         job=job.name,
-        number=job.number,
+        number=job.generations.number,
         term=m.term,
         seats=seats,
         store="",
@@ -93,14 +93,14 @@ def launch_generation(m: Machine, job: Job, nodes: list[str], reason: str, resta
         resume=Resume(Tier.FRESH, 0, 0, reason="every rank is launched; none has spoken yet"),
         reason=reason,
         restarts=restarts,
-        cut_at=state_sources.cut_at(job, len(seats), job.number),
+        cut_at=state_sources.cut_at(job, len(seats), job.generations.number),
     )
     for seat in seats:
         member = job.enlist(Member(seat.member, job.name, seat.node, Role.RANK))
         member.role, member.rank = Role.RANK, seat.rank
         member.launch = launch(job, seat, generation)
     job.sit(seats)
-    job.storing = generation
+    job.generations.storing = generation
     m.set_phase(job, JobPhase.STORING, f"generation {generation.number} is on its way into etcd")
     effect = fx.Store(0, 0, job=job.name, state=job.state(JobPhase.LAUNCHING, reason), generation=generation)
     m.store(f"job/{job.name}", effect, lambda: _stored(m, job, generation))
@@ -139,14 +139,16 @@ def launch(job: Job, seat: Placement, generation: Generation) -> fx.Launch:
 def _stored(m: Machine, job: Job, generation: Generation) -> None:
     if not generations.commit(m, job, generation):
         return
-    job.cut_at, job.launched_at = generation.cut_at, m.now
-    job.relaunch = job.returned = job.onward = False
+    job.generations.cut_at, job.generations.launched_at = generation.cut_at, m.now
+    job.recovery.relaunch = job.recovery.returned = job.generations.onward = False
     for member in job.seated():
         job.sent.drop(("launch", member.node, member.name))
     for member in job.dead():
         if member.failure is not None:  # it was lost before there was a generation to judge it by
-            job.fresh.append(Evidence(m.now, member.failure, member.name, member.node, member.rank))
-    incident_record.tell(m, job, {"fence": m.now - job.clock.judged}, generation_after=generation.number)
+            job.recovery.fresh.append(Evidence(m.now, member.failure, member.name, member.node, member.rank))
+    incident_record.tell(
+        m, job, {"fence": m.now - job.recovery.clock.judged}, generation_after=generation.number
+    )
     m.set_phase(job, JobPhase.LAUNCHING, generation.reason)
     m.touch(job)
 

@@ -12,7 +12,7 @@ from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause, Failure, JobPhase, Source, Tier
 from controlplane.core.recovery import barrier
 from controlplane.core.restore import restore_point, state_sources, vouching
-from controlplane.core.state.job import Answer, Restoring
+from controlplane.core.state.concerns import Answer, Restoring
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
@@ -38,26 +38,26 @@ READERS_MAX = 64
 def loading(m: Machine, job: Job) -> None:
     """Choose where the state comes from, order what is away from its ranks, and go on once it is there."""
     if not barrier.all_at_barrier(m, job):
-        job.restoring = None
+        job.restore.restoring = None
         m.set_phase(job, JobPhase.STOPPING, "a rank left the barrier: wait for all of them again")
         return
-    if job.restoring is None or _outdated(m, job, job.restoring):
-        job.restoring = _choose(m, job)
-    restoring = job.restoring
+    if job.restore.restoring is None or _outdated(m, job, job.restore.restoring):
+        job.restore.restoring = _choose(m, job)
+    restoring = job.restore.restoring
     if restoring is None:
         return
     if restoring.waits:
-        m.set_phase(job, JobPhase.LOADING, job.load_trouble or restoring.resume.reason)
+        m.set_phase(job, JobPhase.LOADING, job.restore.load_trouble or restoring.resume.reason)
         _order(m, job, restoring)
         return
-    job.restoring, job.load_trouble = None, ""
+    job.restore.restoring, job.restore.load_trouble = None, ""
     rendezvous.store(m, job, numeric_anomalies.skipping(job, _with_altered(job, restoring.resume)))
     vouching.tidy(m, job)
 
 
 def _with_altered(job: Job, resume: Resume) -> Resume:
     """The same, and which copies were refused before it was chosen."""
-    altered, job.altered = job.altered, {}
+    altered, job.restore.altered = job.restore.altered, {}
     return dataclasses.replace(resume, reason="; ".join((resume.reason, *altered))) if altered else resume
 
 
@@ -65,7 +65,7 @@ def _choose(m: Machine, job: Job) -> Restoring | None:
     need = state_sources.shards(m, job)
     vouching.tell_refuted(m, job)
     copies = state_sources.copies(m, job, need)
-    choice = restore_point.choose(copies, job.known_step, tuple(need.readers), need.readers)
+    choice = restore_point.choose(copies, job.restore.known_step, tuple(need.readers), need.readers)
     if _hopes(m, job, need, choice):
         return None
     if choice is None:
@@ -89,10 +89,10 @@ def _choose(m: Machine, job: Job) -> Restoring | None:
 def _hopes(m: Machine, job: Job, need: Shards, choice: Choice | None) -> bool:
     """Whether a newer state may be had yet: before an older one is gone on from, copies that could not be
     fetched are asked for again, a few times, and nodes whose streams broke are waited for."""
-    if not any(node.state == "suspect" for node in m.nodes.values()) and not job.spoiled:
+    if not any(node.state == "suspect" for node in m.nodes.values()) and not job.restore.spoiled:
         return False
     hoped = state_sources.copies(m, job, need, hoped=True)
-    better = restore_point.choose(hoped, job.known_step, tuple(need.readers), need.readers)
+    better = restore_point.choose(hoped, job.restore.known_step, tuple(need.readers), need.readers)
     if better is None or (choice is not None and better.resume.step <= choice.resume.step):
         return False
     away = [copy for copy in better.copies if copy.node and not copy.arena]
@@ -101,12 +101,14 @@ def _hopes(m: Machine, job: Job, need: Shards, choice: Choice | None) -> bool:
         _wait_for(m, job, list(silent))
         return True
     keys = [state_sources.copy_key(copy.member, copy.node, copy.step) for copy in away]
-    left = [key for key in keys if key in job.spoiled]
-    m.set_phase(job, JobPhase.LOADING, f"{job.spoiled[left[0]]}; no other copy is as new: it is tried again")
-    m.wake(job, job.fetch_again_at)
-    if m.now >= job.fetch_again_at:
+    left = [key for key in keys if key in job.restore.spoiled]
+    m.set_phase(
+        job, JobPhase.LOADING, f"{job.restore.spoiled[left[0]]}; no other copy is as new: it is tried again"
+    )
+    m.wake(job, job.restore.fetch_again_at)
+    if m.now >= job.restore.fetch_again_at:
         for key in left:
-            del job.spoiled[key]
+            del job.restore.spoiled[key]
         m.touch(job)
     return True
 
@@ -133,7 +135,7 @@ def _wait_for(m: Machine, job: Job, silent: list[str]) -> None:
 
 def _unheard(m: Machine, job: Job, resume: Resume) -> list[str]:
     """Nodes that have not spoken to this leader yet, and may keep copies of a later step."""
-    fallen = resume.tier in (Tier.CHECKPOINT, Tier.FRESH) and resume.step < job.known_step
+    fallen = resume.tier in (Tier.CHECKPOINT, Tier.FRESH) and resume.step < job.restore.known_step
     if not fallen or not job.spec.replicas:
         return []
     return [node.name for node in m.nodes.values() if node.state == "expected"]
@@ -159,7 +161,7 @@ def _begin_again(m: Machine, job: Job, copies: list[Copy]) -> None:
 
 def _restoring(m: Machine, job: Job, choice: Choice) -> Restoring:
     chosen, waits = choice.resume, {}
-    record = job.checkpoints.get(chosen.checkpoint)
+    record = job.checkpoints.records.get(chosen.checkpoint)
     if record is not None and not chosen.reshard and len(choice.copies) == 1 and not choice.copies[0].arena:
         chosen = _shared(m, job, chosen, record)
         waits = _shares(job, chosen, record)
@@ -175,7 +177,7 @@ def _restoring(m: Machine, job: Job, choice: Choice) -> Restoring:
 
 
 def _is_answered(job: Job, answer: Answer) -> bool:
-    done = job.answered.get(answer.order[2])
+    done = job.restore.answered.get(answer.order[2])
     return done is not None and done.order == answer.order
 
 
@@ -234,7 +236,7 @@ def _load_key(node: str, member: str, checkpoint: str, what: Source | ev.Loaded)
 
 
 def _load_copy(m: Machine, job: Job, copy: Copy) -> tuple[Key, Effect, Answer]:
-    return _load(job, job.checkpoints[copy.checkpoint], Source(copy.shard, copy.tier, copy.rank))
+    return _load(job, job.checkpoints.records[copy.checkpoint], Source(copy.shard, copy.tier, copy.rank))
 
 
 def _fetch_copy(m: Machine, job: Job, copy: Copy) -> tuple[Key, Effect, Answer]:
@@ -266,13 +268,13 @@ def _order(m: Machine, job: Job, restoring: Restoring) -> None:
 
 def _outdated(m: Machine, job: Job, restoring: Restoring) -> bool:
     """What it was to be brought from is no more."""
-    record = job.checkpoints.get(restoring.resume.checkpoint)
+    record = job.checkpoints.records.get(restoring.resume.checkpoint)
     rotten = bool(restoring.resume.checkpoint) and (record is None or bool(record.bad))
     return rotten or any(m.nodes[keeper].state == "lost" for keeper in restoring.keepers)
 
 
 def _waited(job: Job, key: Key) -> tuple[Restoring, Answer] | None:
-    restoring = job.restoring
+    restoring = job.restore.restoring
     if restoring is None or job.phase is not JobPhase.LOADING or key not in restoring.waits:
         return None
     return restoring, restoring.waits[key][1]
@@ -280,7 +282,7 @@ def _waited(job: Job, key: Key) -> tuple[Restoring, Answer] | None:
 
 def _in_place(m: Machine, job: Job, restoring: Restoring, answer: Answer) -> None:
     del restoring.waits[answer.order]
-    job.answered[answer.order[2]] = answer
+    job.restore.answered[answer.order[2]] = answer
     m.touch(job)
 
 
@@ -293,14 +295,16 @@ def loaded(m: Machine, event: ev.Loaded) -> None:
         m.drop("stale_loaded", event.checkpoint, f"nobody waits for {event.member} to read this of it")
         return
     m.touch(job)
-    job.load_trouble = ""
+    job.restore.load_trouble = ""
     if not event.reason:
         _in_place(m, job, *found)
     elif not event.corrupt:
         name = event.checkpoint
-        job.load_trouble = f"checkpoint {name} could not be loaded, and is tried again: {event.reason}"
+        job.restore.load_trouble = (
+            f"checkpoint {name} could not be loaded, and is tried again: {event.reason}"
+        )
     else:
-        job.restoring = None
+        job.restore.restoring = None
         finalizing.mark_bad(m, job, event.checkpoint, event.reason)
 
 
@@ -317,12 +321,12 @@ def fetched(m: Machine, event: ev.Fetched) -> None:
         return
     key = state_sources.copy_key(answer.source, answer.keeper, answer.step)
     words = f"step {answer.step} of {answer.source} cannot be had from {answer.keeper}: {event.reason}"
-    job.spoiled[key], job.fetch_tries[key] = words, job.fetch_tries.get(key, 0) + 1
+    job.restore.spoiled[key], job.restore.fetch_tries[key] = words, job.restore.fetch_tries.get(key, 0) + 1
     if event.altered:  # it would be the next time, too
-        job.fetch_tries[key], job.altered[words] = state_sources.FETCH_TRIES, None
-    job.fetch_again_at = m.now + m.settings.long_retry_s
-    given_up = job.fetch_tries[key] >= state_sources.FETCH_TRIES
+        job.restore.fetch_tries[key], job.restore.altered[words] = state_sources.FETCH_TRIES, None
+    job.restore.fetch_again_at = m.now + m.settings.long_retry_s
+    given_up = job.restore.fetch_tries[key] >= state_sources.FETCH_TRIES
     kind = "copy_altered" if event.altered else "copy_given_up" if given_up else "fetch_failed"
     m.note(kind, job.name, words)
-    job.restoring = None
+    job.restore.restoring = None
     m.touch(job)

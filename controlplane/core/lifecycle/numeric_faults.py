@@ -43,16 +43,16 @@ def faulted(m: Machine, event: ev.UserFault) -> None:
     if _policy(job, event) == "ignore":
         m.note("fault_ignored", job.name, f"step {event.step}: {event.reason} (--on-nan ignore)")
         return
-    first = all(fault.generation != event.generation for fault in job.faults)
+    first = all(fault.generation != event.generation for fault in job.numbers.faults)
     policy = _policy(job, event)
     distrust(m, job, Fault(max(event.step, 1), event.generation, policy == "stop"), event.reason)
     if not first:
         return
-    job.on_fault = policy
+    job.numbers.on_fault = policy
     member = job.members.get(event.member)
     where = f"rank {member.rank} ({member.name} on {member.node})" if member else event.member
     failure = Failure(Cause.FAULT, f"{where}, step {event.step}: {event.reason}", step=event.step)
-    job.fresh.append(Evidence(m.now, failure))
+    job.recovery.fresh.append(Evidence(m.now, failure))
     m.store(f"job/{job.name}", fx.Store(0, 0, job=job.name, state=job.state()))
     m.touch(job)
 
@@ -60,15 +60,17 @@ def faulted(m: Machine, event: ev.UserFault) -> None:
 def owed(m: Machine, job: Job, generation: Generation) -> bool:
     """Whether this generation trains although its numbers were found wrong: a leader that heard of it was
     gone before it could stop the ranks. They are stopped now."""
-    found = [fault for fault in job.faults if fault.generation == generation.number]
+    found = [fault for fault in job.numbers.faults if fault.generation == generation.number]
     if not found:
         return False
     step = min(fault.step for fault in found)
     words = f"step {step} of generation {generation.number} was at fault, as a former leader was told"
     failure = Failure(Cause.FAULT, words, step=step)
-    job.failures_seen[repeat_key(failure)] = sum(f.step == step and f not in found for f in job.faults)
-    job.on_fault = "stop" if any(fault.stop for fault in found) else "rollback"
-    job.fresh.append(Evidence(m.now, failure))
+    job.recovery.failures_seen[repeat_key(failure)] = sum(
+        f.step == step and f not in found for f in job.numbers.faults
+    )
+    job.numbers.on_fault = "stop" if any(fault.stop for fault in found) else "rollback"
+    job.recovery.fresh.append(Evidence(m.now, failure))
     m.touch(job)
     return True
 
@@ -81,11 +83,11 @@ def _policy(job: Job, event: ev.UserFault) -> str:
 
 def distrust(m: Machine, job: Job, fault: Fault, reason: str) -> None:
     """States from that step on, of this generation and those before it, are never used again."""
-    job.faults = (*job.faults[1 - FAULTS_KEPT :], fault)
+    job.numbers.faults = (*job.numbers.faults[1 - FAULTS_KEPT :], fault)
     words = f"not to be used: step {fault.step} of generation {fault.generation} was at fault: {reason}"
-    for record in list(job.checkpoints.values()):
+    for record in list(job.checkpoints.records.values()):
         if not record.bad and numeric_anomalies.concerns(fault, record.step, record.generation):
             finalizing.mark_bad(m, job, record.id, words)
-    for saving in list(job.savings.values()):
+    for saving in list(job.checkpoints.savings.values()):
         if numeric_anomalies.concerns(fault, saving.step, saving.generation):
             finalizing.failed(m, job, saving, words)

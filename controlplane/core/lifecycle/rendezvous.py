@@ -42,14 +42,19 @@ def store(m: Machine, job: Job, choice: Resume) -> None:
     old = job.generation
     if old is None:
         raise AssertionError(f"job {job.name} forms without a generation")
-    again = not old.store and old.number > job.formed and old.number == job.number and old.seats == job.seats
-    number = old.number if again else max(job.number, old.number) + 1
-    failed = job.incident is not None and job.incident.verdict.cause is not Cause.RESIZED
+    again = (
+        not old.store
+        and old.number > job.generations.formed
+        and old.number == job.generations.number
+        and old.seats == job.seats
+    )
+    number = old.number if again else max(job.generations.number, old.number) + 1
+    failed = job.recovery.incident is not None and job.recovery.incident.verdict.cause is not Cause.RESIZED
     restarts = old.restarts + (1 if failed else 0)
     first = job.seated()[0]
-    onward = "every rank has come to its next elastic function" if job.onward else _PAUSED
+    onward = "every rank has come to its next elastic function" if job.generations.onward else _PAUSED
     reason = onward if old.store else "the first group of the job"
-    reason = job.incident.plan.reason if job.incident else reason
+    reason = job.recovery.incident.plan.reason if job.recovery.incident else reason
     generation = Generation(
         job=job.name,
         number=number,
@@ -62,34 +67,37 @@ def store(m: Machine, job: Job, choice: Resume) -> None:
         restarts=restarts,
         cut_at=state_sources.cut_at(job, len(job.seats), number),
     )
-    job.number, job.formed = max(job.number, number), max(job.formed, number)
-    job.storing = generation
+    job.generations.number, job.generations.formed = (
+        max(job.generations.number, number),
+        max(job.generations.formed, number),
+    )
+    job.generations.storing = generation
     m.set_phase(job, JobPhase.STORING, f"generation {number} is on its way into etcd: {choice.reason}")
-    phase = JobPhase.FORMING if job.incident or not job.incidents else JobPhase.RUNNING
+    phase = JobPhase.FORMING if job.recovery.incident or not job.recovery.incidents else JobPhase.RUNNING
     state = dataclasses.replace(job.state(phase, reason), skips=choice.skip)
     effect = fx.Store(0, 0, job=job.name, state=state, generation=generation)
     m.store(f"job/{job.name}", effect, lambda: _stored(m, job, generation))
 
 
 def _stored(m: Machine, job: Job, generation: Generation) -> None:
-    if why := _moved(job, generation) if job.storing is generation else "":
-        job.storing, job.stop_by = None, m.now + m.settings.stop_timeout_s
+    if why := _moved(job, generation) if job.generations.storing is generation else "":
+        job.generations.storing, job.recovery.stop_by = None, m.now + m.settings.stop_timeout_s
         m.set_phase(job, JobPhase.STOPPING, f"{why}: wait for all of them again")
         m.touch(job)
     if not generations.commit(m, job, generation):
         overtaken = f"generation {generation.number} was overtaken while it was stored"
         m.note("superseded", job.name, f"{overtaken}: {why}" if why else overtaken)
         return
-    job.over, job.skips = "", generation.resume.skip
-    job.lines[generation.number] = (generation.resume.step, generation.resume.born)
-    job.replan = job.leftovers = True
-    job.form_by = m.now + m.settings.form_timeout_s
-    job.final_by, job.final_tried = None, False
-    job.begun = min(job.begun, generation.resume.step)
-    job.phases = {}
-    lost = max(0, job.known_step - generation.resume.step)
+    job.recovery.over, job.numbers.skips = "", generation.resume.skip
+    job.generations.lines[generation.number] = (generation.resume.step, generation.resume.born)
+    job.replicas.replan = job.replicas.leftovers = True
+    job.generations.form_by = m.now + m.settings.form_timeout_s
+    job.checkpoints.final_by, job.checkpoints.final_tried = None, False
+    job.checkpoints.begun = min(job.checkpoints.begun, generation.resume.step)
+    job.recovery.phases = {}
+    lost = max(0, job.restore.known_step - generation.resume.step)
     lost = 0 if generation.resume.tier is Tier.DONOR else lost
-    fence = {"fence": m.now - job.clock.judged}
+    fence = {"fence": m.now - job.recovery.clock.judged}
     restored = f"{generation.resume.tier}: {generation.resume.reason}"
     incident_record.tell(
         m, job, fence, generation_after=generation.number, lost_steps=lost, restored=restored
@@ -127,11 +135,11 @@ def running(m: Machine, job: Job) -> None:
         return
     _order_form(m, job, generation)
     if len(rolls.settled) == len(job.seats):
-        m.set_phase(job, JobPhase.RUNNING, job.over or generation.reason)
-        job.answered = {}
+        m.set_phase(job, JobPhase.RUNNING, job.recovery.over or generation.reason)
+        job.restore.answered = {}
         _close(m, job, generation)
     elif job.phase is JobPhase.RUNNING and any(_enters(mb, generation) for mb in _unsettled(job)):
-        job.form_by = m.now + m.settings.form_timeout_s
+        job.generations.form_by = m.now + m.settings.form_timeout_s
         m.set_phase(job, JobPhase.FORMING, "a rank of the stored generation is not in it yet")
     _watch_broken(m, job, generation)
     _watch_form(m, job, generation)
@@ -166,21 +174,21 @@ def _running_plain(m: Machine, job: Job) -> None:
     if job.elastic:
         m.set_phase(job, JobPhase.LAUNCHING, "the script uses the SDK: its ranks come to the barrier")
         return
-    plain_at = job.launched_at + m.settings.plain_after_s
+    plain_at = job.generations.launched_at + m.settings.plain_after_s
     if m.now < plain_at:
         m.wake(job, plain_at)
-    if job.incident is not None:
+    if job.recovery.incident is not None:
         _watch_plain(m, job, plain_at)
 
 
 def _watch_plain(m: Machine, job: Job, plain_at: float) -> None:
     """Every rank runs its script again: the incident is over with the first thing that one of them writes,
     or when there was nothing for a while."""
-    clock, again = job.clock, "reform" not in job.phases
-    job.phases.setdefault("reform", m.now - clock.stored)
-    phases = {"fence": clock.stored - clock.judged, "reform": job.phases["reform"]}
+    clock, again = job.recovery.clock, "reform" not in job.recovery.phases
+    job.recovery.phases.setdefault("reform", m.now - clock.stored)
+    phases = {"fence": clock.stored - clock.judged, "reform": job.recovery.phases["reform"]}
     if any(member.status is not None and member.status.activity for member in job.seated()):
-        spent = m.now - clock.stored - job.phases["reform"]
+        spent = m.now - clock.stored - job.recovery.phases["reform"]
         _recovered(m, job, phases | {"first_step": spent})
     elif m.now >= plain_at:
         _recovered(m, job, phases)
@@ -192,21 +200,23 @@ def _watch_broken(m: Machine, job: Job, generation: Generation) -> None:
     """A broken collective without a dead member to explain it: after a grace the same members re-form."""
     suspects = job.seating.at(job.seating.rolls.suspects)
     if not suspects:
-        job.broken_since = None
+        job.recovery.broken_since = None
         return
-    if job.broken_since is None:
-        job.broken_since = m.now
+    if job.recovery.broken_since is None:
+        job.recovery.broken_since = m.now
         m.note("broken", job.name, f"{suspects[0].name} stopped: {_message(suspects[0])}")
         network.look(m, job)
     if network.cut_off(m, job):
         return
-    if m.now < job.broken_since + m.settings.broken_grace_s:
-        m.wake(job, job.broken_since + m.settings.broken_grace_s)
+    if m.now < job.recovery.broken_since + m.settings.broken_grace_s:
+        m.wake(job, job.recovery.broken_since + m.settings.broken_grace_s)
         return
     _spoil(job, generation, suspects)
     message = f"{suspects[0].name} stopped, and no member died: {_message(suspects[0])}{network.words(job)}"
-    failure = Failure(Cause.BROKEN, message, step=deaths.step_of(suspects[0]), age_s=m.now - job.broken_since)
-    job.fresh.append(Evidence(m.now, failure))
+    failure = Failure(
+        Cause.BROKEN, message, step=deaths.step_of(suspects[0]), age_s=m.now - job.recovery.broken_since
+    )
+    job.recovery.fresh.append(Evidence(m.now, failure))
 
 
 def _message(member: Member) -> str:
@@ -233,24 +243,24 @@ def _watch_form(m: Machine, job: Job, generation: Generation) -> None:
     """Members that do not form in time are killed; when all hang alike, they re-form first."""
     if job.phase is not JobPhase.FORMING:
         return
-    if m.now < job.form_by - m.settings.form_timeout_s / 2:
-        m.wake(job, job.form_by - m.settings.form_timeout_s / 2)
+    if m.now < job.generations.form_by - m.settings.form_timeout_s / 2:
+        m.wake(job, job.generations.form_by - m.settings.form_timeout_s / 2)
         return
     if any(mb.phase is MemberPhase.FORMING and _on_its_way(mb) for mb in job.seated()):
-        job.form_by = m.now + m.settings.form_timeout_s
-        m.wake(job, job.form_by - m.settings.form_timeout_s / 2)
+        job.generations.form_by = m.now + m.settings.form_timeout_s
+        m.wake(job, job.generations.form_by - m.settings.form_timeout_s / 2)
         return
     network.look(m, job)
     if network.cut_off(m, job):
         return
-    if m.now < job.form_by:
-        m.wake(job, job.form_by)
+    if m.now < job.generations.form_by:
+        m.wake(job, job.generations.form_by)
         return
     message = f"did not form within {m.settings.form_timeout_s:.0f} s"
     late = [mb for mb in job.seated() if not (mb.done or first_steps.runs(mb, generation)) and m.up(mb.node)]
     if late and all(mb.phase is MemberPhase.FORMING for mb in job.seated()):
-        job.form_by = m.now + m.settings.form_timeout_s
-        job.fresh.append(
+        job.generations.form_by = m.now + m.settings.form_timeout_s
+        job.recovery.fresh.append(
             Evidence(m.now, Failure(Cause.STUCK, f"all ranks {message}", step=generation.resume.step))
         )
         return
@@ -270,7 +280,7 @@ def _close(m: Machine, job: Job, generation: Generation) -> None:
 
     `fence`: judged until the new generation is in etcd (survivors stopped, replacements at the barrier);
     `reform`, `restore`, `first_step`: of the slowest member, on its own clock."""
-    if job.incident is None and not job.unfinished:
+    if job.recovery.incident is None and not job.recovery.unfinished:
         return
     begun = job.seating.rolls.begun
     waiting = [mb for rank, mb in enumerate(job.seated()) if rank not in begun and not mb.done]
@@ -282,26 +292,28 @@ def _close(m: Machine, job: Job, generation: Generation) -> None:
         return
     if any(m.now < mb.hint[1] + m.settings.retry_s for mb in waiting):
         return
-    if job.incident is None:
+    if job.recovery.incident is None:
         reason = (
             f"{incident_record.unfinished(job)}: every rank has trained on in generation {generation.number}"
         )
         m.note("incident_over", job.name, reason)
-        job.unfinished = 0
+        job.recovery.unfinished = 0
         _trains(m, job)
         return
-    phases = {"fence": job.clock.stored - job.clock.judged}
-    phases["reform"] = job.phases.get("form", m.now - job.clock.stored)
-    phases |= {name: job.phases[name] for name in ("restore", "first_step") if name in job.phases}
+    phases = {"fence": job.recovery.clock.stored - job.recovery.clock.judged}
+    phases["reform"] = job.recovery.phases.get("form", m.now - job.recovery.clock.stored)
+    phases |= {
+        name: job.recovery.phases[name] for name in ("restore", "first_step") if name in job.recovery.phases
+    }
     _recovered(m, job, phases)
 
 
 def _recovered(m: Machine, job: Job, phases: dict[str, float]) -> None:
     closed = incident_record.close(m, job, "recovered", phases)
     if closed is not None:
-        job.over = _over(closed)
+        job.recovery.over = _over(closed)
     if job.phase is JobPhase.RUNNING:
-        m.set_phase(job, JobPhase.RUNNING, job.over)
+        m.set_phase(job, JobPhase.RUNNING, job.recovery.over)
     _trains(m, job)
 
 
@@ -314,8 +326,10 @@ def _over(incident: Incident) -> str:
 
 def _trains(m: Machine, job: Job) -> None:
     """What is counted begins anew, and the next leader is to know that no incident is open."""
-    job.counted = {}
-    job.failures_seen = {key: times for key, times in job.failures_seen.items() if is_exception(key)}
+    job.recovery.counted = {}
+    job.recovery.failures_seen = {
+        key: times for key, times in job.recovery.failures_seen.items() if is_exception(key)
+    }
     if not job.generation or not job.generation.store:
         return
     effect = fx.Store(0, 0, job=job.name, state=job.state(JobPhase.RUNNING, job.reason))

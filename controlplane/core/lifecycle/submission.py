@@ -10,6 +10,7 @@ from controlplane.core.placement import formation
 from controlplane.core.records import effects as fx
 from controlplane.core.records.differing import differences
 from controlplane.core.records.model import JobPhase, Role
+from controlplane.core.state.concerns import Checkpoints, Generations, Numbers, Recovery, Restore
 from controlplane.core.state.job import Job
 from controlplane.core.state.member import Member
 
@@ -58,16 +59,32 @@ def submitted(m: Machine, event: ev.JobSubmitted) -> None:
 def _again(m: Machine, old: Job, spec: JobSpec) -> Job:
     was = "had failed" if old.phase is JobPhase.FAILED else "was stopped"
     m.note("taken_up_again", spec.job, f"it {was}: {old.reason.splitlines()[0] if old.reason else ''}")
-    job = Job(spec, known=old.known, number=old.number, formed=old.formed)
+    was_cut, failed, saved = old.generations, old.recovery, old.checkpoints
+    job = Job(
+        spec,
+        generations=Generations(
+            was_cut.known,
+            was_cut.number,
+            was_cut.formed,
+            lines=was_cut.lines,
+            cut_at=was_cut.cut_at,
+            cut_words=was_cut.cut_words,
+        ),
+        recovery=Recovery(incidents=failed.incidents, planned=failed.planned),
+        restore=Restore(shards=old.restore.shards, known_step=old.restore.known_step),
+        checkpoints=Checkpoints(
+            saved.records,
+            saved.begun,
+            savings=saved.savings,
+            collecting=saved.collecting,
+            uncollected=saved.uncollected,
+        ),
+        numbers=Numbers(old.numbers.faults, old.numbers.skips),
+    )
     if old.generation is not None:
         job.turn(old.generation)
-    job.incidents, job.planned, job.known_step = old.incidents, old.planned, old.known_step
-    job.faults, job.skips = old.faults, old.skips
-    job.shards, job.lines, job.cut_at, job.cut_words = old.shards, old.lines, old.cut_at, old.cut_words
     for member in old.members.values():
         job.enlist(member)
-    job.checkpoints, job.savings = old.checkpoints, old.savings
-    job.begun, job.collecting, job.uncollected = old.begun, old.collecting, old.uncollected
     for member in job.members.values():
         member.role, member.rank = Role.SPARE, -1
         job.changed(member)

@@ -35,7 +35,7 @@ def elected(m: Machine, event: ev.Elected) -> None:
             _state(m.jobs[state.job], state)
     for record in event.checkpoints:
         job = m.jobs.get(record.job)
-        held = m.unclaimed.setdefault(record.job, {}) if job is None else job.checkpoints
+        held = m.unclaimed.setdefault(record.job, {}) if job is None else job.checkpoints.records
         held[record.id] = record
     again = [s.job for s in event.states if s.phase is JobPhase.PENDING and s.job in m.jobs]
     for generation in sorted(event.generations, key=lambda g: g.number):
@@ -62,13 +62,16 @@ def elected(m: Machine, event: ev.Elected) -> None:
 
 
 def _state(job: Job, state: JobState) -> None:
-    job.incidents, job.failures_seen = state.incidents, dict(state.failures_seen)
-    job.planned, job.over = state.planned, state.reason if state.phase is JobPhase.RUNNING else ""
+    job.recovery.incidents, job.recovery.failures_seen = state.incidents, dict(state.failures_seen)
+    job.recovery.planned, job.recovery.over = (
+        state.planned,
+        state.reason if state.phase is JobPhase.RUNNING else "",
+    )
     if state.phase is JobPhase.FORMING:
-        job.unfinished = state.incidents
+        job.recovery.unfinished = state.incidents
     numeric_anomalies.recall(job, state)
-    job.pause = state.pause
-    job.cut_words = job.cut_words_told = state.cut_words
+    job.places.pause = state.pause
+    job.generations.cut_words = job.generations.cut_words_told = state.cut_words
     if state.phase in (*ENDED, JobPhase.PAUSED, JobPhase.LEAVING):
         job.phase, job.reason = state.phase, state.reason
 
@@ -76,15 +79,15 @@ def _state(job: Job, state: JobState) -> None:
 def _generation(m: Machine, job: Job, generation: Generation, former: bool) -> None:
     """The newest generation; `former`: of a job that is to begin again, none of its ranks is to go on."""
     job.turn(generation)
-    job.number = max(job.number, generation.number)
-    job.known[generation.number] = None
-    job.cut_at = generation.cut_at
+    job.generations.number = max(job.generations.number, generation.number)
+    job.generations.known[generation.number] = None
+    job.generations.cut_at = generation.cut_at
     if generation.cut_at:  # it is in shards, whatever a rank says that has built nothing yet
-        job.shards = {seat.rank: f"?{seat.rank}" for seat in generation.seats}
+        job.restore.shards = {seat.rank: f"?{seat.rank}" for seat in generation.seats}
     if generation.store:
-        job.lines[generation.number] = (generation.resume.step, generation.resume.born)
-        job.formed = generation.number
-        job.known_step = max(job.known_step, generation.resume.step)
+        job.generations.lines[generation.number] = (generation.resume.step, generation.resume.born)
+        job.generations.formed = generation.number
+        job.restore.known_step = max(job.restore.known_step, generation.resume.step)
     if not former:
         _adopt(m, job, generation)
 
@@ -97,11 +100,11 @@ def _adopt(m: Machine, job: Job, generation: Generation) -> None:
     paused, leaving = job.phase is JobPhase.PAUSED, job.phase is JobPhase.LEAVING and generation.store
     if not leaving:
         job.phase = JobPhase.RUNNING if generation.store else JobPhase.LAUNCHING
-        job.reason = "adopted from etcd: " + (job.over or generation.reason)
+        job.reason = "adopted from etcd: " + (job.recovery.over or generation.reason)
     if paused and generation.store:  # until its ranks have spoken, none is known to stand at the barrier
-        job.phase, job.reason = JobPhase.STOPPING, f"paused: {job.pause}"
-        job.stop_by = m.now + m.settings.stop_timeout_s
-    job.launched_at = m.now
+        job.phase, job.reason = JobPhase.STOPPING, f"paused: {job.places.pause}"
+        job.recovery.stop_by = m.now + m.settings.stop_timeout_s
+    job.generations.launched_at = m.now
     for seat in generation.seats:
         job.enlist(Member(seat.member, job.name, seat.node, Role.RANK, seat.rank))
         nodes.expect(m, seat.node)
@@ -109,7 +112,7 @@ def _adopt(m: Machine, job: Job, generation: Generation) -> None:
 
 
 def _checkpoints(job: Job) -> None:
-    good = newest_good(job.checkpoints.values())
+    good = newest_good(job.checkpoints.records.values())
     if good is not None:
-        job.begun = good.step
-        job.known_step = max(job.known_step, good.step)
+        job.checkpoints.begun = good.step
+        job.restore.known_step = max(job.restore.known_step, good.step)

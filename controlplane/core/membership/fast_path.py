@@ -43,7 +43,7 @@ def still(m: Machine, job: Job, member: Member, old: MemberStatus | None) -> boo
 def still_started(m: Machine, job: Job) -> bool:
     """After a member's first step: whether others are waited for before the incident can be closed."""
     return waiting.quiet(job) and (
-        job.incident is None or waiting.is_waited_for(job, "started", _unstarted(job))
+        job.recovery.incident is None or waiting.is_waited_for(job, "started", _unstarted(job))
     )
 
 
@@ -125,7 +125,7 @@ def _running(m: Machine, job: Job, member: Member, before: MemberPhase) -> bool:
         return False
     if member.phase is not MemberPhase.RUNNING or not releasing.uncopied(job, member):
         return False
-    if job.incident is None:
+    if job.recovery.incident is None:
         return True
     first_steps.hint(m, job, member, generation)
     return waiting.is_waited_for(job, "started", _unstarted(job))

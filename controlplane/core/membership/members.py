@@ -67,7 +67,7 @@ def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
     if member.failure is not None:
         _revive(m, job, member, status)
     if old is not None and old.phase is phase and _same(old, status):
-        if member.dead or (job.incident is not None and not fast_path.still(m, job, member, old)):
+        if member.dead or (job.recovery.incident is not None and not fast_path.still(m, job, member, old)):
             m.touch(job)
         return
     _take(m, job, member, old, status)
@@ -75,11 +75,11 @@ def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
 
 def _see_step(m: Machine, job: Job, phase: MemberPhase, step: int) -> None:
     """How far the job is, as one of its ranks shows."""
-    if step > job.known_step and phase in _SHOWS_STEP:
-        job.known_step = step
-    if step > job.newest_step:  # noqa: PLR1730 - of every rank in every beat
-        job.newest_step = step
-    if step >= job.lapse_step:
+    if step > job.restore.known_step and phase in _SHOWS_STEP:
+        job.restore.known_step = step
+    if step > job.restore.newest_step:  # noqa: PLR1730 - of every rank in every beat
+        job.restore.newest_step = step
+    if step >= job.snapshots.lapse_step:
         releasing.lapsed(m, job, step)
 
 
@@ -124,17 +124,17 @@ def started(m: Machine, event: ev.MemberStarted) -> None:
         return
     member.started = event.generation
     job.seating.changed(member)
-    if job.known_step <= job.generation.resume.step:
-        job.known_step = job.generation.resume.step + 1
-    phases = job.phases
+    if job.restore.known_step <= job.generation.resume.step:
+        job.restore.known_step = job.generation.resume.step + 1
+    phases = job.recovery.phases
     for name, spent in zip(_PHASES, (event.form_s, event.restore_s, event.first_step_s), strict=True):
         if spent > phases.get(name, -1.0):
             phases[name] = max(0.0, spent)
     if event.inexact:
-        job.inexact[event.inexact] = None
-        if job.incident is not None:
-            told = "; ".join(filter(None, (job.incident.inexact, event.inexact)))
-            job.incident = dataclasses.replace(job.incident, inexact=told)
+        job.recovery.inexact[event.inexact] = None
+        if job.recovery.incident is not None:
+            told = "; ".join(filter(None, (job.recovery.incident.inexact, event.inexact)))
+            job.recovery.incident = dataclasses.replace(job.recovery.incident, inexact=told)
     if not fast_path.still_started(m, job):
         m.touch(job)
 
@@ -186,12 +186,12 @@ def _adopt(m: Machine, job: Job, node: str, status: MemberStatus) -> Member:
 def _revive(m: Machine, job: Job, member: Member, status: MemberStatus) -> None:
     """A node that was given up is back, and this member with it, before its seat was given away."""
     lost = member.failure is not None and member.failure.cause is Cause.NODE_LOST
-    if not lost or status.phase in GONE or job.relaunch or job.ended:
+    if not lost or status.phase in GONE or job.recovery.relaunch or job.ended:
         return
     if job.seating.holds(member):
         member.failure = None
         if status.stalled_s > 0:
-            job.stalled[member.name] = None
+            job.recovery.stalled[member.name] = None
         job.changed(member)
         m.note("revived", member.name, f"node {member.node} is back, and it lives")
         m.touch(job)
@@ -239,15 +239,15 @@ def _stood_otherwise(old: MemberStatus, new: MemberStatus) -> bool:
 def _learn(job: Job, member: Member, status: MemberStatus) -> None:
     phase = status.phase
     if status.stalled_s > 0 and not member.dead:
-        job.stalled[status.member] = None
-    elif job.stalled:
-        job.stalled.pop(status.member, None)
+        job.recovery.stalled[status.member] = None
+    elif job.recovery.stalled:
+        job.recovery.stalled.pop(status.member, None)
     if not member.adopted or member.rank >= 0:
         job.elastic = job.elastic or status.elastic
         job.barrier = job.barrier or phase in _AT_BARRIER
-        if status.held_step > job.known_step or status.snapshot_step > job.known_step:
-            job.known_step = max(status.held_step, status.snapshot_step)
-    if status.shard and member.rank >= 0 and job.shards.get(member.rank) != status.shard:
+        if status.held_step > job.restore.known_step or status.snapshot_step > job.restore.known_step:
+            job.restore.known_step = max(status.held_step, status.snapshot_step)
+    if status.shard and member.rank >= 0 and job.restore.shards.get(member.rank) != status.shard:
         _learn_shard(job, member, status)
     if phase is MemberPhase.FINISHED:
         member.done = True
@@ -259,11 +259,15 @@ def _learn_shard(job: Job, member: Member, status: MemberStatus) -> None:
     """What a rank has held in a group. "all" never takes the place of a shard: a script says so, too, while
     it has built nothing yet."""
     rank, word = member.rank, status.shard
-    if job.shards.get(rank) and word == WHOLE_STATE:
+    if job.restore.shards.get(rank) and word == WHOLE_STATE:
         return
-    if status.rank == rank and job.seating.holds(member) and member.generation >= max(1, job.cut_at):
-        job.shards[rank] = word
-        job.replan = True
+    if (
+        status.rank == rank
+        and job.seating.holds(member)
+        and member.generation >= max(1, job.generations.cut_at)
+    ):
+        job.restore.shards[rank] = word
+        job.replicas.replan = True
 
 
 def _judge_end(m: Machine, job: Job, member: Member, status: MemberStatus) -> None:

@@ -251,7 +251,7 @@ def _forget_orders(m: Machine, node: Node) -> None:
         member.stop_by = m.now + m.settings.stop_timeout_s
     m.streams += 1
     for job in m.jobs.values():
-        job.replicated.pop(node.name, None)
+        job.replicas.replicated.pop(node.name, None)
         job.sent.forget(node.name)
         job.told.forget(node.name)
 

@@ -70,20 +70,24 @@ def _is_asked(asked: Callable[[Any, Any], tuple[str, ...]]) -> Callable[[Machine
 
 def _errand(job: Any, event: Any) -> tuple[str, ...]:
     name = event.record.id if hasattr(event, "record") else event.checkpoint
-    saving = job.savings.get(name)
+    saving = job.checkpoints.savings.get(name)
     return () if saving is None else (saving.node, *saving.nodes_before)
 
 
 def _collects(job: Any, _event: Any) -> tuple[str, ...]:
-    return (job.collecting.node,) if job.collecting is not None and job.collecting.node else ()
+    return (
+        (job.checkpoints.collecting.node,)
+        if job.checkpoints.collecting is not None and job.checkpoints.collecting.node
+        else ()
+    )
 
 
 def _reads_again(job: Any, _event: Any) -> tuple[str, ...]:
-    return (job.scrubbing[1],) if job.scrubbing is not None else ()
+    return (job.checkpoints.scrubbing[1],) if job.checkpoints.scrubbing is not None else ()
 
 
 def _has_seats(job: Any, _event: Any) -> tuple[str, ...]:
-    return job.seat_nodes() if job.hang is not None else ()
+    return job.seat_nodes() if job.recovery.hang is not None else ()
 
 
 # ------------------------------------------------------------------ members
@@ -126,7 +130,7 @@ def _or_unknown(check: Callable[[Machine, Any], str]) -> Callable[[Machine, Any]
 
 def _holds_the_shard(m: Machine, event: ev.PartPersisted) -> str:
     job, part = m.jobs.get(event.part.job), event.part
-    saving = job.savings.get(part.checkpoint) if job is not None else None
+    saving = job.checkpoints.savings.get(part.checkpoint) if job is not None else None
     if saving is None or any((h.member, h.node) == (part.member, event.node) for h in saving.holders):
         return ""
     return f"{part.member:.80} on that node is nobody who holds checkpoint {part.checkpoint}"
@@ -135,7 +139,7 @@ def _holds_the_shard(m: Machine, event: ev.PartPersisted) -> str:
 def _ranks_of_its_own(m: Machine, event: ev.StacksCollected) -> str:
     """Each rank that it tells of lives there, and is the rank that it is told as."""
     job = m.jobs.get(event.job)
-    for stood in event.ranks if job is not None and job.hang is not None else ():
+    for stood in event.ranks if job is not None and job.recovery.hang is not None else ():
         if reason := _stranger(job, stood.member, event.node):
             return reason
         if job is not None and job.members[stood.member].rank != stood.rank:
@@ -148,16 +152,16 @@ def _ranks_of_its_own(m: Machine, event: ev.StacksCollected) -> str:
 
 def _was_given(m: Machine, event: Any) -> str:
     job = m.jobs.get(event.job)
-    if job is None or event.generation <= job.number:
+    if job is None or event.generation <= job.generations.number:
         return ""
-    return f"job {job.name} has no generation {event.generation}: the newest is {job.number}"
+    return f"job {job.name} has no generation {event.generation}: the newest is {job.generations.number}"
 
 
 def _is_looked_at(m: Machine, event: ev.StacksCollected) -> str:
     job = m.jobs.get(event.job)
-    if job is None or job.hang is None or job.hang.generation == event.generation:
+    if job is None or job.recovery.hang is None or job.recovery.hang.generation == event.generation:
         return ""
-    return f"generation {job.hang.generation} is looked at, not {event.generation}"
+    return f"generation {job.recovery.hang.generation} is looked at, not {event.generation}"
 
 
 def _from_its_start(m: Machine, event: Any) -> str:
@@ -176,7 +180,7 @@ def _from_its_start(m: Machine, event: Any) -> str:
 
 def status(m: Machine, job: Any, told: Any) -> str:
     """Why this status of a member cannot be; "" when it can. Asked of every rank in every beat."""
-    top = job.number
+    top = job.generations.number
     if (
         told.generation > top
         or told.snapshot_generation > top

@@ -98,7 +98,7 @@ def _why(m: Machine, node: Node) -> str:
 
 def _in_use(m: Machine, node: Node) -> bool:
     """Whether a job has ranks there, or is about to."""
-    planned = [job.resize for job in m.jobs.values() if job.resize is not None]
+    planned = [job.places.resize for job in m.jobs.values() if job.places.resize is not None]
     return bool(draining.jobs_on(m, node.name)) or any(
         spot.node == node.name for resize in planned for spot in resize.spots
     )
@@ -134,7 +134,7 @@ def _forgettable(m: Machine, node: Node) -> bool:
     """Lost, needed by nobody, and not expected back."""
     if node.state != "lost" or node.cordoned or m.members_of(node.name) or _in_use(m, node):
         return False
-    if m.brake is not None or any(job.incident is not None for job in m.jobs.values()):
+    if m.brake is not None or any(job.recovery.incident is not None for job in m.jobs.values()):
         return False
     if node.excluded and not node.replaced:
         return False

@@ -72,8 +72,8 @@ def _of_others(m: Machine, job: Job) -> dict[str, None]:
         if other is job or other.ended:
             continue
         taken |= dict.fromkeys(seat.node for seat in other.seats)
-        if other.resize is not None:
-            taken |= dict.fromkeys(spot.node for spot in other.resize.spots)
+        if other.places.resize is not None:
+            taken |= dict.fromkeys(spot.node for spot in other.places.resize.spots)
     return taken
 
 

@@ -47,7 +47,7 @@ def _waits(m: Machine, job: Job, member: Member) -> bool:
     if not why:
         return False
     member.launch_by = 0.0
-    if not (job.barrier or job.known_step > 0):
+    if not (job.barrier or job.restore.known_step > 0):
         deaths.bury(m, job, member, Failure(Cause.LAUNCH_FAILED, why))
         deaths.kill(m, job, member, why)
     elif why != told:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def gentle(m: Machine, job: Job) -> bool:
     """Whether members are to stop at the end of their step, not in its midst."""
-    resize = job.resize
+    resize = job.places.resize
     return resize is not None and resize.stage == HALT and m.now < resize.hard_at
 
 
@@ -31,10 +31,10 @@ def interrupt(m: Machine, job: Job, reason: str, only: list[Member] | None = Non
     if job.generation is None or not job.generation.store:
         return
     number, name = job.generation.number, job.name
-    if number > job.interrupted[0] and not gentle(m, job):
-        job.interrupted = (number, m.now)
+    if number > job.recovery.interrupted[0] and not gentle(m, job):
+        job.recovery.interrupted = (number, m.now)
     softly = gentle(m, job)
-    keep = softly and job.resize is not None and job.resize.keep
+    keep = softly and job.places.resize is not None and job.places.resize.keep
     nodes = everywhere(job, job.generation) if only is None else [member.node for member in only]
     told = m.order_each(
         job,
@@ -43,16 +43,19 @@ def interrupt(m: Machine, job: Job, reason: str, only: list[Member] | None = Non
         lambda node: fx.Interrupt(node, name, number, reason, softly, keep),
     )
     everybody = told and only is None and not softly
-    job.halted = (m.now, number, m.streams) if everybody else None
+    job.recovery.halted = (m.now, number, m.streams) if everybody else None
 
 
 def halted_until(m: Machine, job: Job) -> float:
     """Until when (s) nobody has to be told again to stop, and somebody has to stop; 0 when that is not so."""
-    if job.halted is None or job.generation is None or gentle(m, job):
+    if job.recovery.halted is None or job.generation is None or gentle(m, job):
         return 0.0
-    at, rolls = job.halted[0], job.seating.rolls
+    at, rolls = job.recovery.halted[0], job.seating.rolls
     until = at + m.settings.retry_s
-    if m.now >= min(until, job.stop_by) or job.halted[1:] != (job.generation.number, m.streams):
+    if m.now >= min(until, job.recovery.stop_by) or job.recovery.halted[1:] != (
+        job.generation.number,
+        m.streams,
+    ):
         return 0.0
     return until if any(rank not in rolls.dead for rank in rolls.inside) else 0.0
 
@@ -90,15 +93,15 @@ def at_barrier(m: Machine, job: Job, member: Member) -> bool:
         return True
     if not job.sat_in(broken, member.name):
         return True
-    number, since = job.interrupted
+    number, since = job.recovery.interrupted
     told_at = max(since, m.nodes[member.node].up_since)
     return number >= broken.number and member.seen_at >= told_at + m.settings.retry_s
 
 
 def kill_stuck(m: Machine, job: Job, behind: list[Member]) -> None:
     """Whoever has not stopped in time is dead."""
-    if m.now < job.stop_by:
-        m.wake(job, job.stop_by)
+    if m.now < job.recovery.stop_by:
+        m.wake(job, job.recovery.stop_by)
         return
     for member in behind:
         if m.now < member.stop_by:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 def count_in(m: Machine, job: Job, before: Cause | None) -> None:
     """A planned change is none of the failures that people count; one that a failure overtakes is."""
-    now = job.incident.verdict.cause if job.incident else None
+    now = job.recovery.incident.verdict.cause if job.recovery.incident else None
     planned = (now is Cause.RESIZED) - (before is Cause.RESIZED)
-    job.planned += planned
+    job.recovery.planned += planned
     if planned < 0 or (before is None and not planned):
         m.begun.append(m.now)
         m.ask_health()
@@ -28,35 +28,38 @@ def count_in(m: Machine, job: Job, before: Cause | None) -> None:
 
 def came(job: Job, seats: Iterable[Placement]) -> None:
     """Say in the open incident's plan who sits now and did not before it."""
-    if job.incident is None or job.generation is None:
+    if job.recovery.incident is None or job.generation is None:
         return
     new = tuple(seat.member for seat in seats if not job.sat_in(job.generation, seat.member))
-    plan = dataclasses.replace(job.incident.plan, add=new or job.incident.plan.add)
-    job.incident = dataclasses.replace(job.incident, plan=plan)
+    plan = dataclasses.replace(job.recovery.incident.plan, add=new or job.recovery.incident.plan.add)
+    job.recovery.incident = dataclasses.replace(job.recovery.incident, plan=plan)
 
 
 def unfinished(job: Job) -> str:
     """Names the incident that a former leader left open: what it knew of it went with it."""
-    return f"incident {job.unfinished}, whose leader ended before it was over"
+    return f"incident {job.recovery.unfinished}, whose leader ended before it was over"
 
 
 def tell(m: Machine, job: Job, phases_s: dict[str, float], **changes: object) -> None:
     """Say how far the open incident is. `detect`: injury until the core heard; `decide`: heard until
     judged; the others are added as they are known (see `rendezvous`)."""
-    if job.incident is None:
+    if job.recovery.incident is None:
         return
-    known = {"detect": job.clock.heard - job.clock.injured, "decide": job.clock.judged - job.clock.heard}
+    known = {
+        "detect": job.recovery.clock.heard - job.recovery.clock.injured,
+        "decide": job.recovery.clock.judged - job.recovery.clock.heard,
+    }
     phases = tuple((name, round(spent, 6)) for name, spent in (known | phases_s).items())
-    job.incident = dataclasses.replace(job.incident, phases_s=phases, **changes)  # type: ignore[arg-type]
-    m.emit(fx.IncidentChanged(job.incident))
+    job.recovery.incident = dataclasses.replace(job.recovery.incident, phases_s=phases, **changes)  # type: ignore[arg-type]
+    m.emit(fx.IncidentChanged(job.recovery.incident))
 
 
 def close(m: Machine, job: Job, outcome: str, phases_s: dict[str, float]) -> Incident | None:
     """Close the open incident, if there is one: tell its outcome, keep it among the leader's, drop its
     evidence. Returns it as it was told last."""
     tell(m, job, phases_s, outcome=outcome)
-    closed = job.incident
+    closed = job.recovery.incident
     if closed is not None:
         m.incidents.append(closed)
-    job.incident, job.evidence = None, []
+    job.recovery.incident, job.recovery.evidence = None, []
     return closed

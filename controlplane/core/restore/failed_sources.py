@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 def spoil(job: Job, source: Source, step: int, reason: str) -> None:
     """The state that this source had for a generation would not be put in place: not from there again."""
-    answer = job.answered.pop(source.member, None)
+    answer = job.restore.answered.pop(source.member, None)
     if source.tier in (Tier.MEMORY, Tier.PEER):
-        job.spoiled[(source.member, step)] = reason
+        job.restore.spoiled[(source.member, step)] = reason
     if answer is not None and answer.tier is Tier.PEER:
         key = state_sources.copy_key(answer.source, answer.keeper, step)
-        job.spoiled[key] = reason
-        job.fetch_tries.pop(key, None)  # it came, and is no good: it is not asked for again
+        job.restore.spoiled[key] = reason
+        job.restore.fetch_tries.pop(key, None)  # it came, and is no good: it is not asked for again

@@ -21,18 +21,22 @@ if TYPE_CHECKING:
 def tend(m: Machine, job: Job) -> None:
     """With each release of a generation, until nothing is left over: have older generations' copies
     dropped."""
-    if not job.leftovers or job.phase is not JobPhase.RUNNING or job.released == job.leftovers_at:
+    if (
+        not job.replicas.leftovers
+        or job.phase is not JobPhase.RUNNING
+        or job.snapshots.released == job.replicas.leftovers_at
+    ):
         return
     generation = job.generation
     if (
         generation is None
-        or job.released <= generation.resume.step
+        or job.snapshots.released <= generation.resume.step
         or not _kept_anew(m, job, generation.number)
     ):
         return
-    job.leftovers_at = job.released
+    job.replicas.leftovers_at = job.snapshots.released
     found = _found(m, job, generation.number)
-    job.leftovers = bool(found)
+    job.replicas.leftovers = bool(found)
     for node, members in found.items():
         if m.up(node):
             m.emit(fx.Discard(node, job.name, members))
@@ -41,10 +45,10 @@ def tend(m: Machine, job: Job) -> None:
 def _kept_anew(m: Machine, job: Job, number: int) -> bool:
     """Whether every copy that is wanted, and can be, is there, of this generation; of no shard there is
     none."""
-    if job.replan or not all(job.partners.values()):
+    if job.replicas.replan or not all(job.replicas.partners.values()):
         return False
-    readers = state_sources.shards(m, job).readers if job.partners else {}
-    for word, names in job.partners.items():
+    readers = state_sources.shards(m, job).readers if job.replicas.partners else {}
+    for word, names in job.replicas.partners.items():
         rank = readers.get(word)
         owner = job.seats[rank].member if rank is not None else ""
         for name in names:

@@ -116,13 +116,13 @@ def _in_turns(homes: Sequence[_Home]) -> list[_Home]:
 
 def tend(m: Machine, job: Job) -> None:
     """While a job runs: look at its partners again when anything about them may have changed."""
-    if not job.replan or job.phase is not JobPhase.RUNNING or not job.elastic:
+    if not job.replicas.replan or job.phase is not JobPhase.RUNNING or not job.elastic:
         return
     if job.generation is None or not job.generation.store or job.seating.rolls.unheard:
         return
     if any(node.state == "expected" for node in m.nodes.values()):
         return
-    job.replan = False
+    job.replicas.replan = False
     if not job.spec.replicas:
         _none(m, job)
         return
@@ -130,7 +130,7 @@ def tend(m: Machine, job: Job) -> None:
     _keep_words(m, job)
     owners = {word: job.members[job.seats[rank].member] for word, rank in need.readers.items()}
     shards = _shards(m, job, need.words, owners)
-    job.partners = plan(shards, _keepers(m, job), job.spec.replicas)
+    job.replicas.partners = plan(shards, _keepers(m, job), job.spec.replicas)
     _tell_alone(m, job, shards)
     _order(m, job, owners)
 
@@ -139,15 +139,15 @@ def _none(m: Machine, job: Job) -> None:
     """No copies are wanted: who was told to make some hears so."""
     state_sources.recall(m, job)
     _keep_words(m, job)
-    job.partners, job.alone = {}, ""
+    job.replicas.partners, job.replicas.alone = {}, ""
     _order(m, job, {})
 
 
 def _keep_words(m: Machine, job: Job) -> None:
     """Where replicas were seen to hold the same shards, a later leader has to know: it may not see it."""
     words = state_sources.repeats(job)
-    if words != job.cut_words_told:
-        job.cut_words_told = words
+    if words != job.generations.cut_words_told:
+        job.generations.cut_words_told = words
         m.store(f"job/{job.name}", fx.Store(0, 0, job=job.name, state=job.state()))
 
 
@@ -158,7 +158,7 @@ def _shards(m: Machine, job: Job, words: Sequence[str], owners: Mapping[str, Mem
     else:
         for seat, word in zip(job.seats, words, strict=True):
             domains[word][_domain(m, seat.node)] = None
-    former = job.partners or _kept(m, job)
+    former = job.replicas.partners or _kept(m, job)
     sizes = {word: owner.status.state_bytes if owner.status else 0 for word, owner in owners.items()}
     return [Shard(word, tuple(domains[word]), sizes[word], former.get(word, ())) for word in owners]
 
@@ -180,7 +180,7 @@ def _domain(m: Machine, node: str) -> str:
 def _keepers(m: Machine, job: Job) -> list[Keeper]:
     """Connected nodes that serve peers and may hold this job, with what they keep for other jobs. A suspect
     one keeps its place."""
-    kept = {name for names in job.partners.values() for name in names}
+    kept = {name for names in job.replicas.partners.values() for name in names}
     able = [n for n in m.nodes.values() if n.drain is None and n.takes(job.name)]
     able = [n for n in able if n.peer and (n.up or (n.state == "suspect" and n.name in kept))]
     able.sort(key=lambda node: node.name)
@@ -191,7 +191,9 @@ def _keepers(m: Machine, job: Job) -> list[Keeper]:
 
 def _tell_alone(m: Machine, job: Job, shards: Sequence[Shard]) -> None:
     """Say once that some state would be lost with one domain, and the mend."""
-    short = [s for s in shards if len(s.domains) + len(job.partners.get(s.word, ())) <= job.spec.replicas]
+    short = [
+        s for s in shards if len(s.domains) + len(job.replicas.partners.get(s.word, ())) <= job.spec.replicas
+    ]
     reason = ""
     if short:
         what = "its snapshots are" if len(shards) == 1 else f"{len(short)} of its {len(shards)} shards are"
@@ -199,20 +201,20 @@ def _tell_alone(m: Machine, job: Job, shards: Sequence[Shard]) -> None:
             f"{what} in too few failure domains ({', '.join(short[0].domains)} only): with one more node "
             "(or domain) whose agent serves peers, copies would be kept there"
         )
-    if reason and reason != job.alone:
+    if reason and reason != job.replicas.alone:
         m.note("no_partner", job.name, reason)
-    job.alone = reason
+    job.replicas.alone = reason
 
 
 def _order(m: Machine, job: Job, owners: Mapping[str, Member]) -> None:
     """Tell every owner's node its partners, when it has not been told just these on its present stream."""
     wanted: dict[str, list[Partner]] = {}
-    for word, names in job.partners.items():
+    for word, names in job.replicas.partners.items():
         owner = owners[word]
         for name in names:
             wanted.setdefault(owner.node, []).append(Partner(owner.name, name, m.nodes[name].peer))
-    for node in dict.fromkeys((*job.seat_nodes(), *job.replicated)):
+    for node in dict.fromkeys((*job.seat_nodes(), *job.replicas.replicated)):
         partners = tuple(wanted.get(node, ()))
-        if m.up(node) and partners != job.replicated.get(node, ()):
+        if m.up(node) and partners != job.replicas.replicated.get(node, ()):
             m.emit(fx.Replicate(node, job.name, partners))
-            job.replicated[node] = partners
+            job.replicas.replicated[node] = partners

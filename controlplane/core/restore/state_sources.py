@@ -79,7 +79,7 @@ def _arranged(job: Job, known: list[str], recut: bool = False) -> Shards:
 def _former(job: Job) -> list[str]:
     """What the ranks of the newest generation held, as far as is known."""
     seats = job.generation.seats if job.generation else ()
-    return [job.shards.get(seat.rank, "") or _told(job, seat) for seat in seats]
+    return [job.restore.shards.get(seat.rank, "") or _told(job, seat) for seat in seats]
 
 
 def _words(job: Job) -> dict[str, None]:
@@ -90,7 +90,9 @@ def _words(job: Job) -> dict[str, None]:
 def _told(job: Job, seat: Placement) -> str:
     """What the member of a seat says that it holds."""
     member = job.members.get(seat.member)
-    status = member.status if member is not None and member.generation >= max(1, job.cut_at) else None
+    status = (
+        member.status if member is not None and member.generation >= max(1, job.generations.cut_at) else None
+    )
     return status.shard if status is not None and status.rank == seat.rank else ""
 
 
@@ -101,29 +103,29 @@ def recall(m: Machine, job: Job) -> None:
     if generation is None or not any(map(_silent, _words(job))):
         return
     for rank, word in _left(m, job).items():
-        if _silent(job.shards.get(rank, "")) and not _silent(word) and rank < generation.world_size:
-            job.shards[rank] = word
+        if _silent(job.restore.shards.get(rank, "")) and not _silent(word) and rank < generation.world_size:
+            job.restore.shards[rank] = word
     _as_elsewhere(job)
 
 
 def _of_shards(job: Job) -> Generation | None:
     """The newest generation, when its ranks may hold shards: it has met, or an older one with shards has."""
     generation = job.generation
-    return generation if generation is not None and (generation.store or job.cut_at) else None
+    return generation if generation is not None and (generation.store or job.generations.cut_at) else None
 
 
 def _as_elsewhere(job: Job) -> None:
     """Replicas that were once seen to hold the same shards tell what their unknown ranks held."""
-    words = job.cut_words
+    words = job.generations.cut_words
     former = _former(job) if words else []
     if not words or len(former) % len(words):
         return
     if any(not _silent(word) and word != words[rank % len(words)] for rank, word in enumerate(former)):
-        job.cut_words = ()  # the script has changed its ways
+        job.generations.cut_words = ()  # the script has changed its ways
         return
     for rank, word in enumerate(former):
         if _silent(word):
-            job.shards[rank] = words[rank % len(words)]
+            job.restore.shards[rank] = words[rank % len(words)]
 
 
 def sharded(job: Job) -> bool:
@@ -146,8 +148,8 @@ def repeats(job: Job) -> tuple[str, ...]:
     known = all(word and not word.startswith("?") for word in dict.fromkeys(words))
     seen = len(words) >= 2 * size and known and words == words[:size] * (len(words) // size)
     if seen and words[0] != WHOLE_STATE:
-        job.cut_words = tuple(words[:size])
-    return job.cut_words
+        job.generations.cut_words = tuple(words[:size])
+    return job.generations.cut_words
 
 
 def torn(job: Job, nodes: int) -> bool:
@@ -159,10 +161,10 @@ def cut_at(job: Job, ranks: int, number: int) -> int:
     """Since which generation state is cut as it is in the one of this number, with so many ranks. Never 0
     once shards have met: the next leader has to know that before a rank tells it."""
     if job.generation is None or not sharded(job):
-        return job.cut_at
+        return job.generations.cut_at
     if ranks != job.generation.world_size and not repeats(job):
         return number
-    return max(job.cut_at, 1) if job.generation.store else job.cut_at
+    return max(job.generations.cut_at, 1) if job.generation.store else job.generations.cut_at
 
 
 def _recut(job: Job) -> list[str]:
@@ -174,21 +176,21 @@ def relabel(job: Job, generation: Generation) -> None:
     """Another number of ranks is in etcd: what they hold is known only where replicas repeat."""
     words, ranks = repeats(job), range(generation.world_size)
     if words:
-        job.shards = {rank: words[rank % len(words)] for rank in ranks}
+        job.restore.shards = {rank: words[rank % len(words)] for rank in ranks}
     else:
-        job.shards = {rank: f"?{rank}" for rank in ranks} if sharded(job) else {}
-    job.cut_at = generation.cut_at
+        job.restore.shards = {rank: f"?{rank}" for rank in ranks} if sharded(job) else {}
+    job.generations.cut_at = generation.cut_at
 
 
 def _left(m: Machine, job: Job) -> dict[int, str]:
     """What ranks held as far as copies at peers, and members that are gone, tell."""
     kept = [copy for node in m.nodes.values() for copy in node.copies_of(job.name)]
-    left = {copy.rank: copy.shard for copy in kept if copy.generation >= job.cut_at}
+    left = {copy.rank: copy.shard for copy in kept if copy.generation >= job.generations.cut_at}
     for member in job.members.values():
         status = member.status
         if status is None or status.shard in WHOLE_OR_SILENT:
             continue
-        if member.generation >= max(1, job.cut_at):
+        if member.generation >= max(1, job.generations.cut_at):
             left[status.rank] = status.shard
     return left
 
@@ -198,15 +200,15 @@ def _word(job: Job, member: Member, rank: int) -> str:
     says "all", whatever its rank held before: where others hold shards, that says nothing."""
     status = member.status
     told = status.shard if status is not None and status.rank == rank else ""
-    if told not in WHOLE_OR_SILENT and member.generation >= max(1, job.cut_at):
+    if told not in WHOLE_OR_SILENT and member.generation >= max(1, job.generations.cut_at):
         return told
-    return job.shards.get(rank, "") or told
+    return job.restore.shards.get(rank, "") or told
 
 
 def copies(m: Machine, job: Job, need: Shards, hoped: bool = False) -> list[Copy]:
     """Every copy of the state that a coming generation could start from. `hoped`: also those that may be had
     yet, at nodes whose stream broke, or that could not be fetched at the first try."""
-    if need.recut and not job.cut_words:
+    if need.recut and not job.generations.cut_words:
         return [*(copy for copy in _living(job, need) if copy.tier is Tier.FRESH), *_checkpoints(job, need)]
     found = [
         *_living(job, need),
@@ -214,10 +216,10 @@ def copies(m: Machine, job: Job, need: Shards, hoped: bool = False) -> list[Copy
         *_peers(m, job, need, hoped),
         *_checkpoints(job, need),
     ]
-    if job.spoiled:
+    if job.restore.spoiled:
         found = [copy for copy in found if not (copy.node and not copy.arena and _barred(job, copy, hoped))]
     found = list(_not_beyond(_ended_by_all(job), found))
-    return numeric_anomalies.trusted(job, found) if job.faults else found
+    return numeric_anomalies.trusted(job, found) if job.numbers.faults else found
 
 
 _OF_ALL = (Tier.CHECKPOINT, Tier.FRESH)
@@ -228,7 +230,7 @@ def _ended_by_all(job: Job) -> int | None:
     """So many steps have ended on every rank that lives; None: nobody sets a limit. A rank that is broken in
     a step says that it has not ended it: what the script does behind the optimizer would never run there. One
     that was left out of the newest group sets none: the others have gone on without it."""
-    there = (member for member in job.seated() if member.generation >= job.formed)
+    there = (member for member in job.seated() if member.generation >= job.generations.formed)
     ended = (member.status.ended_step for member in there if member.status is not None)
     return min((step for step in ended if step is not None), default=None)
 
@@ -241,7 +243,7 @@ def _not_beyond(limit: int | None, found: Sequence[Copy]) -> Iterator[Copy]:
 def birth(job: Job, step: int, generation: int) -> int:
     """The generation that computed the state which `generation` has after `step` steps: itself, unless it
     started from just that state."""
-    line = job.lines.get(generation)
+    line = job.generations.lines.get(generation)
     return line[1] if line is not None and line[0] == step else generation
 
 
@@ -271,7 +273,7 @@ def _of_another_cut(job: Job, member: Member, need: Shards, word: str) -> bool:
     status = member.status
     if status is None or status.held_step <= NO_STEP or member.generation == 0:
         return False
-    return _held_in(member) < job.cut_at or (need.recut and _held_shard(member) != word)
+    return _held_in(member) < job.generations.cut_at or (need.recut and _held_shard(member) != word)
 
 
 def _held_shard(member: Member) -> str:
@@ -301,7 +303,7 @@ def _arenas(m: Machine, job: Job, need: Shards, hoped: bool) -> Iterator[Copy]:
         elif need.words[rank] == word:
             for _, step, born in _kept(job, member):
                 state, name, seen = (step, born, word), member.name, seen + 1
-                if name in job.answered:
+                if name in job.restore.answered:
                     yield _slot(job, member, Copy(Tier.MEMORY, step, rank, word, name, born=born))
                 elif state not in alike or (rank, name) < alike[state]:
                     alike[state] = rank, name, seen
@@ -317,7 +319,7 @@ def _gives(node: Node, hoped: bool) -> bool:
 def _kept(job: Job, member: Member) -> Iterator[tuple[int, int, int]]:
     """What a member's slots hold that may be gone on from: (generation, step, birth), ascending."""
     for generation, step in member.kept:
-        if (member.name, step) not in job.spoiled and generation >= job.cut_at:
+        if (member.name, step) not in job.restore.spoiled and generation >= job.generations.cut_at:
             yield generation, step, birth(job, step, generation)
 
 
@@ -336,7 +338,7 @@ def _stranded(job: Job, node: Node, member: Member, word: str, need: Shards) -> 
 
 def _slot(job: Job, member: Member, copy: Copy) -> Copy:
     """A READY slot. One that was filled by our own order is of the tier that it was filled from."""
-    answer = job.answered.get(member.name)
+    answer = job.restore.answered.get(member.name)
     if answer is None or answer.step != copy.step:
         return copy
     return replace(
@@ -353,8 +355,8 @@ def copy_key(member: str, node: str, step: int) -> tuple[str, int]:
 def _barred(job: Job, copy: Copy, hoped: bool) -> bool:
     """Whether a copy at a peer is not to be asked for, or (`hoped`) not any more."""
     key = copy_key(copy.member, copy.node, copy.step)
-    again = hoped and 0 < job.fetch_tries.get(key, 0) < FETCH_TRIES
-    return key in job.spoiled and not again
+    again = hoped and 0 < job.restore.fetch_tries.get(key, 0) < FETCH_TRIES
+    return key in job.restore.spoiled and not again
 
 
 def _peers(m: Machine, job: Job, need: Shards, hoped: bool) -> Iterator[Copy]:
@@ -366,7 +368,7 @@ def _peers(m: Machine, job: Job, need: Shards, hoped: bool) -> Iterator[Copy]:
             word = kept.shard or need.only
             rank = _reader(job, node, word, need)
             rests = vouching.rests(job, kept, holders)
-            if rank is None or kept.generation < job.cut_at or rests is None:
+            if rank is None or kept.generation < job.generations.cut_at or rests is None:
                 continue
             born = birth(job, kept.step, kept.generation)
             yield Copy(
@@ -388,7 +390,7 @@ def checkpoint_shard(record: CheckpointRecord) -> str:
 
 def _checkpoints(job: Job, need: Shards) -> Iterator[Copy]:
     here = tuple(sorted(need.readers))
-    for record in job.checkpoints.values():
+    for record in job.checkpoints.records.values():
         if record.published and not record.bad:
             shard = EVERY if (record.shards or (WHOLE_STATE,)) == here else OTHER
             yield _checkpoint(job, record, shard)

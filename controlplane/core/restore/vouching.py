@@ -51,7 +51,7 @@ def vouched(m: Machine, event: ev.SnapshotVouched) -> None:
     if job is None or member is None or member.node != event.node:
         m.drop("stale_vouch", event.member, f"node {event.node} has no such rank to vouch for")
         return
-    said = job.vouches.setdefault(event.member, {})
+    said = job.restore.vouches.setdefault(event.member, {})
     said[event.generation, event.step] = event.digest
     while len(said) > SAID_MAX:
         del said[min(said)]
@@ -59,12 +59,12 @@ def vouched(m: Machine, event: ev.SnapshotVouched) -> None:
 
 def heard(job: Job, member: str) -> None:
     """This member's agent speaks to this leader: from now on it vouches for its snapshots itself."""
-    job.vouches.setdefault(member, {})
+    job.restore.vouches.setdefault(member, {})
 
 
 def said(job: Job, member: str, generation: int, step: int) -> str:
     """What the member's own agent has told this leader that a snapshot hashes to; "": nothing."""
-    return job.vouches.get(member, {}).get((generation, step), "")
+    return job.restore.vouches.get(member, {}).get((generation, step), "")
 
 
 def holders(m: Machine, job: Job) -> Holders:
@@ -79,14 +79,14 @@ def holders(m: Machine, job: Job) -> Holders:
 
 def trust(job: Job, copy: PeerCopy, every: Holders) -> Trust:
     """What a copy rests on, by what its rank's agent said, or else by all who keep one (`every`)."""
-    own = job.vouches.get(copy.member)
+    own = job.restore.vouches.get(copy.member)
     if own is None:
         told = set(every.get((copy.member, copy.generation, copy.step), {}).values())
         return Trust.KEPT if told == {copy.digest} else Trust.UNVOUCHED
     digest = own.get((copy.generation, copy.step), "")
     if digest:
         return Trust.VOUCHED if copy.digest in ("", digest) else Trust.REFUTED
-    return Trust.REFUTED if copy.step > job.known_step else Trust.UNVOUCHED
+    return Trust.REFUTED if copy.step > job.restore.known_step else Trust.UNVOUCHED
 
 
 def rests(job: Job, copy: PeerCopy, every: Holders) -> Rests | None:
@@ -104,8 +104,8 @@ def tell_refuted(m: Machine, job: Job) -> None:
     for node in m.nodes.values():
         for copy in node.copies_of(job.name):
             key = (node.name, copy.member, copy.generation, copy.step)
-            if key not in job.refuted and trust(job, copy, every) is Trust.REFUTED:
-                job.refuted[key] = None
+            if key not in job.restore.refuted and trust(job, copy, every) is Trust.REFUTED:
+                job.restore.refuted[key] = None
                 m.note("copy_refuted", job.name, _refutation(job, node, copy))
 
 
@@ -113,12 +113,12 @@ def _refutation(job: Job, node: Node, copy: PeerCopy) -> str:
     what = f"{node.name} offers a copy of {copy.member}'s snapshot of step {copy.step}"
     if said(job, copy.member, copy.generation, copy.step):
         return f"{what} that is not what the agent of that rank vouches for: it is not gone on from"
-    return f"{what}, and no rank has come further than step {job.known_step}: it is not gone on from"
+    return f"{what}, and no rank has come further than step {job.restore.known_step}: it is not gone on from"
 
 
 def tidy(m: Machine, job: Job) -> None:
     """Forget what was said of members that are gone, and of which nobody keeps a copy."""
     kept = {copy.member for node in m.nodes.values() for copy in node.copies_of(job.name)}
-    for member in [name for name in job.vouches if name not in job.members and name not in kept]:
-        del job.vouches[member]
-    job.refuted = {key: None for key in job.refuted if key[1] in kept}
+    for member in [name for name in job.restore.vouches if name not in job.members and name not in kept]:
+        del job.restore.vouches[member]
+    job.restore.refuted = {key: None for key in job.restore.refuted if key[1] in kept}

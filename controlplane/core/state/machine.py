@@ -189,7 +189,7 @@ class Machine:
     def nodes_changed(self) -> None:
         """A node may be used that could not, or the other way round: for ranks, and for copies."""
         for job in self.jobs.values():
-            job.replan = True
+            job.replicas.replan = True
         self.touch_all()
 
     def wake(self, job: Job, at: float) -> None:

@@ -17,13 +17,24 @@ if TYPE_CHECKING:
 
 def quiet(job: Job) -> bool:
     """Nothing is under way that has an eye on every member."""
-    if job.fresh or job.stalled or job.relaunch or (job.replan and job.phase is JobPhase.RUNNING):
+    if (
+        job.recovery.fresh
+        or job.recovery.stalled
+        or job.recovery.relaunch
+        or (job.replicas.replan and job.phase is JobPhase.RUNNING)
+    ):
         return False
-    if job.pause or job.wanted_now or job.ending or job.hang or job.broken_since is not None:
+    if (
+        job.places.pause
+        or job.checkpoints.wanted_now
+        or job.ending
+        or job.recovery.hang
+        or job.recovery.broken_since is not None
+    ):
         return False
-    if job.asks and not all(ask.outcome for ask in job.asks.values()):
+    if job.checkpoints.asks and not all(ask.outcome for ask in job.checkpoints.asks.values()):
         return False
-    resize = job.resize
+    resize = job.places.resize
     if resize is None or resize.stage == WARM:  # it looks at newcomers, who have no seats
         return True
     return resize.stage == HALT and resize.met and job.phase is JobPhase.STOPPING
@@ -41,11 +52,11 @@ def is_waited_for(job: Job, name: str, waits: Callable[[Member], bool]) -> bool:
     """Whether somebody is waited for; the search goes on where it found the last one."""
     seated = job.seated()
     size = len(seated)
-    first = job.watched.get(name, 0) % size
+    first = job.recovery.watched.get(name, 0) % size
     if waits(seated[first]):
         return True
     for rank in chain(range(first + 1, size), range(first)):
         if waits(seated[rank]):
-            job.watched[name] = rank
+            job.recovery.watched[name] = rank
             return True
     return False

@@ -117,7 +117,7 @@ def job(cluster: Cluster, found: Job, account: Account | None) -> Row:
     row = asdict(view.job_row(cluster, found))
     del row["argv"]
     row["reason"] = row["reason"][:REASON_MAX]
-    row["storage"], row["pause"] = bool(found.spec.storage), found.pause
+    row["storage"], row["pause"] = bool(found.spec.storage), found.places.pause
     row["tiers"] = tiers(cluster, found)
     row["spares"] = sum(each.rank < 0 and not each.dead and each.phase not in GONE for each in _living(found))
     row["account"] = account.row() if account is not None else None
@@ -132,11 +132,11 @@ def _living(found: Job) -> Iterable[Member]:
 def tiers(cluster: Cluster, found: Job) -> list[dict[str, Any]]:
     """Where the newest copies of a job's state are, nearest first. `step` -1: nothing there."""
     kept = [copy for each in cluster.machine.nodes.values() for copy in each.copies if copy.job == found.name]
-    held = sum(found.released in steps for steps in found.snapshots.values())
-    good = [record for record in found.checkpoints.values() if not record.bad]
+    held = sum(found.snapshots.released in steps for steps in found.snapshots.held.values())
+    good = [record for record in found.checkpoints.records.values() if not record.bad]
     newest = max(good, key=lambda each: (each.step, each.generation), default=None)
     rows: list[dict[str, Any]] = [
-        {"tier": "memory", "step": found.released, "copies": held},
+        {"tier": "memory", "step": found.snapshots.released, "copies": held},
         {"tier": "peer", "step": max((copy.step for copy in kept), default=NO_STEP), "copies": len(kept)},
         {"tier": "storage", "step": newest.step if newest else NO_STEP, "copies": len(good)},
     ]
@@ -149,7 +149,7 @@ def tiers(cluster: Cluster, found: Job) -> list[dict[str, Any]]:
 def checkpoints(found: Job) -> dict[str, Row]:
     """The newest checkpoints of a job, by JOB/ID."""
     newest = heapq.nlargest(
-        CHECKPOINTS_SHOWN, found.checkpoints.values(), key=lambda each: (each.step, each.generation)
+        CHECKPOINTS_SHOWN, found.checkpoints.records.values(), key=lambda each: (each.step, each.generation)
     )
     return {f"{found.name}/{record.id}": _checkpoint(record) for record in newest}
 

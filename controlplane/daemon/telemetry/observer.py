@@ -126,7 +126,7 @@ class Observer:
         kinds = (
             () if not row.health else [each.kind for each in machine.findings.values() if each.job == row.job]
         )
-        streak = machine.jobs[row.job].keeping.checkpoints.times if row.health else 0
+        streak = machine.jobs[row.job].checkpoints.keeping.checkpoints.times if row.health else 0
         self._metrics.show_job_health(row.job, row.health, kinds, streak)
 
     def account(self, job: str) -> Account | None:
