@@ -36,6 +36,7 @@ from controlplane.core.records import events as ev
 from controlplane.core.records.effects import Effect
 from controlplane.core.records.events import Event
 from controlplane.core.records.model import Incident, JobPhase
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.timing import CoreSettings
 from controlplane.core.restore import leftovers, replica_holders, vouching
 from controlplane.core.state.job import Job
@@ -62,7 +63,11 @@ def _dcs_changed(m: Machine, event: ev.DcsChanged) -> None:
     trouble = "" if event.available else event.reason or "no answer"
     if trouble != m.dcs_trouble:
         m.dcs_trouble = trouble
-        m.note("dcs_unavailable" if trouble else "dcs_available", "etcd", trouble or "etcd answers again")
+        m.note(
+            NoteKind.DCS_UNAVAILABLE if trouble else NoteKind.DCS_AVAILABLE,
+            "etcd",
+            trouble or "etcd answers again",
+        )
         m.ask_health()
 
 

@@ -11,6 +11,7 @@ from controlplane.core.checkpoint import durability
 from controlplane.core.failures import eligibility
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase, Role
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.state.findings import Finding, Level
 from controlplane.core.state.job import ENDED
 from controlplane.core.state.machine import LEFT
@@ -151,7 +152,7 @@ def due(m: Machine) -> None:
     _tell(m, before)
     now, then = level(found), level(before.values())
     if now is not then:
-        m.note("health", now.value, "; ".join(each.reason for each in found) or "all is well")
+        m.note(NoteKind.HEALTH, now.value, "; ".join(each.reason for each in found) or "all is well")
     _pause(m, found)
     if found or any(job.phase not in ENDED for job in m.jobs.values()):
         m.deadlines.sooner(("health", ""), m.now + m.settings.health_every_s)
@@ -181,7 +182,11 @@ def _pause(m: Machine, found: tuple[Finding, ...]) -> None:
     grave = [each for each in found if each.level is Level.CRITICAL and each.kind in PAUSING]
     paused = grave[0].reason if grave and m.settings.pause_when_critical else ""
     if bool(paused) != bool(m.paused):
-        m.note("paused" if paused else "resumed", "cluster", paused or "the cluster is critical no more")
+        m.note(
+            NoteKind.PAUSED if paused else NoteKind.RESUMED,
+            "cluster",
+            paused or "the cluster is critical no more",
+        )
     if paused != m.paused:  # another reason, too: jobs say for what they wait
         m.touch_all()
     m.paused = paused

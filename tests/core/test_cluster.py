@@ -14,6 +14,7 @@ from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.differing import differences
 from controlplane.core.records.model import Cause, Failure, JobPhase, JobSpec, MemberPhase, MemberStatus
+from controlplane.core.records.notes import NoteKind
 from tests.core.make import record, spec
 from tests.daemon.test_codec import FROM_AGENTS, sample
 from tests.transcripts.language import Play
@@ -208,7 +209,7 @@ def test_leaving_early_with_code_0_is_a_failure() -> None:
 def test_a_device_report_is_noted_and_shown() -> None:
     stage = play("elect", "hello a")
     effects = stage.cluster.step(0.0, ev.DeviceReport("a", 1, "cuda:0", False, "XID 79"))
-    assert effects == [fx.Note("device_unhealthy", "a/cuda:0", "XID 79")]
+    assert effects == [fx.Note(NoteKind.DEVICE_UNHEALTHY, "a/cuda:0", "XID 79")]
     assert view.nodes(stage.cluster, 0.0)[0].reason == "cuda:0: XID 79"
 
 

@@ -17,6 +17,7 @@ from controlplane.cli.questions.why import from_file
 from controlplane.core.records.effects import Launch, Note
 from controlplane.core.records.events import JobSubmitted, NodeBroken
 from controlplane.core.records.model import JobSpec, Role
+from controlplane.core.records.notes import NoteKind
 from controlplane.daemon.journal import rotation
 from controlplane.daemon.journal.journal import HIDDEN, Journal
 from controlplane.daemon.journal.rotation import Limits
@@ -40,7 +41,7 @@ async def test_lines_are_in_order_and_count_what_was_skipped(folder: Path, journ
     journal.write(3, "event", NodeBroken("n1", 5, "gone"))
     journal.skip()
     journal.skip()
-    journal.write(3, "effect", Note("suspected", "n1", "its stream broke"))
+    journal.write(3, "effect", Note(NoteKind.NODE_SUSPECTED, "n1", "its stream broke"))
     await journal.close()
     first, second = _read(folder / "journal.jsonl")
     assert first["body"] == {"node": "n1", "incarnation": 5, "reason": "gone"}
@@ -66,13 +67,13 @@ async def test_a_restart_goes_on_where_the_file_ends(folder: Path) -> None:
     path = folder / "journal.jsonl"
     for _ in range(2):
         journal = Journal(path)
-        journal.write(1, "effect", Note("k", "s", "r"))
+        journal.write(1, "effect", Note(NoteKind.STRAY, "s", "r"))
         await journal.close()
     with path.open("a") as file:
         file.write('{"sequence":3,"bo')  # killed within a write
     journal = Journal(path)
     assert [line.sequence for line in journal.lines()] == [1, 2]
-    journal.write(1, "effect", Note("k", "s", "after"))
+    journal.write(1, "effect", Note(NoteKind.STRAY, "s", "after"))
     await journal.close()
     *_, torn, last = path.read_text().splitlines()
     assert torn == '{"sequence":3,"bo'
@@ -84,7 +85,7 @@ async def test_no_line_is_passed_over_where_the_file_has_a_gap(folder: Path) -> 
     path = folder / "journal.jsonl"
     journal = Journal(path)
     for _ in range(6):
-        journal.write(1, "effect", Note("k", "s", "r"))
+        journal.write(1, "effect", Note(NoteKind.STRAY, "s", "r"))
     await journal.close()
     rows = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*rows[:2], "{torn\n", *rows[4:]]))
@@ -117,7 +118,7 @@ async def test_followers_get_each_line_once(journal: Journal) -> None:
 async def test_a_full_disk_is_counted_and_stops_nobody() -> None:
     journal = Journal(Path("/dev/full"))
     for _ in range(5):
-        journal.write(1, "effect", Note("k", "s", "r"))
+        journal.write(1, "effect", Note(NoteKind.STRAY, "s", "r"))
     await journal.close()
     assert journal.lines_lost == 5
     assert "No space left" in journal.trouble

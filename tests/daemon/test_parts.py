@@ -27,6 +27,7 @@ from controlplane.core.records.model import (
     NodeMarks,
     NodePlace,
 )
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.timing import CoreSettings
 from controlplane.daemon.coordinator import core_settings
 from controlplane.daemon.etcd.errors import EtcdUnavailable, Fenced
@@ -197,7 +198,7 @@ class Brittle:
     def step(self, now: float, event: Event) -> list[Effect]:
         if isinstance(event, events.JobSubmitted):
             raise AssertionError("decisions do not settle")
-        return [Note("seen", "x", type(event).__name__)]
+        return [Note(NoteKind.ADOPTED, "x", type(event).__name__)]
 
     def next_deadline(self) -> float:
         return math.inf
@@ -207,7 +208,7 @@ async def test_a_core_that_breaks_ends_its_reign_and_the_journal_says_by_what() 
     journal, done = Journal(), list[Effect]()
     loop = Loop(Brittle(), 7, done.append, journal, Metrics("0"))
     task = asyncio.create_task(loop.run())
-    assert await loop.ask(events.Tick()) == [Note("seen", "x", "Tick")]
+    assert await loop.ask(events.Tick()) == [Note(NoteKind.ADOPTED, "x", "Tick")]
     waiting = asyncio.create_task(loop.ask(events.JobSubmitted(JobSpec("j", ("t.py",), "/"))))
     behind = asyncio.create_task(loop.ask(events.Tick()))
     assert isinstance(await _until_over(task), AssertionError)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase, JobState
+from controlplane.core.records.notes import NoteKind
 from tests.sim.canonical import Digest
 
 
@@ -37,4 +38,4 @@ def test_the_order_of_effects_counts() -> None:
 
 
 def test_what_only_people_are_told_does_not_count() -> None:
-    assert Digest().canonical([fx.Note("suspected", "n0", "its stream broke")]) == b""
+    assert Digest().canonical([fx.Note(NoteKind.NODE_SUSPECTED, "n0", "its stream broke")]) == b""

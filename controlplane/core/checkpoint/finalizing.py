@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.checkpoint import commit, durability, requests
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import WHOLE_STATE, CheckpointRecord
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.state.saving import Saving, Stage
 
 if TYPE_CHECKING:
@@ -49,14 +50,14 @@ def part_persisted(m: Machine, event: ev.PartPersisted) -> None:
     job = m.jobs.get(part.job)
     saving = job.checkpoints.savings.get(part.checkpoint) if job else None
     if job is None or (saving is None and part.checkpoint in job.checkpoints.records):
-        m.drop("stale_part", part.checkpoint, f"job {part.job} waits for no part of it")
+        m.drop(NoteKind.STALE_PART, part.checkpoint, f"job {part.job} waits for no part of it")
         return
     refusal = commit.refuse_part(part, saving, job.generations.known)
     if refusal or saving is None:
         _refused(m, job, part.checkpoint, refusal)
         return
     if saving.stage is not Stage.PERSIST or commit.taken(part, saving):
-        m.drop("stale_part", part.checkpoint, f"share {part.share} of {part.shard} is in already")
+        m.drop(NoteKind.STALE_PART, part.checkpoint, f"share {part.share} of {part.shard} is in already")
         return
     saving = job.checkpoints.savings[saving.id] = dataclasses.replace(saving, parts=(*saving.parts, part))
     if not commit.lacking(saving):
@@ -71,7 +72,7 @@ def _refused(m: Machine, job: Job, name: str, reason: str) -> None:
         m.counts["refused_checkpoint"] = m.counts.get("refused_checkpoint", 0) + 1
         failed(m, job, saving, reason)
     elif name not in job.checkpoints.records:
-        m.drop("refused_checkpoint", name, reason)
+        m.drop(NoteKind.REFUSED_CHECKPOINT, name, reason)
 
 
 def advance(m: Machine, job: Job, saving: Saving, **changes: object) -> None:
@@ -94,13 +95,13 @@ def persisted(m: Machine, event: ev.Persisted) -> None:
     record = event.record
     job = m.jobs.get(record.job)
     if job is None:
-        m.drop("stale_persisted", record.id, f"job {record.job} is unknown here")
+        m.drop(NoteKind.STALE_PERSISTED, record.id, f"job {record.job} is unknown here")
         return
     saving = job.checkpoints.savings.get(record.id)
     if (saving is not None and saving.stage not in (Stage.PERSIST, Stage.SEAL)) or (
         saving is None and record.id in job.checkpoints.records
     ):
-        m.drop("stale_persisted", record.id, "it was taken already")
+        m.drop(NoteKind.STALE_PERSISTED, record.id, "it was taken already")
         return
     refusal = commit.refuse(record, saving, job.generations.known)
     if refusal or saving is None:
@@ -123,7 +124,7 @@ def mirrored(m: Machine, event: ev.Mirrored) -> None:
     job = m.jobs.get(event.job)
     saving = job.checkpoints.savings.get(event.checkpoint) if job else None
     if job is None or saving is None or saving.stage not in (Stage.MIRROR, Stage.COPY):
-        m.drop("stale_mirrored", event.checkpoint, "it is not to be mirrored now")
+        m.drop(NoteKind.STALE_MIRRORED, event.checkpoint, "it is not to be mirrored now")
         return
     if event.reason:
         failed(m, job, saving, f"the second storage does not hold it: {event.reason}")
@@ -149,7 +150,7 @@ def published(m: Machine, event: ev.Published) -> None:
     job = m.jobs.get(event.job)
     saving = job.checkpoints.savings.get(event.checkpoint) if job else None
     if job is None or saving is None or saving.stage is not Stage.PUBLISH:
-        m.drop("stale_published", event.checkpoint, "it is not the one to be published now")
+        m.drop(NoteKind.STALE_PUBLISHED, event.checkpoint, "it is not the one to be published now")
         return
     if event.reason:
         failed(m, job, saving, event.reason)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.checkpoint import releasing
 from controlplane.core.checkpoint.commit import newest_good
 from controlplane.core.records.model import NO_STEP, JobPhase, MemberPhase
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.state.pulse import Pulse
 from controlplane.core.state.saving import Stage
 
@@ -108,7 +109,7 @@ def _look(m: Machine, job: Job, duty: Duty, generation: int, step: int) -> None:
     if pulse.try_again(m.now, bound_s):
         again = f"the job is looked at again, its ranks are told again (try {pulse.tries})"
         m.counts["overdue"] = m.counts.get("overdue", 0) + 1
-        m.note(f"{duty.name}_overdue", job.name, f"{pulse.overdue}; {again}")
+        m.note(NoteKind(f"{duty.name}_overdue"), job.name, f"{pulse.overdue}; {again}")
         _repair(m, job, pulse.tries)
 
 
@@ -117,7 +118,7 @@ def _over(m: Machine, job: Job, name: str, pulse: Pulse, why: str) -> None:
         return
     m.ask_health()
     ended = f"{why}; overdue for {m.now - pulse.since:.0f} s, the job was looked at again {pulse.tries} times"
-    m.note(f"{name}_overdue_no_more", job.name, ended)
+    m.note(NoteKind(f"{name}_overdue_no_more"), job.name, ended)
 
 
 def _repair(m: Machine, job: Job, tries: int) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import NO_STEP, JobPhase, MemberPhase
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.state import cadence, waiting
 
 if TYPE_CHECKING:
@@ -44,10 +45,10 @@ def snapshot(m: Machine, event: ev.SnapshotReady) -> None:
     job = m.jobs.get(event.job)
     member = job.members.get(event.member) if job else None
     if job is None or member is None or member.rank < 0 or member.dead:
-        m.drop("stale_snapshot", event.member, "it has no seat here")
+        m.drop(NoteKind.STALE_SNAPSHOT, event.member, "it has no seat here")
         return
     if job.generation is None or event.generation != job.generation.number:
-        m.drop("stale_snapshot", event.member, f"generation {event.generation} is not the current one")
+        m.drop(NoteKind.STALE_SNAPSHOT, event.member, f"generation {event.generation} is not the current one")
         return
     job.checkpoints.costs.stall_s = max(event.stall_s, job.checkpoints.costs.stall_s * STALL_KEPT)
     _have(job, member.rank, event.step)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.checkpoint import commit, finalizing, sharing
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.state.job import ENDED
 from controlplane.core.state.saving import Collecting
 
@@ -136,10 +137,10 @@ def collected(m: Machine, event: ev.Collected) -> None:
     job = m.jobs.get(event.job)
     under_way = job.checkpoints.collecting if job else None
     if job is None or under_way is None or not under_way.node:
-        m.drop("stale_collected", event.job, "nothing is being collected")
+        m.drop(NoteKind.STALE_COLLECTED, event.job, "nothing is being collected")
         return
     if any(name not in under_way.remove for name in event.removed):
-        m.drop("stale_collected", event.job, "it tells of an earlier collection")
+        m.drop(NoteKind.STALE_COLLECTED, event.job, "it tells of an earlier collection")
         return
     left = tuple(name for name in under_way.remove if name not in event.removed)
     job.checkpoints.collecting = None
@@ -147,7 +148,9 @@ def collected(m: Machine, event: ev.Collected) -> None:
     job.checkpoints.collect_again_at = m.now + m.settings.collect_retry_s
     m.touch(job)
     if event.reason:
-        m.note("collect_failed", job.name, f"{len(left)} checkpoints are still on storage: {event.reason}")
+        m.note(
+            NoteKind.COLLECT_FAILED, job.name, f"{len(left)} checkpoints are still on storage: {event.reason}"
+        )
     _forget(m, job, event.removed)
 
 

@@ -22,6 +22,7 @@ from controlplane.core.checkpoint import (
 from controlplane.core.failures import numeric_anomalies
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import NO_STEP, JobPhase
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.state import cadence
 from controlplane.core.state.saving import Saving, Stage
 
@@ -70,7 +71,7 @@ def _pace(m: Machine, job: Job) -> None:
     )
     if cadence.differs(choice, job.checkpoints.choice):
         job.checkpoints.choice = choice
-        m.note("cadence", job.name, choice.reason)
+        m.note(NoteKind.CADENCE, job.name, choice.reason)
 
 
 def _begin_due(m: Machine, job: Job, step: int) -> None:
@@ -145,7 +146,7 @@ def _drive_parts(m: Machine, job: Job, saving: Saving) -> None:
             if other is None:
                 finalizing.failed(m, job, saving, reason, broken=True)
                 return
-            m.note("writer_replaced", saving.id, f"{reason}: {other.member} writes its share")
+            m.note(NoteKind.WRITER_REPLACED, saving.id, f"{reason}: {other.member} writes its share")
             writers = tuple(other if each is lost else each for each in saving.writers)
             saving = job.checkpoints.savings[saving.id] = dataclasses.replace(saving, writers=writers)
     for writer in commit.lacking(saving):
@@ -229,7 +230,7 @@ def persist_failed(m: Machine, event: ev.PersistFailed) -> None:
     job = m.jobs.get(event.job)
     saving = job.checkpoints.savings.get(event.checkpoint) if job else None
     if job is None or saving is None or event.node not in _asked(saving):
-        m.drop("stale_persist_failed", event.checkpoint, event.reason)
+        m.drop(NoteKind.STALE_PERSIST_FAILED, event.checkpoint, event.reason)
         return
     finalizing.failed(m, job, saving, event.reason)
 

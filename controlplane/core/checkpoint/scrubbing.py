@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.checkpoint import commit, finalizing, sharing
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase
+from controlplane.core.records.notes import NoteKind
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
@@ -54,7 +55,7 @@ def scrubbed(m: Machine, event: ev.Scrubbed) -> None:
     """Read again: whole, mended, out of reach, or rotten."""
     job = m.jobs.get(event.job)
     if job is None or job.checkpoints.scrubbing is None or job.checkpoints.scrubbing[0] != event.checkpoint:
-        m.drop("stale_scrubbed", event.checkpoint, "it is not being read again")
+        m.drop(NoteKind.STALE_SCRUBBED, event.checkpoint, "it is not being read again")
         return
     _over(m, job)
     record = job.checkpoints.records.get(event.checkpoint)
@@ -66,4 +67,4 @@ def scrubbed(m: Machine, event: ev.Scrubbed) -> None:
     if event.corrupt:
         finalizing.mark_bad(m, job, record.id, event.reason or "its bytes are not what was written")
     elif event.reason:
-        m.note("scrub_failed", record.id, event.reason)
+        m.note(NoteKind.SCRUB_FAILED, record.id, event.reason)

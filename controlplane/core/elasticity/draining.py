@@ -11,6 +11,7 @@ from controlplane.core.failures import deaths, marks
 from controlplane.core.placement import capacity, formation
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause, Failure, JobPhase
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.restore import state_sources
 from controlplane.core.state.job import ENDED
 from controlplane.core.state.machine import Drain
@@ -24,17 +25,17 @@ if TYPE_CHECKING:
 
 def requested(m: Machine, event: ev.DrainRequested) -> None:
     """A person wants a node drained. Asked for again, only the deadline and force may change."""
-    node = _named(m, event.node, "drain_refused")
+    node = _named(m, event.node, NoteKind.DRAIN_REFUSED)
     if node is None:
         return
     lacking = "" if event.force else _lacking(m, node)
     if lacking:
-        m.note("drain_refused", node.name, f"{lacking}; --force parks the job")
+        m.note(NoteKind.DRAIN_REFUSED, node.name, f"{lacking}; --force parks the job")
         return
     _begin(m, node, Drain(event.reason, m.now + event.deadline_s, False, event.force, m.now))
 
 
-def _named(m: Machine, name: str, refused: str) -> Node | None:
+def _named(m: Machine, name: str, refused: NoteKind) -> Node | None:
     """The node that people mean; a note of the kind `refused` when there is none."""
     node = m.nodes.get(name)
     if node is None:
@@ -59,7 +60,7 @@ def _begin(m: Machine, node: Node, drain: Drain) -> None:
     if not drain.own:
         node.cordoned = f"{marks.DRAINED}{drain.reason}"
         drain.asked_by_s = m.wall_s + drain.by
-    m.note("draining", node.name, f"{drain.reason}; until {drain.by - m.now:.0f} s from now")
+    m.note(NoteKind.DRAINING, node.name, f"{drain.reason}; until {drain.by - m.now:.0f} s from now")
     marks.record(m, node)
     m.deadlines.sooner(("drain", node.name), m.now)
     m.nodes_changed()
@@ -68,14 +69,14 @@ def _begin(m: Machine, node: Node, drain: Drain) -> None:
 def cordon(m: Machine, event: ev.CordonRequested) -> None:
     """A person wants a node to take no new seats, or to take them again. The latter ends a drain, and gives
     excluded devices back."""
-    node = _named(m, event.node, "cordon_refused")
+    node = _named(m, event.node, NoteKind.CORDON_REFUSED)
     if node is None:
         return
     node.cordoned = (event.reason or "by hand") if event.on else ""
     if not event.on:
         node.drain, node.excluded, node.deaths = None, {}, {}
         node.up_since = m.now if node.up else node.up_since
-    m.note("cordoned" if event.on else "uncordoned", node.name, event.reason)
+    m.note(NoteKind.CORDONED if event.on else NoteKind.UNCORDONED, node.name, event.reason)
     marks.record(m, node)
     m.nodes_changed()
 
@@ -141,7 +142,11 @@ def _release(m: Machine, node: Node, drain: Drain) -> None:
     drain.done, drain.in_order = True, node.up
     if drain.asked_by_s:
         marks.record(m, node)
-    m.note("node_drained", node.name, f"{drain.reason}; after {m.now - drain.asked_at:.1f} s no rank is left")
+    m.note(
+        NoteKind.NODE_DRAINED,
+        node.name,
+        f"{drain.reason}; after {m.now - drain.asked_at:.1f} s no rank is left",
+    )
     if node.up:
         m.emit(fx.Drained(node.name, drain.reason))
 
@@ -156,10 +161,12 @@ def _take(m: Machine, node: Node, drain: Drain) -> None:
         waits = "" if drain.force else _waits(m, job, node)
         if waits:
             drain.by = m.now + m.settings.resize_every_s
-            m.note("drain_waits", node.name, f"job {job.name} {waits}")
+            m.note(NoteKind.DRAIN_WAITS, node.name, f"job {job.name} {waits}")
             return
         message = f"node {node.name} is drained, and its time is over: {drain.reason}"
-        m.note("drain_forced", node.name, f"job {job.name}: its {len(seated)} ranks did not leave in time")
+        m.note(
+            NoteKind.DRAIN_FORCED, node.name, f"job {job.name}: its {len(seated)} ranks did not leave in time"
+        )
         for member in seated:
             deaths.bury(m, job, member, Failure(Cause.NODE_LOST, message))
             deaths.kill(m, job, member, message)

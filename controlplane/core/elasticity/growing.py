@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.failures import devices
 from controlplane.core.placement import capacity, formation, replicas
 from controlplane.core.records.model import Strategy
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.places import Spot
 from controlplane.core.restore import state_sources
 from controlplane.core.state.resize import Resize
@@ -90,7 +91,7 @@ def _tell(m: Machine, job: Job, going: set[str], why: str) -> None:
         drain = m.nodes[name].drain
         if drain is not None and drain.told != why:
             drain.told = why
-            m.note("drain_waits", name, f"job {job.name}: {why}")
+            m.note(NoteKind.DRAIN_WAITS, name, f"job {job.name}: {why}")
 
 
 def _move(m: Machine, job: Job) -> Resize | None:

@@ -13,6 +13,7 @@ from controlplane.core.checkpoint import releasing, saving
 from controlplane.core.elasticity import resizing
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import NO_STEP, JobPhase
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.recovery import incident_record
 
 if TYPE_CHECKING:
@@ -29,17 +30,17 @@ def requested(m: Machine, event: ev.PauseRequested) -> None:
     job = m.jobs.get(event.job)
     reason = _hopeless(m, job, event.on)
     if job is None or reason:
-        m.note("pause_refused", event.job, reason)
+        m.note(NoteKind.PAUSE_REFUSED, event.job, reason)
         return
     if bool(job.places.pause) == event.on:
         m.note(
-            "pausing" if event.on else "resumed",
+            NoteKind.PAUSING if event.on else NoteKind.RESUMED,
             job.name,
             f"already: {job.places.pause or 'it is not paused'}",
         )
         return
     job.places.pause = event.reason if event.on else ""
-    m.note("pausing" if event.on else "resumed", job.name, event.reason)
+    m.note(NoteKind.PAUSING if event.on else NoteKind.RESUMED, job.name, event.reason)
     if not event.on and job.phase is JobPhase.PAUSED:
         m.set_phase(job, JobPhase.STOPPING, f"resumed: {event.reason}")
     _store(m, job)
@@ -91,12 +92,12 @@ def checkpoint(m: Machine, event: ev.CheckpointWanted) -> None:
     job = m.jobs.get(event.job)
     reason = _unsavable(job)
     if job is None or reason:
-        m.note("checkpoint_refused", event.job, reason)
+        m.note(NoteKind.CHECKPOINT_REFUSED, event.job, reason)
         return
     job.checkpoints.wanted_now = True
     begun = _begin(m, job)
     waits = "" if begun else "the newest snapshot is durable already, or none is whole: the next one is taken"
-    m.note("checkpoint_begun" if begun else "checkpoint_waits", job.name, begun or waits)
+    m.note(NoteKind.CHECKPOINT_BEGUN if begun else NoteKind.CHECKPOINT_WAITS, job.name, begun or waits)
     m.touch(job)
 
 

@@ -21,6 +21,7 @@ from controlplane.core.records.model import (
     Role,
     Strategy,
 )
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.places import Spot
 from controlplane.core.records.words import GONE, IN_GENERATION
 from controlplane.core.recovery import barrier
@@ -140,7 +141,7 @@ def stay(m: Machine, job: Job, reason: str) -> None:
 def _drop(m: Machine, job: Job, reason: str) -> None:
     """Not now: it is planned anew after a while."""
     assert job.places.resize is not None
-    m.note("resize_dropped", job.name, f"{job.places.resize.reason}: {reason}")
+    m.note(NoteKind.RESIZE_DROPPED, job.name, f"{job.places.resize.reason}: {reason}")
     job.places.resize, job.places.resize_at = None, m.now + m.settings.resize_every_s
     m.wake(job, job.places.resize_at)
 
@@ -166,7 +167,7 @@ def holds(m: Machine, job: Job) -> bool:
         _unsaved(m, job, resize)
         return False
     if any(_is_gone(job, name) or not m.up(job.members[name].node) for name in resize.fresh.values()):
-        m.note("resize_dropped", job.name, f"{resize.reason}: who stood ready is gone")
+        m.note(NoteKind.RESIZE_DROPPED, job.name, f"{resize.reason}: who stood ready is gone")
         job.places.resize_at = m.now + m.settings.resize_every_s
         return False
     reseat(m, job, _seats(job, resize))
@@ -191,7 +192,7 @@ def _seats(job: Job, resize: Resize) -> list[Placement]:
 def _unsaved(m: Machine, job: Job, resize: Resize) -> None:
     """All stay where they are, with the state they hold: to go would cost steps, and may cost everything.
     Each time in a row it is tried again later, since each time halts the job."""
-    m.note("resize_dropped", job.name, f"{resize.reason}: the state could not be made durable before")
+    m.note(NoteKind.RESIZE_DROPPED, job.name, f"{resize.reason}: the state could not be made durable before")
     wait_s = m.settings.resize_every_s * 2.0 ** min(job.places.unsaved, UNSAVED_MAX)
     job.places.unsaved += 1
     job.places.resize_at = job.places.leave_at = m.now + wait_s
@@ -233,7 +234,7 @@ def _saving(m: Machine, job: Job, resize: Resize) -> bool:
     if resize.durable or (record is not None and record.bad):
         return False
     if m.now >= resize.save_by:
-        m.note("resize_unsaved", job.name, f"step {step} was not durable in time: its ranks stay")
+        m.note(NoteKind.RESIZE_UNSAVED, job.name, f"step {step} was not durable in time: its ranks stay")
         return False
     m.wake(job, min(resize.save_by, m.now + m.settings.retry_s))
     if name in job.checkpoints.savings:

@@ -15,6 +15,7 @@ from controlplane.core.records.model import (
     MemberPhase,
     Role,
 )
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.state.member import Member
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def bury(m: Machine, job: Job, member: Member, failure: Failure) -> None:
     if job.seating.holds(member):
         job.recovery.fresh.append(Evidence(m.now, failure, member.name, member.node, member.rank))
         return
-    kind = "spare_died" if member.role is Role.SPARE else "member_died"
+    kind = NoteKind.SPARE_DIED if member.role is Role.SPARE else NoteKind.MEMBER_DIED
     if member.role is Role.SPARE and failure.cause not in NODE_CAUSES:
         job.recovery.spare_failures[member.node] = job.recovery.spare_failures.get(member.node, 0) + 1
     m.note(kind, member.name, failure.message)

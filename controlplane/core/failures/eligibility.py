@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controlplane.core.failures import quarantine
+from controlplane.core.records.notes import NoteKind
 
 if TYPE_CHECKING:
     from controlplane.core.state.job import Job
@@ -65,7 +66,7 @@ def hold(m: Machine, node: Node, hold_s: float, why: str) -> None:
         return
     node.held_until, node.held_why = m.now + hold_s, why
     m.deadlines.sooner(("hold", node.name), node.held_until)
-    m.note("node_held", node.name, f"no new seats for {hold_s:.0f} s: {why}")
+    m.note(NoteKind.NODE_HELD, node.name, f"no new seats for {hold_s:.0f} s: {why}")
     m.ask_health()
 
 
@@ -75,6 +76,6 @@ def hold_over(m: Machine, name: str) -> None:
     if m.now < node.held_until:
         m.deadlines.sooner(("hold", name), node.held_until)
         return
-    m.note("node_released", name, "it may take seats again")
+    m.note(NoteKind.NODE_RELEASED, name, "it may take seats again")
     m.ask_health()
     m.touch_all()

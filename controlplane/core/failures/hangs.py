@@ -12,6 +12,7 @@ from controlplane.core.failures import arrivals, deaths
 from controlplane.core.records import effects as fx
 from controlplane.core.records.evidence import Evidence
 from controlplane.core.records.model import Cause, Failure, JobPhase, MemberPhase, Standing
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.state.inquiries import Look
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def collected(m: Machine, event: ev.StacksCollected) -> None:
     """A node says where its ranks stand."""
     job = m.jobs.get(event.job)
     if job is None or job.recovery.hang is None or job.recovery.hang.round != event.round or event.round == 0:
-        m.drop("stale_stacks", event.node, f"nobody waits for stacks of round {event.round}")
+        m.drop(NoteKind.STALE_STACKS, event.node, f"nobody waits for stacks of round {event.round}")
         return
     job.recovery.hang.answers[event.node] = event.ranks
     m.touch(job)
@@ -133,7 +134,7 @@ def _wait(m: Machine, job: Job, look: Look, stalled: tuple[str, ...], finding: a
     """Whoever the others wait for is within its own deadline (or nobody is behind, and not all are late)."""
     look.judged, look.round, look.begin_at = stalled, 0, m.now + m.settings.stall_settle_s
     whom = f"rank {finding.ranks[0]} is not past its own deadline yet" if finding.ranks else finding.reason
-    m.note("stalled", job.name, f"{len(stalled)} ranks are past their deadlines: {whom}")
+    m.note(NoteKind.STALLED, job.name, f"{len(stalled)} ranks are past their deadlines: {whom}")
 
 
 def _blame(m: Machine, job: Job, found: Sequence[Standing], named: Sequence[int], reason: str) -> None:

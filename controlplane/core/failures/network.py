@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.failures import deaths, eligibility, quarantine
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause, Failure, PeerAddress
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.state.inquiries import Looks
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def looked(m: Machine, event: ev.PeersLooked) -> None:
     if node.cut:
         _healed(m, node, sights)
         return
-    m.drop("stale_look", event.node, f"round {event.round} is over")
+    m.drop(NoteKind.STALE_LOOK, event.node, f"round {event.round} is over")
 
 
 def cut_off(m: Machine, job: Job) -> bool:
@@ -171,7 +172,7 @@ def _fence(m: Machine, job: Job, node: Node, bad: list[Line]) -> None:
     evidence = " | ".join(f"{line.kind}: {line.words}" for line in bad)
     node.cut = f"it does not reach its peers: {evidence}"
     node.cut_from = tuple(line.other if line.one == node.name else line.one for line in bad)
-    m.note("node_cut", node.name, evidence)
+    m.note(NoteKind.NODE_CUT, node.name, evidence)
     m.deadlines.sooner(("cut", node.name), m.now + m.settings.look_again_s)
     quarantine.charge(m, node, Cause.CUT, "")
     m.ask_health()
@@ -204,7 +205,7 @@ def _healed(m: Machine, node: Node, sights: Mapping[str, PeerSight]) -> None:
 
 def _uncut(m: Machine, node: Node, why: str) -> None:
     node.cut, node.cut_from = "", ()
-    m.note("node_healed", node.name, why)
+    m.note(NoteKind.NODE_HEALED, node.name, why)
     eligibility.returned(m, node)
     m.ask_health()
     m.touch_all()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.failures import blame, verdicts
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause, LemonRecord
+from controlplane.core.records.notes import NoteKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +88,7 @@ def charge(m: Machine, node: Node, cause: Cause, message: str) -> None:
     record = node.lemon or LemonRecord(node.name, 0.0, m.wall)
     _put(m, node, charged(record, cause, weighs, m.wall, m.settings))
     if not before and quarantined(node.lemon, m.wall) and node.lemon is not None:
-        m.note("quarantined", node.name, node.lemon.reason)
+        m.note(NoteKind.QUARANTINED, node.name, node.lemon.reason)
         m.ask_health()
 
 
@@ -131,7 +132,7 @@ def release(m: Machine, event: ev.QuarantineReleased) -> None:
     """A person says that the node is well."""
     node = m.nodes.get(event.node)
     if node is None or node.lemon is None:
-        m.note("not_quarantined", event.node, "it has no history of failures")
+        m.note(NoteKind.NOT_QUARANTINED, event.node, "it has no history of failures")
         return
     _put(m, node, LemonRecord(node.name, 0.0, m.wall))
     node.lemon, node.returns, node.held_until = None, [], 0.0
@@ -140,7 +141,7 @@ def release(m: Machine, event: ev.QuarantineReleased) -> None:
 
 
 def _free(m: Machine, node: Node, why: str) -> None:
-    m.note("unquarantined", node.name, why)
+    m.note(NoteKind.UNQUARANTINED, node.name, why)
     m.ask_health()
     m.touch_all()
 

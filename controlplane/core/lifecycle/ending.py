@@ -11,6 +11,7 @@ from controlplane.core.checkpoint import commit, releasing, requests, saving
 from controlplane.core.failures import deaths
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause, Failure, JobPhase, MemberPhase
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.recovery import barrier, incident_record
 from controlplane.core.state.concerns import Ending
 from controlplane.core.state.job import Job
@@ -31,7 +32,7 @@ def stop_requested(m: Machine, event: ev.JobStopRequested) -> None:
     """A user asks for a job to end."""
     job = m.jobs.get(event.job)
     if job is None or job.ended or job.ending is not None:
-        m.drop("stale_stop", event.job, "no such job, or it is at its end")
+        m.drop(NoteKind.STALE_STOP, event.job, "no such job, or it is at its end")
         return
     if job.phase is not JobPhase.LEAVING:
         barrier.interrupt(m, job, event.reason)
@@ -110,7 +111,9 @@ def _left(m: Machine, job: Job, number: int, reason: str) -> None:
         or job.ending is not None
         or not all_done(job)
     ):
-        m.note("superseded", job.name, "a rank was lost before the ranks could return from their function")
+        m.note(
+            NoteKind.SUPERSEDED, job.name, "a rank was lost before the ranks could return from their function"
+        )
         return
     job.generations.letting_go = (0, "")
     requests.close(m, job, "the training is over")

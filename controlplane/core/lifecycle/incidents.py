@@ -23,6 +23,7 @@ from controlplane.core.records.model import (
     Strategy,
     Verdict,
 )
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.words import ASKED
 from controlplane.core.recovery import barrier, incident_record, strategies
 from controlplane.core.state.concerns import Clock
@@ -121,7 +122,7 @@ def _record(m: Machine, job: Job, verdict: Verdict, plan: Plan) -> None:
         job.recovery.incidents += 1
         if job.recovery.unfinished:
             goes_on = f"incident {job.recovery.incidents} goes on with it"
-            m.note("incident_overtaken", job.name, f"{incident_record.unfinished(job)}: {goes_on}")
+            m.note(NoteKind.INCIDENT_OVERTAKEN, job.name, f"{incident_record.unfinished(job)}: {goes_on}")
             job.recovery.unfinished = 0
         job.recovery.clock = Clock(injured=first.injured_at, heard=first.heard_at, judged=m.now)
         job.recovery.incident = Incident(job.recovery.incidents, job.name, verdict, plan, number)
@@ -244,7 +245,7 @@ def _moves(m: Machine, job: Job) -> dict[str, str]:
         if fit is not None and all(job.members[seat.member].dead for seat in seats):
             free.remove(fit)
             moves[name] = fit.node
-            m.note("seats_moved", job.name, f"ranks of {name} go to {moves[name]}")
+            m.note(NoteKind.SEATS_MOVED, job.name, f"ranks of {name} go to {moves[name]}")
     return moves
 
 

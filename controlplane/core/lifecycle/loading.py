@@ -10,6 +10,7 @@ from controlplane.core.failures import deaths, numeric_anomalies
 from controlplane.core.lifecycle import rendezvous
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause, Failure, JobPhase, Source, Tier
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.recovery import barrier
 from controlplane.core.restore import restore_point, state_sources, vouching
 from controlplane.core.state.concerns import Answer, Restoring
@@ -292,7 +293,7 @@ def loaded(m: Machine, event: ev.Loaded) -> None:
     key = _load_key(event.node, event.member, event.checkpoint, event)
     found = _waited(job, key) if job else None
     if job is None or found is None:
-        m.drop("stale_loaded", event.checkpoint, f"nobody waits for {event.member} to read this of it")
+        m.drop(NoteKind.STALE_LOADED, event.checkpoint, f"nobody waits for {event.member} to read this of it")
         return
     m.touch(job)
     job.restore.load_trouble = ""
@@ -313,7 +314,9 @@ def fetched(m: Machine, event: ev.Fetched) -> None:
     job = m.jobs.get(event.job)
     found = _waited(job, _fetch_key(event.node, event.member, event.source, event.step)) if job else None
     if job is None or found is None:
-        m.drop("stale_fetched", event.member, f"nobody waits for it to fetch {event.source}'s snapshot")
+        m.drop(
+            NoteKind.STALE_FETCHED, event.member, f"nobody waits for it to fetch {event.source}'s snapshot"
+        )
         return
     restoring, answer = found
     if not event.reason:
@@ -326,7 +329,13 @@ def fetched(m: Machine, event: ev.Fetched) -> None:
         job.restore.fetch_tries[key], job.restore.altered[words] = state_sources.FETCH_TRIES, None
     job.restore.fetch_again_at = m.now + m.settings.long_retry_s
     given_up = job.restore.fetch_tries[key] >= state_sources.FETCH_TRIES
-    kind = "copy_altered" if event.altered else "copy_given_up" if given_up else "fetch_failed"
+    kind = (
+        NoteKind.COPY_ALTERED
+        if event.altered
+        else NoteKind.COPY_GIVEN_UP
+        if given_up
+        else NoteKind.FETCH_FAILED
+    )
     m.note(kind, job.name, words)
     job.restore.restoring = None
     m.touch(job)

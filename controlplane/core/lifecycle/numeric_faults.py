@@ -10,6 +10,7 @@ from controlplane.core.failures.verdicts import repeat_key
 from controlplane.core.records import effects as fx
 from controlplane.core.records.evidence import Evidence
 from controlplane.core.records.model import Cause, Failure, Fault, JobPhase
+from controlplane.core.records.notes import NoteKind
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
@@ -32,16 +33,16 @@ def faulted(m: Machine, event: ev.UserFault) -> None:
     """A script found its numbers wrong: by policy nothing, the end, or back to a state older than that."""
     job = m.jobs.get(event.job)
     if job is None or job.ended or job.ending is not None or job.generation is None:
-        m.drop("stale_fault", event.member, f"job {event.job} does not run here")
+        m.drop(NoteKind.STALE_FAULT, event.member, f"job {event.job} does not run here")
         return
     if event.step >= STEP_MAX:
-        m.drop("stray_fault", event.member, f"step {event.step} is beyond all steps")
+        m.drop(NoteKind.STRAY_FAULT, event.member, f"step {event.step} is beyond all steps")
         return
     if event.generation != job.generation.number or job.phase not in _RUNS:
-        m.drop("stale_fault", event.member, f"generation {event.generation} is over already")
+        m.drop(NoteKind.STALE_FAULT, event.member, f"generation {event.generation} is over already")
         return
     if _policy(job, event) == "ignore":
-        m.note("fault_ignored", job.name, f"step {event.step}: {event.reason} (--on-nan ignore)")
+        m.note(NoteKind.FAULT_IGNORED, job.name, f"step {event.step}: {event.reason} (--on-nan ignore)")
         return
     first = all(fault.generation != event.generation for fault in job.numbers.faults)
     policy = _policy(job, event)

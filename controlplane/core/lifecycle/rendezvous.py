@@ -20,6 +20,7 @@ from controlplane.core.records.model import (
     Source,
     Tier,
 )
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.recovery import first_steps, incident_record
 from controlplane.core.restore import failed_sources, state_sources
 
@@ -86,7 +87,7 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
         m.touch(job)
     if not generations.commit(m, job, generation):
         overtaken = f"generation {generation.number} was overtaken while it was stored"
-        m.note("superseded", job.name, f"{overtaken}: {why}" if why else overtaken)
+        m.note(NoteKind.SUPERSEDED, job.name, f"{overtaken}: {why}" if why else overtaken)
         return
     job.recovery.over, job.numbers.skips = "", generation.resume.skip
     job.generations.lines[generation.number] = (generation.resume.step, generation.resume.born)
@@ -204,7 +205,7 @@ def _watch_broken(m: Machine, job: Job, generation: Generation) -> None:
         return
     if job.recovery.broken_since is None:
         job.recovery.broken_since = m.now
-        m.note("broken", job.name, f"{suspects[0].name} stopped: {_message(suspects[0])}")
+        m.note(NoteKind.BROKEN, job.name, f"{suspects[0].name} stopped: {_message(suspects[0])}")
         network.look(m, job)
     if network.cut_off(m, job):
         return
@@ -296,7 +297,7 @@ def _close(m: Machine, job: Job, generation: Generation) -> None:
         reason = (
             f"{incident_record.unfinished(job)}: every rank has trained on in generation {generation.number}"
         )
-        m.note("incident_over", job.name, reason)
+        m.note(NoteKind.INCIDENT_OVER, job.name, reason)
         job.recovery.unfinished = 0
         _trains(m, job)
         return

@@ -10,6 +10,7 @@ from controlplane.core.placement import formation
 from controlplane.core.records import effects as fx
 from controlplane.core.records.differing import differences
 from controlplane.core.records.model import JobPhase, Role
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.state.concerns import Checkpoints, Generations, Numbers, Recovery, Restore
 from controlplane.core.state.job import Job
 from controlplane.core.state.member import Member
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from controlplane.core.state.machine import Machine
 
 
-REFUSED = "submission_refused"
+REFUSED = NoteKind.SUBMISSION_REFUSED
 """The kind of the Note that says why a submission is not taken."""
 
 
@@ -36,7 +37,7 @@ def submitted(m: Machine, event: ev.JobSubmitted) -> None:
             return
         words = "is finished already" if job.ended else "goes on as it is"
         changed = f"; the new submission's settings are not taken: {other}" if other else ""
-        m.note("resubmitted", spec.job, f"the job {words}{changed}")
+        m.note(NoteKind.RESUBMITTED, spec.job, f"the job {words}{changed}")
         return
     left = [row for row in m.unread if row.whole and row.job == spec.job]
     if left:
@@ -58,7 +59,7 @@ def submitted(m: Machine, event: ev.JobSubmitted) -> None:
 
 def _again(m: Machine, old: Job, spec: JobSpec) -> Job:
     was = "had failed" if old.phase is JobPhase.FAILED else "was stopped"
-    m.note("taken_up_again", spec.job, f"it {was}: {old.reason.splitlines()[0] if old.reason else ''}")
+    m.note(NoteKind.TAKEN_UP_AGAIN, spec.job, f"it {was}: {old.reason.splitlines()[0] if old.reason else ''}")
     was_cut, failed, saved = old.generations, old.recovery, old.checkpoints
     job = Job(
         spec,

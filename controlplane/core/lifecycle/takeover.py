@@ -10,6 +10,7 @@ from controlplane.core.failures import marks, numeric_anomalies, quarantine
 from controlplane.core.lifecycle import submission
 from controlplane.core.membership import nodes, replacement
 from controlplane.core.records.model import JobPhase, Role
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.state.job import ENDED, Job
 from controlplane.core.state.member import Member
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 def elected(m: Machine, event: ev.Elected) -> None:
     """Lead from now on, from these records. Training does not notice: living generations are adopted."""
     if event.term <= m.term:
-        m.drop("stale_election", str(event.term), f"term {m.term} is here already")
+        m.drop(NoteKind.STALE_ELECTION, str(event.term), f"term {m.term} is here already")
         return
     if m.term:
         raise AssertionError(f"term {m.term} was led from this book: a new reign takes a new Cluster")
@@ -47,7 +48,7 @@ def elected(m: Machine, event: ev.Elected) -> None:
         submission.recall(m, m.jobs[name])
     m.unread = event.unread
     for row in event.unread:
-        m.note("unreadable", row.key, row.reason)
+        m.note(NoteKind.UNREADABLE, row.key, row.reason)
     marks.take(m, event.marks)
     quarantine.adopt(m, event.lemons)
     m.ask_health()
@@ -58,7 +59,7 @@ def elected(m: Machine, event: ev.Elected) -> None:
         _checkpoints(job)
         saving.adopt(m, job)
         m.touch(job)
-    m.note("elected", str(event.term), f"{len(m.jobs)} jobs and {len(m.nodes)} nodes read from etcd")
+    m.note(NoteKind.ELECTED, str(event.term), f"{len(m.jobs)} jobs and {len(m.nodes)} nodes read from etcd")
 
 
 def _state(job: Job, state: JobState) -> None:

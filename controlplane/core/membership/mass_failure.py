@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controlplane.core.records import effects as fx
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.state.findings import Brake
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def brakes(m: Machine, node: Node) -> bool:
         if not reason:
             return False
         m.brake = Brake(m.now, reason)
-        m.note("mass_loss", "cluster", f"{reason}: decisions are paused, each is asked directly")
+        m.note(NoteKind.MASS_LOSS, "cluster", f"{reason}: decisions are paused, each is asked directly")
         m.ask_health()
         for each in m.nodes.values():
             if each.state != "lost" and not each.free_to_go and _silent(m, each):
@@ -70,13 +71,13 @@ def answered(m: Machine, event: ev.ProbeAnswered) -> None:
     """A probe came back."""
     node = m.nodes.get(event.node)
     if node is None or node.incarnation != event.incarnation or m.brake is None:
-        m.drop("stale_probe", event.node, "nobody waits for this answer")
+        m.drop(NoteKind.STALE_PROBE, event.node, "nobody waits for this answer")
         return
     if event.node not in m.brake.waits:
         return
     if event.answered:
         node.proved_at = m.now
-        m.note("probe_answered", node.name, "it lives, although it does not speak to us")
+        m.note(NoteKind.PROBE_ANSWERED, node.name, "it lives, although it does not speak to us")
         spoke(m, node)
         return
     m.brake.waits[node.name] = event.reason or "no answer"
@@ -114,7 +115,9 @@ def due(m: Machine) -> list[tuple[Node, str]]:
     gone = [(m.nodes[name], why or "no answer to any probe") for name, why in brake.waits.items()]
     spent_s = m.now - brake.since
     m.note(
-        "mass_loss_over", "cluster", f"after {spent_s:.1f} s {len(gone)} nodes are given up: {brake.reason}"
+        NoteKind.MASS_LOSS_OVER,
+        "cluster",
+        f"after {spent_s:.1f} s {len(gone)} nodes are given up: {brake.reason}",
     )
     m.ask_health()
     return gone

@@ -20,6 +20,7 @@ from controlplane.core.records.model import (
     Role,
     Source,
 )
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.words import GONE, IN_GENERATION
 from controlplane.core.restore import failed_sources, vouching
 from controlplane.core.state.member import Member
@@ -45,7 +46,9 @@ def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
     """Take one status, unless a newer one of that member is known."""
     job = m.jobs.get(status.job)
     if job is None:
-        m.drop("stray", status.member, f"node {node} runs it for job {status.job}, which is unknown here")
+        m.drop(
+            NoteKind.STRAY, status.member, f"node {node} runs it for job {status.job}, which is unknown here"
+        )
         return
     member = job.members.get(status.member)
     if reason := plausible.status(m, job, status):
@@ -54,7 +57,9 @@ def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
     if member is None:
         member = _adopt(m, job, node, status)
     if member.node != node or seq < member.seen_seq:
-        m.drop("stale_report", status.member, f"sequence {seq} from {node} is not the newest word on it")
+        m.drop(
+            NoteKind.STALE_REPORT, status.member, f"sequence {seq} from {node} is not the newest word on it"
+        )
         return
     old, phase, step = member.status, status.phase, status.step
     if old is None:
@@ -117,10 +122,10 @@ def started(m: Machine, event: ev.MemberStarted) -> None:
     job = m.jobs.get(event.job)
     member = job.members.get(event.member) if job else None
     if job is None or member is None or job.generation is None:
-        m.drop("stale_started", event.member, "no such member here")
+        m.drop(NoteKind.STALE_STARTED, event.member, "no such member here")
         return
     if event.generation != job.generation.number:
-        m.drop("stale_started", event.member, f"generation {event.generation} is not the current one")
+        m.drop(NoteKind.STALE_STARTED, event.member, f"generation {event.generation} is not the current one")
         return
     member.started = event.generation
     job.seating.changed(member)
@@ -144,7 +149,7 @@ def order_failed(m: Machine, event: ev.OrderFailed) -> None:
     job = m.jobs.get(event.job)
     member = job.members.get(event.member) if job else None
     if job is None or member is None or member.dead or member.node != event.node:
-        m.drop("stale_order_failed", event.member, event.failure.message)
+        m.drop(NoteKind.STALE_ORDER_FAILED, event.member, event.failure.message)
         return
     if member.status is None:
         member.launch = None
@@ -179,7 +184,7 @@ def _adopt(m: Machine, job: Job, node: str, status: MemberStatus) -> Member:
     member = Member(status.member, job.name, node, Role.SPARE, adopted=True)
     job.enlist(member)
     if status.phase not in GONE:
-        m.note("adopted", member.name, f"node {node} runs it for {job.name}; it may take a seat")
+        m.note(NoteKind.ADOPTED, member.name, f"node {node} runs it for {job.name}; it may take a seat")
     return member
 
 
@@ -193,7 +198,7 @@ def _revive(m: Machine, job: Job, member: Member, status: MemberStatus) -> None:
         if status.stalled_s > 0:
             job.recovery.stalled[member.name] = None
         job.changed(member)
-        m.note("revived", member.name, f"node {member.node} is back, and it lives")
+        m.note(NoteKind.REVIVED, member.name, f"node {member.node} is back, and it lives")
         m.touch(job)
 
 

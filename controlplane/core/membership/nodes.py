@@ -10,6 +10,7 @@ from controlplane.core.failures import deaths, eligibility, marks, quarantine
 from controlplane.core.membership import mass_failure, members, replacement
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import NO_RANK, Cause, Failure
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.state.machine import Node
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def beat(m: Machine, event: ev.NodeBeat) -> None:
     if node is None:
         return
     if event.seq <= node.seq:
-        m.drop("stale_beat", node.name, f"sequence {event.seq} is not after {node.seq}")
+        m.drop(NoteKind.STALE_BEAT, node.name, f"sequence {event.seq} is not after {node.seq}")
         return
     node.seq, node.port, node.copies = event.seq, event.port, event.copies
     node.top = max(node.top, event.seq)
@@ -148,10 +149,10 @@ def broken(m: Machine, event: ev.NodeBroken) -> None:
     """The stream broke: suspicion, and a deadline."""
     node = m.nodes.get(event.node)
     if node is None or event.incarnation != node.incarnation or not node.up:
-        m.drop("stale_broken", event.node, f"incarnation {event.incarnation} has no stream here")
+        m.drop(NoteKind.STALE_BROKEN, event.node, f"incarnation {event.incarnation} has no stream here")
         return
     node.state, node.reason = "suspect", event.reason
-    m.note("node_suspected", node.name, event.reason)
+    m.note(NoteKind.NODE_SUSPECTED, node.name, event.reason)
     m.deadlines.sooner(("node", node.name), node.heard_at + m.settings.node_timeout_s)
     m.nodes_changed()
 
@@ -166,7 +167,7 @@ def device(m: Machine, event: ev.DeviceReport) -> None:
     else:
         node.bad_devices[event.device] = event.reason
     m.ask_health()
-    kind = "device_healthy" if event.healthy else "device_unhealthy"
+    kind = NoteKind.DEVICE_HEALTHY if event.healthy else NoteKind.DEVICE_UNHEALTHY
     m.note(kind, f"{node.name}/{event.device}", event.reason)
     m.nodes_changed()
 
@@ -201,7 +202,7 @@ def _lose(m: Machine, node: Node, answer: str) -> None:
     why = node.reason or f"silent for {silent_s:.0f} s"
     node.state, node.lost_at = "lost", m.now
     node.reason = f"{why}; asked directly: {answer}" if answer else why
-    m.note("node_lost", name, f"not heard of for {silent_s:.1f} s")
+    m.note(NoteKind.NODE_LOST, name, f"not heard of for {silent_s:.1f} s")
     m.ask_health()
     # what is lost with a third of the cluster, or goes away as planned, is not the node's own fault
     if not (answer or node.free_to_go):
@@ -222,7 +223,11 @@ def known(m: Machine, name: str, incarnation: int, what: str) -> bool:
 def _heard(m: Machine, name: str, incarnation: int, what: str) -> Node | None:
     node = m.nodes.get(name)
     if node is None or node.incarnation != incarnation or node.state == "expected":
-        m.drop("stale_incarnation", name, f"a {what} of incarnation {incarnation}, which is not the one here")
+        m.drop(
+            NoteKind.STALE_INCARNATION,
+            name,
+            f"a {what} of incarnation {incarnation}, which is not the one here",
+        )
         if node is None:  # it was forgotten while its stream stood, and does not know
             m.emit(fx.Refuse(name, incarnation, f"node {name} was given up: come anew", retry=True))
         return None
@@ -232,7 +237,7 @@ def _heard(m: Machine, name: str, incarnation: int, what: str) -> Node | None:
         _back(m, node, was)
         if was == "lost":  # etcd has it so: the next leader would not wait for it
             marks.record(m, node)
-        m.note("node_heard_again", name, "its agent speaks")
+        m.note(NoteKind.NODE_HEARD_AGAIN, name, "its agent speaks")
         _listen(m, node)
         _forget_orders(m, node)
         m.nodes_changed()

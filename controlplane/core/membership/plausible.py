@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core.records import events as ev
+from controlplane.core.records.notes import NoteKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controlplane.core.state.machine import Machine
 
-REFUSED = "refused_word"
+REFUSED = NoteKind.REFUSED_WORD
 """The kind under which such words are counted and told."""
 
 

@@ -13,6 +13,7 @@ from controlplane.core.elasticity import draining
 from controlplane.core.failures import devices, eligibility
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import LemonRecord
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.state.machine import LEFT, Drain, Node
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _look(m: Machine, node: Node) -> None:
         return
     m.replaced.append(m.now)
     node.replace_again_at = m.now + m.settings.replace_retry_s
-    m.note("node_replacing", node.name, why)
+    m.note(NoteKind.NODE_REPLACING, node.name, why)
     gone = node.state == "lost"
     m.emit(fx.ReplaceNode(node.address, node.name, node.incarnation, node.domain, why, gone))
 
@@ -112,7 +113,7 @@ def _may(m: Machine, node: Node, why: str) -> bool:
         held = f"{len(m.replaced)} nodes were replaced within the last hour, which is the limit"
     if held and node.unreplaced != held:
         node.unreplaced = held
-        m.note("node_replace_held", node.name, f"{why}; {held}")
+        m.note(NoteKind.NODE_REPLACE_HELD, node.name, f"{why}; {held}")
         m.ask_health()
     return not held
 
@@ -121,10 +122,10 @@ def replaced(m: Machine, event: ev.NodeReplaced) -> None:
     """What became of it. One that failed is tried again later; people are told meanwhile."""
     node = m.nodes.get(event.node)
     if node is None or node.incarnation != event.incarnation:
-        m.drop("stale_replacement", event.node, "no replacement of this life of it was asked for")
+        m.drop(NoteKind.STALE_REPLACEMENT, event.node, "no replacement of this life of it was asked for")
         return
     node.unreplaced = "" if event.ok else event.reason
-    m.note("node_replaced" if event.ok else "node_replace_failed", node.name, event.reason)
+    m.note(NoteKind.NODE_REPLACED if event.ok else NoteKind.NODE_REPLACE_FAILED, node.name, event.reason)
     m.ask_health()
     if event.ok:
         node.replaced = True
@@ -151,7 +152,7 @@ def _forget(m: Machine, node: Node) -> None:
     lemon = None
     if node.replaced and m.histories.pop(node.name, None) is not None:
         lemon = LemonRecord(node.name, 0.0, m.wall)
-    m.note("node_forgotten", node.name, node.reason)
+    m.note(NoteKind.NODE_FORGOTTEN, node.name, node.reason)
     m.ask_health()
     effect = fx.Store(0, 0, node=node.name, node_state=GONE, lemon=lemon)
     m.store(f"node/{node.name}", effect, wanted=lambda: node.name not in m.nodes)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.failures import devices, marks
 from controlplane.core.placement import capacity
 from controlplane.core.records.model import Cause
+from controlplane.core.records.notes import NoteKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,8 +55,8 @@ def _exclude(m: Machine, job: Job, node: Node, seat: int) -> None:
     idle = [room for room in capacity.others(m, job) if room.takes(job.spec.nproc_per_node)]
     why = f"ranks died on it {len(node.deaths[seat])} times in {m.settings.device_window_s:.0f} s"
     if not elsewhere and not idle:
-        m.note("device_suspected", f"{node.name}/device{seat}", f"{why}; its rank has no other place")
+        m.note(NoteKind.DEVICE_SUSPECTED, f"{node.name}/device{seat}", f"{why}; its rank has no other place")
         return
     node.excluded[f"device{seat}"] = why
-    m.note("device_excluded", f"{node.name}/device{seat}", why)
+    m.note(NoteKind.DEVICE_EXCLUDED, f"{node.name}/device{seat}", why)
     marks.record(m, node)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.failures import deaths, eligibility
 from controlplane.core.records.model import Cause, Failure, MemberPhase
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.words import ASKED
 
 if TYPE_CHECKING:
@@ -51,5 +52,9 @@ def _waits(m: Machine, job: Job, member: Member) -> bool:
         deaths.bury(m, job, member, Failure(Cause.LAUNCH_FAILED, why))
         deaths.kill(m, job, member, why)
     elif why != told:
-        m.note("launch_waits", job.name, f"rank {member.rank} cannot be started on {member.node} now: {why}")
+        m.note(
+            NoteKind.LAUNCH_WAITS,
+            job.name,
+            f"rank {member.rank} cannot be started on {member.node} now: {why}",
+        )
     return True

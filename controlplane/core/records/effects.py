@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Standing,
         Verdict,
     )
+    from controlplane.core.records.notes import NoteKind
 
 __all__ = ["Discard", "Drained", "Fetch", "LookAtPeers", "Probe", "ReplaceNode", "Replicate"]
 
@@ -325,7 +326,7 @@ class CheckpointChanged:
 class Note:
     """For the journal: a decision that is none of the above (a stale message dropped, a node suspected)."""
 
-    kind: str
+    kind: NoteKind
     subject: str
     reason: str
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase, Partner
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.restore import state_sources
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def _tell_alone(m: Machine, job: Job, shards: Sequence[Shard]) -> None:
             "(or domain) whose agent serves peers, copies would be kept there"
         )
     if reason and reason != job.replicas.alone:
-        m.note("no_partner", job.name, reason)
+        m.note(NoteKind.NO_PARTNER, job.name, reason)
     job.replicas.alone = reason
 
 

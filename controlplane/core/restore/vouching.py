@@ -14,6 +14,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, TypedDict
 
+from controlplane.core.records.notes import NoteKind
+
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
     from controlplane.core.records.model import PeerCopy
@@ -49,7 +51,7 @@ def vouched(m: Machine, event: ev.SnapshotVouched) -> None:
     job = m.jobs.get(event.job)
     member = job.members.get(event.member) if job else None
     if job is None or member is None or member.node != event.node:
-        m.drop("stale_vouch", event.member, f"node {event.node} has no such rank to vouch for")
+        m.drop(NoteKind.STALE_VOUCH, event.member, f"node {event.node} has no such rank to vouch for")
         return
     said = job.restore.vouches.setdefault(event.member, {})
     said[event.generation, event.step] = event.digest
@@ -106,7 +108,7 @@ def tell_refuted(m: Machine, job: Job) -> None:
             key = (node.name, copy.member, copy.generation, copy.step)
             if key not in job.restore.refuted and trust(job, copy, every) is Trust.REFUTED:
                 job.restore.refuted[key] = None
-                m.note("copy_refuted", job.name, _refutation(job, node, copy))
+                m.note(NoteKind.COPY_REFUTED, job.name, _refutation(job, node, copy))
 
 
 def _refutation(job: Job, node: Node, copy: PeerCopy) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controlplane.core.records import effects as fx
+from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.words import TRANSITIONS
 from controlplane.core.state.deadlines import Deadlines
 
@@ -168,11 +169,11 @@ class Machine:
         out, self._out = self._out, []
         return out
 
-    def note(self, kind: str, subject: str, reason: str) -> None:
+    def note(self, kind: NoteKind, subject: str, reason: str) -> None:
         """A line for the journal."""
         self.emit(fx.Note(kind, subject, reason))
 
-    def drop(self, kind: str, subject: str, reason: str) -> None:
+    def drop(self, kind: NoteKind, subject: str, reason: str) -> None:
         """A message that is not followed: counted and noted."""
         self.counts[kind] = self.counts.get(kind, 0) + 1
         self.note(kind, subject, reason)
@@ -289,7 +290,7 @@ class Machine:
         """etcd holds it: go on with what waited for it."""
         lane = self._lane_of.pop(ticket, None)
         if lane is None:
-            self.drop("stale_ticket", str(ticket), "no store of this ticket is on its way")
+            self.drop(NoteKind.STALE_TICKET, str(ticket), "no store of this ticket is on its way")
             return
         done = self.lanes[lane].popleft()
         if done.trouble:  # it was a finding of the cluster's health, which may have paused new launches
@@ -302,11 +303,11 @@ class Machine:
         """etcd does not hold it: again after a while."""
         lane = self._lane_of.get(ticket)
         if lane is None or not self.lanes[lane][0].asked:
-            self.drop("stale_ticket", str(ticket), "no store of this ticket is on its way")
+            self.drop(NoteKind.STALE_TICKET, str(ticket), "no store of this ticket is on its way")
             return
         self.counts["store_failed"] = self.counts.get("store_failed", 0) + 1
         self.lanes[lane][0].asked, self.lanes[lane][0].trouble = False, reason
-        self.note("store_failed", lane, reason)
+        self.note(NoteKind.STORE_FAILED, lane, reason)
         self.deadlines.sooner(("lane", lane), self.now + self.settings.retry_s)
 
     def in_flight(self, lane: str) -> bool:

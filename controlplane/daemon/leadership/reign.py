@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from controlplane.core import view
 from controlplane.core.cluster import Cluster
-from controlplane.core.lifecycle.submission import REFUSED
 from controlplane.core.records.effects import (
     Alert,
     CheckpointChanged,
@@ -28,6 +27,7 @@ from controlplane.core.records.events import (
     PauseRequested,
     QuarantineReleased,
 )
+from controlplane.core.records.notes import NoteKind
 from controlplane.daemon.journal.stack_archive import FOLDER, Shelf
 from controlplane.daemon.leadership.accounts import Keeper
 from controlplane.daemon.leadership.recorder import Recorder
@@ -57,18 +57,18 @@ if TYPE_CHECKING:
 
 GAUGE_INTERVAL_S = 1.0
 MARKED = {
-    "draining": "draining",
-    "node_drained": "drained",
-    "drain_refused": "refused",
-    "cordon_refused": "refused",
-    "cordoned": "cordoned",
-    "uncordoned": "uncordoned",
-    "pausing": "pausing",
-    "resumed": "resumed",
-    "pause_refused": "refused",
-    "checkpoint_begun": "begun",
-    "checkpoint_waits": "waits",
-    "checkpoint_refused": "refused",
+    NoteKind.DRAINING: "draining",
+    NoteKind.NODE_DRAINED: "drained",
+    NoteKind.DRAIN_REFUSED: "refused",
+    NoteKind.CORDON_REFUSED: "refused",
+    NoteKind.CORDONED: "cordoned",
+    NoteKind.UNCORDONED: "uncordoned",
+    NoteKind.PAUSING: "pausing",
+    NoteKind.RESUMED: "resumed",
+    NoteKind.PAUSE_REFUSED: "refused",
+    NoteKind.CHECKPOINT_BEGUN: "begun",
+    NoteKind.CHECKPOINT_WAITS: "waits",
+    NoteKind.CHECKPOINT_REFUSED: "refused",
 }
 """Notes that say what became of what a person wants of a node or a job, and the words for people."""
 
@@ -184,7 +184,11 @@ class Reign:
             effects = await self.loop.ask(event)
         except ReignOver as over:
             return "", str(over)
-        refused = [each.reason for each in effects if isinstance(each, Note) and each.kind == REFUSED]
+        refused = [
+            each.reason
+            for each in effects
+            if isinstance(each, Note) and each.kind is NoteKind.SUBMISSION_REFUSED
+        ]
         if refused:
             return refused[0], ""
         if self.core.fenced:
@@ -234,8 +238,8 @@ class Reign:
         of_job = isinstance(event, PauseRequested)
         stores = [each for each in effects if isinstance(each, Store)]
         tickets = tuple(each.ticket for each in stores if (each.state if of_job else each.node))
-        told = notes[-1] if notes else Note("", "", "")
-        return MARKED.get(told.kind, ""), told.reason, await self._stored(tickets)
+        what, why = (MARKED[notes[-1].kind], notes[-1].reason) if notes else ("", "")
+        return what, why, await self._stored(tickets)
 
     async def _stored(self, tickets: tuple[int, ...]) -> str:
         for outcome in asyncio.as_completed(map(self.recorder.outcome, tickets)):

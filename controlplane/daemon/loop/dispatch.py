@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core.records import effects
+from controlplane.core.records.notes import DROPPED
 from controlplane.wire import codec
 from holdfast.logs import incident_name
 
@@ -110,5 +111,5 @@ class Performer:
 
     def _note(self, effect: effects.Note) -> None:
         """The journal has it; what the core dropped is counted."""
-        if effect.kind.startswith(("stale_", "stray")):
+        if effect.kind in DROPPED:
             self._metrics.messages_dropped_total.labels("stale").inc()
