@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.records.copy_effects import Discard, Fetch, Replicate
 from controlplane.core.records.model import NO_RANK, NO_STEP, WHOLE_STATE, Role
 from controlplane.core.records.node_effects import Drained, LookAtPeers, Probe, ReplaceNode
+from controlplane.core.records.notes import NoteKind
 
 if TYPE_CHECKING:
     from controlplane.core.records.model import (
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
         Standing,
         Verdict,
     )
-    from controlplane.core.records.notes import NoteKind
 
 __all__ = ["Discard", "Drained", "Fetch", "LookAtPeers", "Probe", "ReplaceNode", "Replicate"]
 

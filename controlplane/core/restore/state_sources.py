@@ -90,9 +90,8 @@ def _words(job: Job) -> dict[str, None]:
 def _told(job: Job, seat: Placement) -> str:
     """What the member of a seat says that it holds."""
     member = job.members.get(seat.member)
-    status = (
-        member.status if member is not None and member.generation >= max(1, job.generations.cut_at) else None
-    )
+    since = max(1, job.generations.cut_at)
+    status = member.status if member is not None and member.generation >= since else None
     return status.shard if status is not None and status.rank == seat.rank else ""
 
 
