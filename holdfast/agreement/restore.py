@@ -91,6 +91,7 @@ def _word(session: Session, resume: Resume) -> str:
 
 def _restore(session: Session, resume: Resume, port: int) -> set[int]:
     _check_fresh(session, resume)
+    _check_given(session, resume)
     has = _reshard(session, resume) if resume.reshard else _own(session, resume)
     if session._world_size == 1:
         _check_alone(session, resume, has)
@@ -105,6 +106,15 @@ def _check_fresh(session: Session, resume: Resume) -> None:
         raise RestoreError(
             "the state is to begin as the script builds it, but this process has trained since"
         )
+
+
+def _check_given(session: Session, resume: Resume) -> None:
+    """A living rank gives the step that it holds, or none: it would train on from its own state, and count it
+    as the other. Raises RestoreError."""
+    first = (resume.rank, resume.tier)
+    gives = [(source.rank, source.tier) for source in resume.sources] or [first]
+    if (session._rank, "donor") in gives and session._held != resume.step:
+        raise RestoreError(f"this process is to give step {resume.step}, and holds {session._held}")
 
 
 def _own(session: Session, resume: Resume) -> bool:

@@ -14,6 +14,7 @@ import pytest
 from tests.sdk.node import Node, samples
 
 if TYPE_CHECKING:
+    from holdfast.ipc.frames import Message
     from tests.sdk.zygote import Zygote
 
 SCRIPT = Path(__file__).with_name("train.py")
@@ -157,3 +158,23 @@ def test_a_replacement_that_falls_silent_while_forming(
         assert [line["digest"] for line in node.results()] == undisturbed.digests
         assert [member.rank for member in survivors] == [rank for rank in range(3) if rank != victim]
         assert node.generations[2]["resume"]["tier"] == "donor"
+
+
+class Outdated(Node):
+    """It believes that the living hold one step less than they say."""
+
+    def resume(self, seats: list[str]) -> Message:
+        found = super().resume(seats)
+        return {**found, "step": found["step"] - 1} if found["tier"] == "donor" else found
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_a_rank_gives_no_state_under_the_number_of_another_step(zygote: Zygote, world_size: int) -> None:
+    """It would train on from its own, and count it as the older one."""
+    with Outdated(zygote, SCRIPT, world_size) as node:
+        node.run(lambda: node.generation == 1 and node.seat(0).last("snapshot"))
+        node.interrupt("a test")
+        node.run(lambda: node.seat(0).last("restore_failed"))
+        failed, resume = node.seat(0).last("restore_failed"), node.generations[1]["resume"]
+        assert failed is not None and resume["tier"] == "donor"
+        assert f"is to give step {resume['step']}, and holds {resume['step'] + 1}" in failed["reason"]
