@@ -11,7 +11,7 @@ from controlplane.core.records.words import GONE
 
 if TYPE_CHECKING:
     from controlplane.core.cluster import Cluster
-    from controlplane.core.state.machine import Machine
+    from controlplane.core.state.cluster_state import ClusterState
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ def census(cluster: Cluster, now: float) -> Census:
     return found
 
 
-def _processes(m: Machine, found: Census) -> dict[str, None]:
+def _processes(m: ClusterState, found: Census) -> dict[str, None]:
     """Count the processes; the nodes that hold a rank."""
     busy: dict[str, None] = {}
     for job in m.jobs.values():

@@ -39,8 +39,8 @@ from controlplane.core.records.model import Incident, JobPhase
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.timing import CoreSettings
 from controlplane.core.restore import leftovers, replica_holders, vouching
+from controlplane.core.state.cluster_state import ClusterState
 from controlplane.core.state.job import Job
-from controlplane.core.state.machine import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,16 +49,16 @@ ROUNDS_MAX = 32
 """More rounds than any chain of decisions in one step has; reaching it means that two of them disagree."""
 
 
-def _stored(m: Machine, event: ev.Stored) -> None:
+def _stored(m: ClusterState, event: ev.Stored) -> None:
     m.stored_ok(event.ticket)
 
 
-def _store_failed(m: Machine, event: ev.StoreFailed) -> None:
+def _store_failed(m: ClusterState, event: ev.StoreFailed) -> None:
     m.fenced = m.fenced or event.fenced
     m.stored_not(event.ticket, event.reason)
 
 
-def _dcs_changed(m: Machine, event: ev.DcsChanged) -> None:
+def _dcs_changed(m: ClusterState, event: ev.DcsChanged) -> None:
     """etcd answers, or not: nothing is decided upon it, but people are told."""
     trouble = "" if event.available else event.reason or "no answer"
     if trouble != m.dcs_trouble:
@@ -71,14 +71,14 @@ def _dcs_changed(m: Machine, event: ev.DcsChanged) -> None:
         m.ask_health()
 
 
-def _tick(m: Machine, event: ev.Tick) -> None:
+def _tick(m: ClusterState, event: ev.Tick) -> None:
     """Deadlines are looked at in every step; a Tick brings only the time."""
 
 
-def _said(handler: Callable[[Machine, Any], None]) -> Callable[[Machine, Any], None]:
+def _said(handler: Callable[[ClusterState, Any], None]) -> Callable[[ClusterState, Any], None]:
     """Only the agent that speaks for the node now is listened to, and only if what it says can be."""
 
-    def handle(m: Machine, event: Any) -> None:
+    def handle(m: ClusterState, event: Any) -> None:
         word = plausible.ROWS[type(event)].word
         if nodes.known(m, event.node, event.incarnation, word) and plausible.fits(m, event):
             handler(m, event)
@@ -86,7 +86,7 @@ def _said(handler: Callable[[Machine, Any], None]) -> Callable[[Machine, Any], N
     return handle
 
 
-HANDLERS: dict[type[Any], Callable[[Machine, Any], None]] = {
+HANDLERS: dict[type[Any], Callable[[ClusterState, Any], None]] = {
     ev.Elected: takeover.elected,
     ev.NodeJoined: nodes.joined,
     ev.NodeBeat: nodes.beat,
@@ -129,11 +129,11 @@ HANDLERS: dict[type[Any], Callable[[Machine, Any], None]] = {
 }
 
 
-def _wait(m: Machine, job: Job) -> None:
+def _wait(m: ClusterState, job: Job) -> None:
     """etcd has the word."""
 
 
-PHASES: dict[JobPhase, Callable[[Machine, Job], None]] = {
+PHASES: dict[JobPhase, Callable[[ClusterState, Job], None]] = {
     JobPhase.PENDING: launching.pending,
     JobPhase.LAUNCHING: launching.launching,
     JobPhase.RUNNING: rendezvous.running,
@@ -155,7 +155,7 @@ class Cluster:
 
     def __init__(self, settings: CoreSettings = CoreSettings()) -> None:  # noqa: B008 - it is frozen
         self.settings = settings
-        self.machine = Machine(settings)
+        self.machine = ClusterState(settings)
 
     @property
     def term(self) -> int:
@@ -211,11 +211,13 @@ class Cluster:
 
     def unstored(self, job: str) -> tuple[int, ...]:
         """The tickets of what etcd does not hold yet of this job's spec, state and generation."""
-        return tuple(pending.effect.ticket for pending in self.machine.lanes.get(f"job/{job}", ()))
+        return tuple(pending.effect.ticket for pending in self.machine.write_queues.get(f"job/{job}", ()))
 
     def unrecorded(self, job: str) -> tuple[int, ...]:
         """The tickets of what etcd does not hold yet of the checkpoints of the job of this name."""
-        return tuple(pending.effect.ticket for pending in self.machine.lanes.get(finalizing.lane_of(job), ()))
+        return tuple(
+            pending.effect.ticket for pending in self.machine.write_queues.get(finalizing.lane_of(job), ())
+        )
 
     def next_deadline(self, steady: bool = False) -> float:
         """When (s, the clock of `now`) a Tick is due at the latest; infinity when none is. `steady`: every
@@ -227,14 +229,14 @@ class Cluster:
         invariants.check(self.machine)
 
 
-def _drive(m: Machine, job: Job) -> None:
+def _drive(m: ClusterState, job: Job) -> None:
     """Take a job as far as the facts allow."""
-    if job.recovery.fresh:
+    if job.recovery.unjudged:
         incidents.take(m, job)
     if job.ending is None:
         before = job.phase
         PHASES[job.phase](m, job)
-        if job.phase is not before or job.recovery.fresh:
+        if job.phase is not before or job.recovery.unjudged:
             m.touch(job)
         hangs.tend(m, job)
         saving.tend(m, job)
@@ -244,15 +246,15 @@ def _drive(m: Machine, job: Job) -> None:
         spares.tend(m, job)
         replica_holders.tend(m, job)
         leftovers.tend(m, job)
-    members.bury_again(m, job)
+    members.kill_zombies(m, job)
 
 
-def _due_job(m: Machine, name: str) -> None:
+def _due_job(m: ClusterState, name: str) -> None:
     if name in m.jobs:
         m.touch(m.jobs[name])
 
 
-_DUE: dict[str, Callable[[Machine, str], None]] = {
+_DUE: dict[str, Callable[[ClusterState, str], None]] = {
     "job": _due_job,
     "node": nodes.deadline,
     "drain": draining.deadline,

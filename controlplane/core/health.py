@@ -12,9 +12,9 @@ from controlplane.core.failures import eligibility
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase, Role
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.state.cluster_state import LEFT
 from controlplane.core.state.findings import Finding, Level
 from controlplane.core.state.job import ENDED
-from controlplane.core.state.machine import LEFT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from controlplane.core.checkpoint.durability import Trouble
     from controlplane.core.records.model import Unread
     from controlplane.core.records.timing import CoreSettings
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
     from controlplane.core.state.member import Member
 
     Rule = Callable[["Facts", CoreSettings], Iterable["Finding"]]
@@ -144,7 +144,7 @@ JOB_KINDS = (
 # ------------------------------------------------------------------ from the book
 
 
-def due(m: Machine) -> None:
+def due(m: ClusterState) -> None:
     """Look at everything, and tell what has changed."""
     m.health_at = m.now
     before, found = m.findings, assess(facts_of(m), m.settings)
@@ -158,7 +158,7 @@ def due(m: Machine) -> None:
         m.deadlines.sooner(("health", ""), m.now + m.settings.health_every_s)
 
 
-def _tell(m: Machine, before: dict[tuple[str, str], Finding]) -> None:
+def _tell(m: ClusterState, before: dict[tuple[str, str], Finding]) -> None:
     """Tell the administrators what has changed of what they are to hear."""
     loud = {key: each for key, each in m.findings.items() if each.loud}
     heard = {key: each for key, each in before.items() if each.loud}
@@ -178,7 +178,7 @@ PAUSING = ("mass_loss", "nodes_lost", "incidents", "dcs_unavailable")
 """Findings that pause by policy: never one that only a new start would end."""
 
 
-def _pause(m: Machine, found: tuple[Finding, ...]) -> None:
+def _pause(m: ClusterState, found: tuple[Finding, ...]) -> None:
     grave = [each for each in found if each.level is Level.CRITICAL and each.kind in PAUSING]
     paused = grave[0].reason if grave and m.settings.pause_when_critical else ""
     if bool(paused) != bool(m.paused):
@@ -192,7 +192,7 @@ def _pause(m: Machine, found: tuple[Finding, ...]) -> None:
     m.paused = paused
 
 
-def facts_of(m: Machine) -> Facts:
+def facts_of(m: ClusterState) -> Facts:
     """What the book says now."""
     quarantined, held, devices, lost = [], [], [], []
     for name, node in m.nodes.items():
@@ -222,11 +222,11 @@ def facts_of(m: Machine) -> Facts:
     )
 
 
-def _store_trouble(m: Machine) -> str:
-    return next((queue[0].trouble for queue in m.lanes.values() if queue and queue[0].trouble), "")
+def _store_trouble(m: ClusterState) -> str:
+    return next((queue[0].trouble for queue in m.write_queues.values() if queue and queue[0].trouble), "")
 
 
-def _spareless(m: Machine, job: Job) -> str:
+def _spareless(m: ClusterState, job: Job) -> str:
     """A node of the job whose spares died so often that no new ones are started."""
     most = job.spec.max_restarts
     spent = [node for node, times in job.recovery.spare_failures.items() if times > most] if most >= 0 else []
@@ -240,7 +240,7 @@ def _spares(member: Member) -> bool:
     return member.role is Role.SPARE and not member.dead
 
 
-def _recent(m: Machine) -> int:
+def _recent(m: ClusterState) -> int:
     """Incidents begun within the last hour, of this leader's term."""
     m.begun = [at for at in m.begun if at > m.now - HOUR_S]
     return len(m.begun)

@@ -10,11 +10,11 @@ from controlplane.core.state.job import ENDED
 from controlplane.core.state.saving import Stage
 
 if TYPE_CHECKING:
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
 
 
-def check(m: Machine) -> None:
+def check(m: ClusterState) -> None:
     """Raise AssertionError on the first invariant that does not hold."""
     for job in m.jobs.values():
         _seats(job)
@@ -23,7 +23,7 @@ def check(m: Machine) -> None:
         _incident(job)
         _saving(m, job)
         _restoring(job)
-    for lane, queue in m.lanes.items():
+    for lane, queue in m.write_queues.items():
         assert queue, f"lane {lane} is kept although nothing waits in it"
         asked = [pending.asked for pending in queue]
         assert not any(asked[1:]), f"lane {lane} has two stores on their way at once"
@@ -36,8 +36,8 @@ def _seats(job: Job) -> None:
     job.seating.check()
     number = job.generation.number if job.generation else 0
     assert job.seating.rolls.number == number, f"{job.name}: the rolls are of generation {number}"
-    ghosts = [mb.name for mb in job.members.values() if mb.dead and mb.alive]
-    assert sorted(job.ghosts) == sorted(ghosts), f"{job.name}: ghosts {ghosts}, noted are {list(job.ghosts)}"
+    zombies = [mb.name for mb in job.members.values() if mb.dead and mb.alive]
+    assert sorted(job.zombies) == sorted(zombies), f"{job.name}: zombies {zombies}, noted {list(job.zombies)}"
     in_order = [mb.number for mb in job.members.values()]
     assert in_order == sorted(in_order), f"{job.name}: members are numbered out of order"
     for seat in job.seats:
@@ -71,7 +71,7 @@ def _numbers(job: Job) -> None:
         assert job.seats == job.generations.storing.seats, f"{job.name}: stores a layout that is not wanted"
 
 
-def _phase(m: Machine, job: Job) -> None:
+def _phase(m: ClusterState, job: Job) -> None:
     stored = (JobPhase.RUNNING, JobPhase.FORMING, JobPhase.LAUNCHING, JobPhase.LEAVING)
     if job.phase in stored and job.ending is None:
         assert job.generation is not None, f"{job.name}: {job.phase} without a generation"
@@ -81,13 +81,13 @@ def _phase(m: Machine, job: Job) -> None:
     if job.phase is JobPhase.STORING and job.ending is None:
         assert job.generations.storing is not None, f"{job.name}: waits for etcd but nothing is on its way"
         assert m.in_flight(f"job/{job.name}"), f"{job.name}: waits for etcd but was not asked"
-    if job.phase is JobPhase.LEAVING and job.ending is None and not job.recovery.fresh:
+    if job.phase is JobPhase.LEAVING and job.ending is None and not job.recovery.unjudged:
         assert job.recovery.incident is None, (
             f"{job.name}: its ranks may go on behind their function in an incident"
         )
         trains = [mb.name for mb in job.seated() if mb.phase in (MemberPhase.FORMING, MemberPhase.RUNNING)]
         assert not trains, f"{job.name}: {trains} train, and may go on behind their function"
-    if job.phase is JobPhase.LOADING and job.ending is None and not job.recovery.fresh:
+    if job.phase is JobPhase.LOADING and job.ending is None and not job.recovery.unjudged:
         for member in job.seated():
             known = member.phase is MemberPhase.READY or member.dead
             assert known, f"{job.name}: chooses a state while {member.name} is {member.phase}"
@@ -102,7 +102,7 @@ def _incident(job: Job) -> None:
         assert not job.recovery.evidence, f"{job.name}: evidence without an incident"
 
 
-def _saving(m: Machine, job: Job) -> None:
+def _saving(m: ClusterState, job: Job) -> None:
     reading = [saving.id for saving in job.checkpoints.savings.values() if saving.stage is Stage.PERSIST]
     assert len(reading) <= 1, f"{job.name}: checkpoints {reading} read the slots at once"
     for saving in job.checkpoints.savings.values():
@@ -128,7 +128,7 @@ def _restoring(job: Job) -> None:
         assert job.phase is JobPhase.LOADING, f"{job.name}: {job.phase} while a state is brought in place"
         seats = {(seat.node, seat.member) for seat in job.seats}
         for _, node, member, *_ in restoring.waits:
-            assert (node, member) in seats or job.recovery.fresh, (
+            assert (node, member) in seats or job.recovery.unjudged, (
                 f"{job.name}: {member} on {node} fills no seat"
             )
     generation = job.generations.storing or job.generation

@@ -16,8 +16,8 @@ from holdfast import masking as arguments
 if TYPE_CHECKING:
     from controlplane.core.cluster import Cluster
     from controlplane.core.records.model import CheckpointRecord, Incident
+    from controlplane.core.state.cluster_state import Node
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Node
     from controlplane.core.state.member import Member
 
 

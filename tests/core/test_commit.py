@@ -14,8 +14,8 @@ from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import CheckpointPart, MemberPhase, MemberStatus, Role
 from controlplane.core.records.timing import CoreSettings
+from controlplane.core.state.cluster_state import ClusterState
 from controlplane.core.state.job import Job
-from controlplane.core.state.machine import Machine
 from controlplane.core.state.member import Member
 from controlplane.core.state.saving import Holder, Saving, Stage, Writer
 from tests.core.make import record, seats, spec
@@ -169,7 +169,7 @@ def test_each_shard_is_written_where_it_is_held_and_small_ones_are_spread() -> N
 
 def test_what_a_former_leader_was_told_is_no_failure_of_this_one() -> None:
     """Agents say it again on a new stream: by then the checkpoint may have been made, and collected."""
-    m, job = Machine(CoreSettings()), Job(spec())
+    m, job = ClusterState(CoreSettings()), Job(spec())
     m.jobs["j"] = job
     sealing_of_parts.persisted(m, ev.Persisted("a", 1, record(100)))
     sealing_of_parts.part_persisted(m, ev.PartPersisted("a", 1, part()))
@@ -180,10 +180,13 @@ def test_what_a_former_leader_was_told_is_no_failure_of_this_one() -> None:
 
 def test_a_job_ends_once_the_second_storage_has_its_final_state_too() -> None:
     """Committed on the first already; but nobody would copy it after the job's end."""
-    m, job = Machine(CoreSettings()), Job(spec(storage="file:///c", mirror="file:///d", commit_when="first"))
+    m, job = (
+        ClusterState(CoreSettings()),
+        Job(spec(storage="file:///c", mirror="file:///d", commit_when="first")),
+    )
     for seat in seats(1, 1):
         status = MemberStatus(seat.member, "j", MemberPhase.EXITED, elastic=True, held_step=100)
-        job.enlist(Member(seat.member, "j", seat.node, Role.RANK, seat.rank, status=status, done=True))
+        job.add(Member(seat.member, "j", seat.node, Role.RANK, seat.rank, status=status, done=True))
     job.sit(seats(1, 1))
     job.checkpoints.records["100-1"] = record(100)
     job.checkpoints.savings["100-1"] = saving(stage=Stage.COPY, record=record(100))

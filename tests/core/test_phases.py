@@ -11,8 +11,8 @@ import pytest
 from controlplane.core.records.model import JobSpec
 from controlplane.core.records.timing import CoreSettings
 from controlplane.core.records.words import TRANSITIONS, JobPhase
+from controlplane.core.state.cluster_state import ClusterState
 from controlplane.core.state.job import ENDED, Job
-from controlplane.core.state.machine import Machine
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,7 +25,7 @@ def test_every_phase_has_a_row_and_only_the_ended_lead_nowhere() -> None:
 
 
 def test_a_change_that_is_not_in_the_table_is_an_error() -> None:
-    machine, job = Machine(CoreSettings()), Job(JobSpec("job", ("train.py",), "."))
+    machine, job = ClusterState(CoreSettings()), Job(JobSpec("job", ("train.py",), "."))
     with pytest.raises(AssertionError, match="job job cannot go from pending to running: because"):
         machine.set_phase(job, JobPhase.RUNNING, "because")
     assert job.phase is JobPhase.PENDING

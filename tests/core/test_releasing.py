@@ -8,17 +8,17 @@ from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import Generation, MemberPhase, MemberStatus, Resume, Role, Tier
 from controlplane.core.records.timing import CoreSettings
+from controlplane.core.state.cluster_state import ClusterState, Node
 from controlplane.core.state.job import Job
-from controlplane.core.state.machine import Machine, Node
 from controlplane.core.state.member import Member
 from tests.core.make import seats, spec
 
 
-def job_of_three(m: Machine) -> Job:
+def job_of_three(m: ClusterState) -> Job:
     job = Job(spec(snapshot_every=10))
     places = seats(1, 1, 1)
     for seat in places:
-        job.enlist(Member(seat.member, "j", seat.node, Role.RANK, seat.rank))
+        job.add(Member(seat.member, "j", seat.node, Role.RANK, seat.rank))
     job.sit(places)
     job.turn(Generation("j", 1, 1, job.seats, "s", "m", Resume(Tier.FRESH, 0), ""))
     m.jobs["j"] = job
@@ -35,7 +35,7 @@ def tell(job: Job, rank: int, step: int, newest: int, before: int, now: float = 
     job.changed(job.members[f"j.{rank}"])
 
 
-def orders(m: Machine, job: Job) -> list[fx.Release]:
+def orders(m: ClusterState, job: Job) -> list[fx.Release]:
     for name in ("a", "b", "c"):
         m.nodes[name].state = "up"
     releasing.from_statuses(job)
@@ -45,7 +45,7 @@ def orders(m: Machine, job: Job) -> list[fx.Release]:
 
 def test_a_new_leader_voids_nothing_before_it_has_heard_every_rank() -> None:
     """Rank 1 left out step 22, and holds 20, as rank 0 does: rank 2 may too, and then 20 is whole."""
-    m = Machine(CoreSettings())
+    m = ClusterState(CoreSettings())
     m.nodes = {name: Node(name) for name in ("a", "b", "c")}
     job = job_of_three(m)
     tell(job, 0, 50, 22, 20)
@@ -56,7 +56,7 @@ def test_a_new_leader_voids_nothing_before_it_has_heard_every_rank() -> None:
     assert (job.snapshots.released, job.snapshots.voided) == (20, -1)
 
 
-def passed_over(m: Machine, job: Job, step: int) -> list[fx.Release]:
+def passed_over(m: ClusterState, job: Job, step: int) -> list[fx.Release]:
     """Rank 0 has made another snapshot than the others, and all train on: what they are told now."""
     for rank, newest in enumerate((40, 30, 30)):
         tell(job, rank, step, newest, 20, m.now)
@@ -66,7 +66,7 @@ def passed_over(m: Machine, job: Job, step: int) -> list[fx.Release]:
 def test_a_new_leader_does_not_take_what_was_trained_before_it_for_the_pace_of_the_ranks() -> None:
     """What it releases is 380 steps old. Void up to where such a pace would lead, all that is made in the
     next hundreds of steps would be lost."""
-    m = Machine(CoreSettings())
+    m = ClusterState(CoreSettings())
     m.nodes = {name: Node(name) for name in ("a", "b", "c")}
     job, m.now = job_of_three(m), 100.0
     passed_over(m, job, 400)
@@ -81,7 +81,7 @@ def test_a_new_leader_does_not_take_what_was_trained_before_it_for_the_pace_of_t
 
 def test_what_a_cut_network_held_up_is_no_measure_of_the_pace_of_the_ranks() -> None:
     """The last rank's word of step 20 comes when all are 380 steps on."""
-    m = Machine(CoreSettings())
+    m = ClusterState(CoreSettings())
     m.nodes = {name: Node(name) for name in ("a", "b", "c")}
     job, m.now = job_of_three(m), 100.0
     releasing.begin(job)
@@ -95,7 +95,7 @@ def test_what_a_cut_network_held_up_is_no_measure_of_the_pace_of_the_ranks() -> 
 
 
 def test_what_was_released_while_an_agent_was_away_is_said_to_it_when_it_is_back() -> None:
-    m = Machine(CoreSettings())
+    m = ClusterState(CoreSettings())
     m.nodes = {name: Node(name) for name in ("a", "b", "c")}
     job = job_of_three(m)
     for rank in range(3):

@@ -17,7 +17,7 @@ from controlplane.core.records.model import (
     Role,
     Tier,
 )
-from controlplane.core.state.delivery_log import ROOM, Sent
+from controlplane.core.state.delivery_log import ROOM, DeliveryLog
 from controlplane.core.state.job import Job
 from controlplane.core.state.member import Member
 from tests.core.make import spec
@@ -37,7 +37,7 @@ class Life:
     def member(self, rank: int) -> Member:
         self.names += 1
         node = f"n{self.chance.randrange(4)}"
-        return self.job.enlist(Member(f"j.{self.names}", "j", node, Role.RANK, rank))
+        return self.job.add(Member(f"j.{self.names}", "j", node, Role.RANK, rank))
 
     def sit(self) -> None:
         newcomers = [self.member(rank) for rank in range(self.chance.randrange(1, 7))]
@@ -79,7 +79,7 @@ def test_the_rolls_are_what_a_look_at_all_would_find(seed: int) -> None:
             nodes = list(dict.fromkeys(seat.node for seat in life.job.seats))
             assert list(life.job.seat_nodes()) == nodes
             assert {mb.name for mb in life.job.members.values() if mb.dead and mb.alive} == set(
-                life.job.ghosts
+                life.job.zombies
             )
 
 
@@ -92,7 +92,7 @@ def test_a_roll_that_was_not_told_of_a_change_is_found_out() -> None:
 
 
 def test_what_a_node_was_told_is_forgotten_with_its_stream_and_with_time() -> None:
-    sent = Sent()
+    sent = DeliveryLog()
     for number in range(10 * ROOM):
         sent.put(("interrupt", "a", str(number)), float(number), stale=number - 5.0)
     assert len(sent) <= ROOM

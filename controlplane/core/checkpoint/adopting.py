@@ -15,15 +15,15 @@ from controlplane.core.records import effects as fx
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
     from controlplane.core.records.model import CheckpointRecord
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
 
 
 STEP_ADOPTED_MAX, GENERATION_ADOPTED_MAX = 1 << 50, 1_000_000_000
 """Of a checkpoint that is taken up: the job counts on from there, and needs room for it."""
 
 
-def found(m: Machine, event: ev.CheckpointsFound) -> None:
+def found(m: ClusterState, event: ev.CheckpointsFound) -> None:
     """Take up what may be; say for each what was done. The same again changes nothing."""
     job = m.jobs.get(event.job)
     known = job.checkpoints.records if job else m.unclaimed.setdefault(event.job, {})
@@ -55,7 +55,7 @@ def take_up(job: Job) -> None:
         job.restore.known_step = max(job.restore.known_step, good.step)
 
 
-def claim(m: Machine, job: Job) -> None:
+def claim(m: ClusterState, job: Job) -> None:
     """A job is submitted whose checkpoints were found before it: they are its own."""
     job.checkpoints.records.update(m.unclaimed.pop(job.name, {}))
     take_up(job)

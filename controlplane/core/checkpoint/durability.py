@@ -12,9 +12,9 @@ from controlplane.core.checkpoint import commit, overdue, releasing
 from controlplane.core.records.model import NO_STEP, JobPhase
 
 if TYPE_CHECKING:
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.durability_memory import Streak
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
 
 ALERT_AFTER = 3
 """So many failures in a row are told to the administrators; one or two are shown."""
@@ -34,14 +34,14 @@ class Trouble:
     loud: bool = True
 
 
-def failed(m: Machine, job: Job, reason: str) -> None:
+def failed(m: ClusterState, job: Job, reason: str) -> None:
     """A checkpoint was not committed."""
     if job.recovery.incident is None:
         job.checkpoints.keeping.checkpoints.failed(m.now, reason)
         m.ask_health()
 
 
-def committed(m: Machine, job: Job) -> None:
+def committed(m: ClusterState, job: Job) -> None:
     """A checkpoint was committed, and its manifest is visible."""
     if job.checkpoints.keeping.checkpoints.times:
         m.ask_health()
@@ -49,7 +49,7 @@ def committed(m: Machine, job: Job) -> None:
     job.checkpoints.keeping.durable_from = m.now
 
 
-def copied(m: Machine, job: Job, reason: str) -> None:
+def copied(m: ClusterState, job: Job, reason: str) -> None:
     """A committed checkpoint is on the second storage, or is not: reason not ""."""
     copies = job.checkpoints.keeping.copies
     if reason or copies.times:
@@ -60,7 +60,7 @@ def copied(m: Machine, job: Job, reason: str) -> None:
         copies.over()
 
 
-def look(m: Machine, job: Job) -> None:
+def look(m: ClusterState, job: Job) -> None:
     """Take down what the next look at the cluster's health needs."""
     keeping = job.checkpoints.keeping
     if job.phase in IDLE:
@@ -70,7 +70,7 @@ def look(m: Machine, job: Job) -> None:
     _look_for_room(m, job)
 
 
-def _look_for_room(m: Machine, job: Job) -> None:
+def _look_for_room(m: ClusterState, job: Job) -> None:
     roomless, reason = job.checkpoints.keeping.roomless, releasing.no_room(job) if job.seats else ""
     if bool(reason) != bool(roomless.times):
         m.ask_health()
@@ -83,7 +83,7 @@ def _look_for_room(m: Machine, job: Job) -> None:
 # ------------------------------------------------------------------ in words
 
 
-def troubles(m: Machine, job: Job) -> tuple[Trouble, ...]:
+def troubles(m: ClusterState, job: Job) -> tuple[Trouble, ...]:
     """Everything that is wrong with how this job's state is kept, what matters most first."""
     loud = job.checkpoints.keeping.checkpoints.times >= ALERT_AFTER
     found = (
@@ -98,25 +98,25 @@ def troubles(m: Machine, job: Job) -> tuple[Trouble, ...]:
     return (*told, *(Trouble(f"{what}_overdue", f"{what} are overdue: {why}") for what, why in silent))
 
 
-def failing(m: Machine, job: Job) -> str:
+def failing(m: ClusterState, job: Job) -> str:
     """What is said of checkpoints that failed since the last one was committed; "" when none has."""
     told = _failed_in_a_row(m, job.checkpoints.keeping.checkpoints, "checkpoint")
     return f"{told}; {_durable(job)}" if told else ""
 
 
-def uncopied(m: Machine, job: Job) -> str:
+def uncopied(m: ClusterState, job: Job) -> str:
     """The same of copies on the second storage."""
     return _failed_in_a_row(m, job.checkpoints.keeping.copies, "copy", "copies")
 
 
-def _failed_in_a_row(m: Machine, streak: Streak, one: str, many: str = "") -> str:
+def _failed_in_a_row(m: ClusterState, streak: Streak, one: str, many: str = "") -> str:
     if not streak.times:
         return ""
     what = f"{streak.times} {many or one + 's'} in a row" if streak.times > 1 else f"the newest {one}"
     return f"{what} failed since {clock(m, streak.since)}: {streak.reason}"
 
 
-def roomless(m: Machine, job: Job) -> str:
+def roomless(m: ClusterState, job: Job) -> str:
     """What is said of ranks that have no memory for snapshots; "" when all have."""
     streak = job.checkpoints.keeping.roomless
     if not streak.times or job.phase is not JobPhase.RUNNING:
@@ -124,7 +124,7 @@ def roomless(m: Machine, job: Job) -> str:
     return f"no snapshot since {clock(m, streak.since)}: {streak.reason}; {_remembered(job)}"
 
 
-def late(m: Machine, job: Job) -> str:
+def late(m: ClusterState, job: Job) -> str:
     """What is said of checkpoints that ought to have come, and of which none failed; "" when none is late.
 
     This is the administrators' promise, in time alone (`checkpoint_late_s`), whatever held a checkpoint up;
@@ -169,7 +169,7 @@ def _remembered(job: Job) -> str:
     )
 
 
-def clock(m: Machine, at: float) -> str:
+def clock(m: ClusterState, at: float) -> str:
     """A moment (s) as people read it, in UTC; one of another day with how many days that is ago."""
     moment = m.wall_s + at
     hours, rest = divmod(int(moment % DAY_S), 3600)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controlplane.core.records import events as ev
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
 
 UPLOAD_KEPT = 0.5
 """The weight of what earlier uploads took, beside the newest."""
@@ -32,7 +32,7 @@ def lane_of(job: str) -> str:
     return f"checkpoints/{job}"
 
 
-def put(m: Machine, job: Job, record: CheckpointRecord, then: Callable[[], None] | None = None) -> None:
+def put(m: ClusterState, job: Job, record: CheckpointRecord, then: Callable[[], None] | None = None) -> None:
     """Have etcd hold this record."""
     m.store(lane(job), fx.Store(0, 0, job=job.name, checkpoint=record), then)
 
@@ -44,7 +44,7 @@ def record_of(saving: Saving) -> CheckpointRecord:
     return saving.record
 
 
-def part_persisted(m: Machine, event: ev.PartPersisted) -> None:
+def part_persisted(m: ClusterState, event: ev.PartPersisted) -> None:
     """A writer's share is durable; with the last one the checkpoint can be sealed."""
     part = event.part
     job = m.jobs.get(part.job)
@@ -64,7 +64,7 @@ def part_persisted(m: Machine, event: ev.PartPersisted) -> None:
         advance(m, job, saving, sealed_at=m.now)
 
 
-def _refused(m: Machine, job: Job, name: str, reason: str) -> None:
+def _refused(m: ClusterState, job: Job, name: str, reason: str) -> None:
     """What does not fit is counted and noted; the one in flight fails when it is about that one. About
     others nothing is said: agents tell again what they told a former leader, of what has long gone too."""
     saving = job.checkpoints.savings.get(name)
@@ -75,7 +75,7 @@ def _refused(m: Machine, job: Job, name: str, reason: str) -> None:
         m.drop(NoteKind.REFUSED_CHECKPOINT, name, reason)
 
 
-def advance(m: Machine, job: Job, saving: Saving, **changes: object) -> None:
+def advance(m: ClusterState, job: Job, saving: Saving, **changes: object) -> None:
     """Take a checkpoint to its next stage, or out of flight after its last."""
     stage = commit.after(saving.stage, job.spec)
     m.touch(job)
@@ -90,7 +90,7 @@ def advance(m: Machine, job: Job, saving: Saving, **changes: object) -> None:
         put(m, job, record_of(saving), lambda: _confirmed(m, job, saving.id))
 
 
-def persisted(m: Machine, event: ev.Persisted) -> None:
+def persisted(m: ClusterState, event: ev.Persisted) -> None:
     """It is sealed: commit the record, if it is what was asked for and covers every rank."""
     record = event.record
     job = m.jobs.get(record.job)
@@ -119,7 +119,7 @@ def _shards(saving: Saving) -> tuple[str, ...]:
     return () if words == [WHOLE_STATE] else tuple(words)
 
 
-def mirrored(m: Machine, event: ev.Mirrored) -> None:
+def mirrored(m: ClusterState, event: ev.Mirrored) -> None:
     """The second storage holds it too, or will not."""
     job = m.jobs.get(event.job)
     saving = job.checkpoints.savings.get(event.checkpoint) if job else None
@@ -137,7 +137,7 @@ def mirrored(m: Machine, event: ev.Mirrored) -> None:
         advance(m, job, saving, sealed_at=m.now)
 
 
-def _committed(m: Machine, job: Job, name: str) -> None:
+def _committed(m: ClusterState, job: Job, name: str) -> None:
     """etcd holds the record: from here on the checkpoint exists for every leader to come."""
     saving = job.checkpoints.savings.get(name)
     if saving is not None and saving.stage is Stage.STORE:
@@ -145,7 +145,7 @@ def _committed(m: Machine, job: Job, name: str) -> None:
         advance(m, job, saving, provisional=False)
 
 
-def published(m: Machine, event: ev.Published) -> None:
+def published(m: ClusterState, event: ev.Published) -> None:
     """The manifest is visible: the checkpoint is good once etcd knows."""
     job = m.jobs.get(event.job)
     saving = job.checkpoints.savings.get(event.checkpoint) if job else None
@@ -158,7 +158,7 @@ def published(m: Machine, event: ev.Published) -> None:
     advance(m, job, saving, record=dataclasses.replace(record_of(saving), published=True))
 
 
-def _confirmed(m: Machine, job: Job, name: str) -> None:
+def _confirmed(m: ClusterState, job: Job, name: str) -> None:
     saving = job.checkpoints.savings.get(name)
     if saving is None or saving.stage is not Stage.CONFIRM:
         return
@@ -171,7 +171,7 @@ def _confirmed(m: Machine, job: Job, name: str) -> None:
     advance(m, job, saving)
 
 
-def coming(m: Machine, job: Job, step: int) -> str:
+def coming(m: ClusterState, job: Job, step: int) -> str:
     """A checkpoint beyond `step` whose parts are all durable and that will soon be committed: worth waiting
     for when the state is chosen. "" when there is none, or it has taken too long."""
     for saving in reversed(job.checkpoints.savings.values()):
@@ -185,13 +185,13 @@ def coming(m: Machine, job: Job, step: int) -> str:
     return ""
 
 
-def tell(m: Machine, job: Job, changed: fx.CheckpointChanged) -> None:
+def tell(m: ClusterState, job: Job, changed: fx.CheckpointChanged) -> None:
     """Say what became of a checkpoint: to people, and to the scripts that asked for it."""
     m.emit(changed)
     requests.settle(job, changed.checkpoint, changed.outcome, changed.reason)
 
 
-def failed(m: Machine, job: Job, saving: Saving, reason: str, *, broken: bool = False) -> None:
+def failed(m: ClusterState, job: Job, saving: Saving, reason: str, *, broken: bool = False) -> None:
     """Give a checkpoint in flight up, and say why. What is committed stays so. `broken`: because ranks or
     nodes are gone, which is no fault of what keeps the state."""
     del job.checkpoints.savings[saving.id]
@@ -211,7 +211,7 @@ def failed(m: Machine, job: Job, saving: Saving, reason: str, *, broken: bool = 
     tell(m, job, fx.CheckpointChanged(job.name, saving.id, "failed", reason))
 
 
-def mark_bad(m: Machine, job: Job, name: str, reason: str) -> None:
+def mark_bad(m: ClusterState, job: Job, name: str, reason: str) -> None:
     """Never use this checkpoint again; etcd remembers why."""
     record = commit.as_bad(job.checkpoints.records[name], reason)
     job.checkpoints.records[name] = record

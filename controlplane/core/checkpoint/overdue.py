@@ -22,8 +22,8 @@ from controlplane.core.state.saving import Stage
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
     from controlplane.core.state.member import Member
 
 TIMES = 3
@@ -45,15 +45,15 @@ class Duty:
     done: Callable[[Job], int]
     due: Callable[[Job, int, float], bool]
     held_up: Callable[[Job], str]
-    state: Callable[[Machine, Job], str]
+    state: Callable[[ClusterState, Job], str]
 
 
-def begin(m: Machine) -> None:
+def begin(m: ClusterState) -> None:
     """From now on, for as long as this leader leads."""
     m.deadlines.sooner(("watch", ""), m.now + m.settings.overdue_after_s / LOOKS)
 
 
-def due(m: Machine) -> None:
+def due(m: ClusterState) -> None:
     """Look at each job: a few words of the book for one that is in time."""
     begin(m)
     for job in m.jobs.values():
@@ -86,7 +86,7 @@ def _trains(job: Job) -> int | None:
     return status.step
 
 
-def _look(m: Machine, job: Job, duty: Duty, generation: int, step: int) -> None:
+def _look(m: ClusterState, job: Job, duty: Duty, generation: int, step: int) -> None:
     pulse = job.checkpoints.pulses.get(duty.name)
     if pulse is None:
         pulse = job.checkpoints.pulses[duty.name] = Pulse(duty.gap_s)
@@ -113,7 +113,7 @@ def _look(m: Machine, job: Job, duty: Duty, generation: int, step: int) -> None:
         _repair(m, job, pulse.tries)
 
 
-def _over(m: Machine, job: Job, name: str, pulse: Pulse, why: str) -> None:
+def _over(m: ClusterState, job: Job, name: str, pulse: Pulse, why: str) -> None:
     if not pulse.overdue:
         return
     m.ask_health()
@@ -121,7 +121,7 @@ def _over(m: Machine, job: Job, name: str, pulse: Pulse, why: str) -> None:
     m.note(NoteKind(f"{name}_overdue_no_more"), job.name, ended)
 
 
-def _repair(m: Machine, job: Job, tries: int) -> None:
+def _repair(m: ClusterState, job: Job, tries: int) -> None:
     """Drive the job on as if nothing of it had been looked at, nor said to its ranks. What none of them can
     finish is given up when that alone has not helped."""
     job.recovery.watched.clear()
@@ -142,7 +142,7 @@ def _writing(job: Job) -> str:
     return next((each.id for each in job.checkpoints.savings.values() if each.stage is Stage.PERSIST), "")
 
 
-def _snapshots(m: Machine, job: Job) -> str:
+def _snapshots(m: ClusterState, job: Job) -> str:
     """Which rank is the farthest behind with them, and why if that is known."""
     newest = (
         f"all ranks have {job.snapshots.released}"
@@ -159,7 +159,7 @@ def _own(job: Job, member: Member) -> int:
     return max(job.snapshots.held.get(member.rank, ()), default=NO_STEP)
 
 
-def _checkpoints(m: Machine, job: Job) -> str:
+def _checkpoints(m: ClusterState, job: Job) -> str:
     good = newest_good(job.checkpoints.records.values())
     newest = f"the newest is {good.id}" if good else "there is none"
     flying = [f"{each.id} is in flight ({each.stage})" for each in job.checkpoints.savings.values()]

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from controlplane.core.records import events as ev
     from controlplane.core.records.model import MemberStatus
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
     from controlplane.core.state.member import Member
 
 
@@ -40,7 +40,7 @@ def begin(job: Job) -> None:
     job.reread()
 
 
-def snapshot(m: Machine, event: ev.SnapshotReady) -> None:
+def snapshot(m: ClusterState, event: ev.SnapshotReady) -> None:
     """A slot is READY: one more rank has this step."""
     job = m.jobs.get(event.job)
     member = job.members.get(event.member) if job else None
@@ -69,7 +69,7 @@ def _have(job: Job, rank: int, step: int) -> None:
         job.restore.known_step = step
 
 
-def lapsed(m: Machine, job: Job, step: int) -> None:
+def lapsed(m: ClusterState, job: Job, step: int) -> None:
     """A rank trains on, two snapshots past the one released last, and says nothing else: when no rank finds
     room, that is all that is ever heard. So the job is looked at soon; not now, for all ranks show it."""
     job.snapshots.lapse_step = step + job.spec.snapshot_every
@@ -77,7 +77,7 @@ def lapsed(m: Machine, job: Job, step: int) -> None:
         m.wake(job, m.now + m.settings.retry_s)
 
 
-def tend(m: Machine, job: Job) -> int:
+def tend(m: ClusterState, job: Job) -> int:
     """Release what all ranks have. Returns the step that became whole just now; NO_STEP when none did."""
     if job.generation is None:
         return NO_STEP
@@ -97,7 +97,7 @@ def tend(m: Machine, job: Job) -> int:
     return step if whole else NO_STEP
 
 
-def _tell_new_streams(m: Machine, job: Job) -> None:
+def _tell_new_streams(m: ClusterState, job: Job) -> None:
     """What was released while an agent was away its ranks have not heard: they would find no room."""
     seen = (m.streams, job.seating.version)
     if job.snapshots.released <= NO_STEP or job.snapshots.retold == seen:
@@ -109,7 +109,7 @@ def _tell_new_streams(m: Machine, job: Job) -> None:
             m.emit(fx.Release(node, job.name, job.snapshots.released, job.snapshots.voided))
 
 
-def say_again(m: Machine, job: Job) -> None:
+def say_again(m: ClusterState, job: Job) -> None:
     """Tell every rank what it may overwrite, whatever it was told before."""
     for node in job.seat_nodes() if max(job.snapshots.released, job.snapshots.voided) > NO_STEP else ():
         if m.up(node):
@@ -122,7 +122,7 @@ def let_go(job: Job, step: int) -> bool:
     return step < job.snapshots.released or job.snapshots.released < step <= job.snapshots.voided
 
 
-def give_up(m: Machine, job: Job) -> None:
+def give_up(m: ClusterState, job: Job) -> None:
     """Void every snapshot that is not released: then all ranks have room for the next. Only what is older is
     lost by it; but none of a job of which a rank was not heard, as for `_passed_over`."""
     if not job.seating.rolls.unheard:
@@ -193,7 +193,7 @@ def no_room(job: Job) -> str:
     return ""
 
 
-def _release_again(m: Machine, job: Job) -> None:
+def _release_again(m: ClusterState, job: Job) -> None:
     """A rank that is two snapshots on and made none has missed the release; or the others have passed
     over the one that it holds: that one is void then, so that all can go on from the next."""
     if not _some_behind(job):
@@ -213,7 +213,7 @@ def _release_again(m: Machine, job: Job) -> None:
             m.order(job, key, order, m.settings.long_retry_s)
 
 
-def _begin_anew(m: Machine, job: Job) -> None:
+def _begin_anew(m: ClusterState, job: Job) -> None:
     """Where ranks have passed over each other's snapshots, all begin anew at the same step, one that no rank
     has reached when it hears of it: were only those void that are known, each rank would make its next one as
     soon as it hears, and they would go on missing each other."""
@@ -222,7 +222,7 @@ def _begin_anew(m: Machine, job: Job) -> None:
         _void(m, job, passed, max(passed, _reached_soon(m, job)))
 
 
-def _paced(m: Machine, job: Job) -> bool:
+def _paced(m: ClusterState, job: Job) -> bool:
     """Whether the pace of the ranks has been watched for long enough. Right after a late release (that of a
     new leader, or one that a cut network held up) they are far beyond that step, whatever their pace."""
     if job.snapshots.paced is None:
@@ -239,7 +239,7 @@ def _reached(job: Job) -> int:
     return steps[len(steps) // 2] if steps else NO_STEP
 
 
-def _reached_soon(m: Machine, job: Job) -> int:
+def _reached_soon(m: ClusterState, job: Job) -> int:
     """The step in which the ranks will be once they have heard what they are told now, at the pace that they
     had since the last release. Half of them are believed, whatever the others say."""
     since, first = job.snapshots.paced or (m.now, NO_STEP)
@@ -259,7 +259,7 @@ def _some_behind(job: Job) -> bool:
     return finished or job.restore.newest_step >= job.snapshots.released + 2 * job.spec.snapshot_every
 
 
-def _void(m: Machine, job: Job, passed: int, upto: int) -> None:
+def _void(m: ClusterState, job: Job, passed: int, upto: int) -> None:
     """No snapshot up to `upto` will be whole any more: a checkpoint that was to be made of one that some rank
     has `passed` over is not."""
     if upto <= max(job.snapshots.voided, job.snapshots.released):
@@ -269,7 +269,7 @@ def _void(m: Machine, job: Job, passed: int, upto: int) -> None:
     missed(m, job, passed, reason)
 
 
-def miss(m: Machine, job: Job) -> None:
+def miss(m: ClusterState, job: Job) -> None:
     """Without room there is no checkpoint, and training goes on: each one that was due is told."""
     reason = no_room(job)
     if not reason or not job.spec.storage:
@@ -280,7 +280,7 @@ def miss(m: Machine, job: Job) -> None:
     m.wake(job, m.now + m.settings.long_retry_s)
 
 
-def missed(m: Machine, job: Job, step: int, reason: str) -> None:
+def missed(m: ClusterState, job: Job, step: int, reason: str) -> None:
     """Say that the checkpoint which is due at `step`, if one is, is skipped; once for each."""
     last = cadence.Last(
         max(job.checkpoints.begun, job.checkpoints.skipped),

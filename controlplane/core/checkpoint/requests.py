@@ -11,8 +11,8 @@ from controlplane.core.state.saving import Ask, Stage
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
 
 ASKS_KEPT = 256
 """Answers of a job that are remembered, so that an asking that is repeated hears the same again."""
@@ -23,7 +23,7 @@ FINAL = ("committed", "failed", "skipped")
 TRAINS = (JobPhase.RUNNING, JobPhase.FORMING)
 
 
-def asked(m: Machine, event: ev.CheckpointAsked) -> None:
+def asked(m: ClusterState, event: ev.CheckpointAsked) -> None:
     """A script wants a checkpoint. The same request again is the same asking."""
     job = m.jobs.get(event.job)
     if job is None or event.member not in job.members:
@@ -46,7 +46,7 @@ def _forget_old(job: Job) -> None:
         job.told.drop(job.checkpoints.asks.pop(key).key)
 
 
-def tend(m: Machine, job: Job) -> None:
+def tend(m: ClusterState, job: Job) -> None:
     """Answer what can be answered, and say it again to a node whose stream is new."""
     for ask in job.checkpoints.asks.values():
         if not ask.outcome:
@@ -70,7 +70,7 @@ def wanted(job: Job) -> list[int]:
     return [step for step in steps if releasing.held_by_all(job, step)]
 
 
-def _judge(m: Machine, job: Job, ask: Ask) -> None:
+def _judge(m: ClusterState, job: Job, ask: Ask) -> None:
     saving, record = job.checkpoints.savings.get(ask.checkpoint), job.checkpoints.records.get(ask.checkpoint)
     if saving is not None and saving.stage is not Stage.COPY:
         return
@@ -84,7 +84,7 @@ def _judge(m: Machine, job: Job, ask: Ask) -> None:
         m.wake(job, min(m.now + m.settings.long_retry_s, ask.at + m.settings.ask_timeout_s))
 
 
-def _hopeless(m: Machine, job: Job, ask: Ask) -> str:
+def _hopeless(m: ClusterState, job: Job, ask: Ask) -> str:
     """Why no checkpoint of this step will ever begin; "" when one may."""
     if not job.spec.storage:
         return "the job has no storage: give it one with --storage URL"
@@ -95,7 +95,7 @@ def _hopeless(m: Machine, job: Job, ask: Ask) -> str:
     return "" if releasing.held_by_all(job, ask.step) else _lacking(m, job, ask)
 
 
-def _lacking(m: Machine, job: Job, ask: Ask) -> str:
+def _lacking(m: ClusterState, job: Job, ask: Ask) -> str:
     """Why some rank will never hold this step, as far as is known."""
     if reason := releasing.no_room(job):
         return reason
@@ -115,7 +115,7 @@ def settle(job: Job, name: str, outcome: str, reason: str) -> None:
             ask.outcome, ask.reason = outcome, reason
 
 
-def close(m: Machine, job: Job, why: str = "the job has ended") -> None:
+def close(m: ClusterState, job: Job, why: str = "the job has ended") -> None:
     """The job, or its training, is over: nobody waits any longer."""
     for ask in job.checkpoints.asks.values():
         if ask.outcome:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from controlplane.core.records import events as ev
     from controlplane.core.records.model import CheckpointRecord
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
 
 QUIET = (JobPhase.RUNNING, *ENDED)
 """Phases in which nothing is read from a checkpoint: old ones may go."""
@@ -66,7 +66,7 @@ def _busy(job: Job) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*bases, *([base] if (base := base_beside(job)) else [])]))
 
 
-def tend(m: Machine, job: Job) -> None:
+def tend(m: ClusterState, job: Job) -> None:
     """Begin a collection when something is to go, and drive the one under way."""
     if job.checkpoints.collecting is not None:
         _drive(m, job, job.checkpoints.collecting)
@@ -95,7 +95,7 @@ def _unwanted(job: Job) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*removable(records, spec.keep_last, spec.keep_every, _busy(job)), *retired]))
 
 
-def _mark(m: Machine, job: Job, ids: Sequence[str]) -> None:
+def _mark(m: ClusterState, job: Job, ids: Sequence[str]) -> None:
     """Have etcd say of each that nobody may restore from it; when it says so of all, the collection goes on.
     That one is bad already may be on its way to etcd still: then it is said once more, behind that."""
     unmarked = [name for name in ids if not job.checkpoints.records[name].bad]
@@ -109,7 +109,7 @@ def _mark(m: Machine, job: Job, ids: Sequence[str]) -> None:
         finalizing.put(m, job, record, (lambda: _marked(m, job.name)) if name == told[-1] else None)
 
 
-def _marked(m: Machine, name: str) -> None:
+def _marked(m: ClusterState, name: str) -> None:
     job = m.jobs.get(name)
     if job is not None and job.checkpoints.collecting is not None:
         node = sharing.errand_node(m, job, last=True)
@@ -117,7 +117,7 @@ def _marked(m: Machine, name: str) -> None:
         m.touch(job)
 
 
-def _drive(m: Machine, job: Job, collecting: Collecting) -> None:
+def _drive(m: ClusterState, job: Job, collecting: Collecting) -> None:
     if not collecting.node:
         return
     node = m.nodes.get(collecting.node)
@@ -131,7 +131,7 @@ def _drive(m: Machine, job: Job, collecting: Collecting) -> None:
     m.order(job, ("collect", collecting.node, *collecting.remove), order, m.settings.long_retry_s)
 
 
-def collected(m: Machine, event: ev.Collected) -> None:
+def collected(m: ClusterState, event: ev.Collected) -> None:
     """They are off the storage, and etcd may forget them; or not: they are tried again later.
     An agent that was at it already answers for what it was told first: the rest is collected behind that."""
     job = m.jobs.get(event.job)
@@ -154,7 +154,7 @@ def collected(m: Machine, event: ev.Collected) -> None:
     _forget(m, job, event.removed)
 
 
-def _forget(m: Machine, job: Job, gone: Sequence[str]) -> None:
+def _forget(m: ClusterState, job: Job, gone: Sequence[str]) -> None:
     for name in gone:
         job.checkpoints.records.pop(name, None)
         m.emit(fx.CheckpointChanged(job.name, name, "collected", "retention wants it no more"))

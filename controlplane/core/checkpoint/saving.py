@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controlplane.core.records import events as ev
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
 
 IN_FLIGHT_MAX = 4
 """Checkpoints that may be on their way into etcd at once."""
 
 
-def tend(m: Machine, job: Job) -> None:
+def tend(m: ClusterState, job: Job) -> None:
     """Release what all ranks have, begin a checkpoint when one is due, drive those in flight."""
     releasing.from_statuses(job)
     if job.phase is JobPhase.RUNNING and job.generation is not None and job.generation.store:
@@ -57,7 +57,7 @@ def tend(m: Machine, job: Job) -> None:
     durability.look(m, job)
 
 
-def _pace(m: Machine, job: Job) -> None:
+def _pace(m: ClusterState, job: Job) -> None:
     """The interval that Young and Daly would choose now, told when it changes."""
     if job.checkpoints.begun_at < 0:
         job.checkpoints.begun_at = job.checkpoints.watched_at = m.now
@@ -74,7 +74,7 @@ def _pace(m: Machine, job: Job) -> None:
         m.note(NoteKind.CADENCE, job.name, choice.reason)
 
 
-def _begin_due(m: Machine, job: Job, step: int) -> None:
+def _begin_due(m: ClusterState, job: Job, step: int) -> None:
     last = cadence.Last(job.checkpoints.begun, job.checkpoints.begun_at)
     if not job.spec.storage or not cadence.due(job.spec, step, m.now, last, job.checkpoints.choice):
         return
@@ -96,7 +96,7 @@ def blocked(job: Job) -> str:
     return ""
 
 
-def begin(m: Machine, job: Job, step: int) -> None:
+def begin(m: ClusterState, job: Job, step: int) -> None:
     """Have the writers make the snapshot of `step` durable."""
     number = releasing.number_of(job)
     name = f"{step}-{number}"
@@ -134,12 +134,12 @@ def begin(m: Machine, job: Job, step: int) -> None:
     drive(m, job, saving)
 
 
-def drive(m: Machine, job: Job, saving: Saving) -> None:
+def drive(m: ClusterState, job: Job, saving: Saving) -> None:
     """Repeat the orders that a checkpoint in flight waits for; give it up when nobody can follow them."""
     DRIVES[saving.stage](m, job, saving)
 
 
-def _drive_parts(m: Machine, job: Job, saving: Saving) -> None:
+def _drive_parts(m: ClusterState, job: Job, saving: Saving) -> None:
     for lost in commit.lacking(saving):
         if reason := sharing.gone(m, job, lost):
             other = sharing.instead(m, job, saving, lost)
@@ -158,7 +158,7 @@ def _drive_parts(m: Machine, job: Job, saving: Saving) -> None:
         m.order(job, key, order, m.settings.long_retry_s)
 
 
-def _drive_errand(m: Machine, job: Job, saving: Saving) -> None:
+def _drive_errand(m: ClusterState, job: Job, saving: Saving) -> None:
     """One agent does this for all; any may, since it works on storage alone."""
     if not m.up(saving.node):  # it may not be lost, but what is nearly there does not wait for that
         other = sharing.errand_node(m, job)
@@ -188,7 +188,7 @@ def _mirror(job: Job, saving: Saving) -> fx.Mirror:
     return fx.Mirror(saving.node, job.spec, finalizing.record_of(saving))
 
 
-def _drive_store(m: Machine, job: Job, saving: Saving) -> None:
+def _drive_store(m: ClusterState, job: Job, saving: Saving) -> None:
     """Sealed, and etcd does not answer: it is provisional, and people are told so."""
     late = saving.sealed_at + m.settings.provisional_after_s
     if saving.provisional or saving.stage is not Stage.STORE:
@@ -207,7 +207,7 @@ ERRANDS: dict[Stage, Callable[[Job, Saving], fx.Effect]] = {
     Stage.PUBLISH: _publish,
     Stage.COPY: _mirror,
 }
-DRIVES: dict[Stage, Callable[[Machine, Job, Saving], None]] = {
+DRIVES: dict[Stage, Callable[[ClusterState, Job, Saving], None]] = {
     Stage.PERSIST: _drive_parts,
     Stage.SEAL: _drive_errand,
     Stage.MIRROR: _drive_errand,
@@ -218,14 +218,14 @@ DRIVES: dict[Stage, Callable[[Machine, Job, Saving], None]] = {
 }
 
 
-def give_up(m: Machine, job: Job, reason: str) -> None:
+def give_up(m: ClusterState, job: Job, reason: str) -> None:
     """Give up what is not sealed yet: the ranks are going. What is sealed goes on to its commit."""
     for saving in list(job.checkpoints.savings.values()):
         if saving.record is None:
             finalizing.failed(m, job, saving, reason, broken=True)
 
 
-def persist_failed(m: Machine, event: ev.PersistFailed) -> None:
+def persist_failed(m: ClusterState, event: ev.PersistFailed) -> None:
     """An agent could not make its share durable, or the whole sealed."""
     job = m.jobs.get(event.job)
     saving = job.checkpoints.savings.get(event.checkpoint) if job else None
@@ -242,7 +242,7 @@ def _asked(saving: Saving) -> tuple[str, ...]:
     return (saving.node,) if saving.stage is Stage.SEAL else ()
 
 
-def adopt(m: Machine, job: Job) -> None:
+def adopt(m: ClusterState, job: Job) -> None:
     """After an election: records that etcd holds and that were never published are published now."""
     adopting.take_up(job)
     left = [r for r in job.checkpoints.records.values() if not r.published and not r.bad]

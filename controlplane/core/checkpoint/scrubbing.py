@@ -11,11 +11,11 @@ from controlplane.core.records.notes import NoteKind
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
 
 
-def tend(m: Machine, job: Job) -> None:
+def tend(m: ClusterState, job: Job) -> None:
     """Order the next scrub when its time has come, and the one under way again."""
     good = commit.newest_good(job.checkpoints.records.values())
     every = job.spec.scrub_every_s
@@ -31,7 +31,7 @@ def tend(m: Machine, job: Job) -> None:
     _drive(m, job)
 
 
-def _drive(m: Machine, job: Job) -> None:
+def _drive(m: ClusterState, job: Job) -> None:
     name, where = job.checkpoints.scrubbing or ("", "")
     record = job.checkpoints.records.get(name)
     if record is None or record.bad:
@@ -46,12 +46,12 @@ def _drive(m: Machine, job: Job) -> None:
         m.order(job, ("scrub", where, name), order, m.settings.long_retry_s)
 
 
-def _over(m: Machine, job: Job) -> None:
+def _over(m: ClusterState, job: Job) -> None:
     job.checkpoints.scrubbing, job.checkpoints.scrubbed_at = None, m.now
     m.touch(job)
 
 
-def scrubbed(m: Machine, event: ev.Scrubbed) -> None:
+def scrubbed(m: ClusterState, event: ev.Scrubbed) -> None:
     """Read again: whole, mended, out of reach, or rotten."""
     job = m.jobs.get(event.job)
     if job is None or job.checkpoints.scrubbing is None or job.checkpoints.scrubbing[0] != event.checkpoint:

@@ -9,8 +9,8 @@ from controlplane.core.records.model import WHOLE_STATE
 from controlplane.core.state.saving import Holder, Writer
 
 if TYPE_CHECKING:
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
     from controlplane.core.state.member import Member
     from controlplane.core.state.saving import Saving
 
@@ -29,7 +29,7 @@ def holders(job: Job) -> tuple[Holder, ...]:
     )
 
 
-def writers(m: Machine, job: Job, held: tuple[Holder, ...]) -> tuple[Writer, ...]:
+def writers(m: ClusterState, job: Job, held: tuple[Holder, ...]) -> tuple[Writer, ...]:
     """For each shard one seat per node that holds it, but only as many as pay off. Later shards begin with
     later nodes, so that small shards do not all fall to the first."""
     by_shard: dict[str, list[Holder]] = {}
@@ -49,7 +49,7 @@ def writers(m: Machine, job: Job, held: tuple[Holder, ...]) -> tuple[Writer, ...
     return tuple(found)
 
 
-def _one_per_node(m: Machine, job: Job, all_of_it: list[Holder]) -> list[Holder]:
+def _one_per_node(m: ClusterState, job: Job, all_of_it: list[Holder]) -> list[Holder]:
     """The first holder on each node that orders reach; all nodes, when none is reached now."""
     first: dict[str, Holder] = {}
     for holder in all_of_it:
@@ -63,7 +63,7 @@ def _bytes(member: Member) -> int:
     return member.status.state_bytes if member.status else 0
 
 
-def gone(m: Machine, job: Job, writer: Writer) -> str:
+def gone(m: ClusterState, job: Job, writer: Writer) -> str:
     """Why this writer will not bring its part; "" when it may."""
     node = m.nodes.get(writer.node)
     if node is None or node.state == "lost":
@@ -74,7 +74,7 @@ def gone(m: Machine, job: Job, writer: Writer) -> str:
     return ""
 
 
-def instead(m: Machine, job: Job, saving: Saving, writer: Writer) -> Writer | None:
+def instead(m: ClusterState, job: Job, saving: Saving, writer: Writer) -> Writer | None:
     """Another holder of the same shard that still has the step; None when there is none."""
     tried = (*writer.tried, writer.member)
     for holder in saving.holders:
@@ -100,7 +100,7 @@ def _still_holds(job: Job, holder: Holder, saving: Saving) -> bool:
     return current and saving.step in job.snapshots.held.get(holder.rank, ())
 
 
-def errand_node(m: Machine, job: Job, last: bool = False) -> str:
+def errand_node(m: ClusterState, job: Job, last: bool = False) -> str:
     """A node that orders reach: the first of the job's (or its last), else any; "" when there is none."""
     seats = [name for name in job.seat_nodes() if m.up(name)]
     others = [name for name in m.nodes if m.up(name)]

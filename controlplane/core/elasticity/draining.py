@@ -13,17 +13,17 @@ from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause, Failure, JobPhase
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.restore import state_sources
+from controlplane.core.state.cluster_state import Drain
 from controlplane.core.state.job import ENDED
-from controlplane.core.state.machine import Drain
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
     from controlplane.core.records.model import Placement
+    from controlplane.core.state.cluster_state import ClusterState, Node
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine, Node
 
 
-def requested(m: Machine, event: ev.DrainRequested) -> None:
+def requested(m: ClusterState, event: ev.DrainRequested) -> None:
     """A person wants a node drained. Asked for again, only the deadline and force may change."""
     node = _named(m, event.node, NoteKind.DRAIN_REFUSED)
     if node is None:
@@ -35,7 +35,7 @@ def requested(m: Machine, event: ev.DrainRequested) -> None:
     _begin(m, node, Drain(event.reason, m.now + event.deadline_s, False, event.force, m.now))
 
 
-def _named(m: Machine, name: str, refused: NoteKind) -> Node | None:
+def _named(m: ClusterState, name: str, refused: NoteKind) -> Node | None:
     """The node that people mean; a note of the kind `refused` when there is none."""
     node = m.nodes.get(name)
     if node is None:
@@ -44,13 +44,13 @@ def _named(m: Machine, name: str, refused: NoteKind) -> Node | None:
     return node
 
 
-def leaving(m: Machine, event: ev.NodeLeaving) -> None:
+def leaving(m: ClusterState, event: ev.NodeLeaving) -> None:
     """A node's agent was told to end: its ranks go elsewhere while there is time."""
     node = m.nodes[event.node]
     _begin(m, node, Drain(event.reason, m.now + event.deadline_s, True, True, m.now))
 
 
-def _begin(m: Machine, node: Node, drain: Drain) -> None:
+def _begin(m: ClusterState, node: Node, drain: Drain) -> None:
     old = node.drain
     if old is not None and not old.done:
         drain.asked_at, drain.own = old.asked_at, old.own or drain.own
@@ -66,7 +66,7 @@ def _begin(m: Machine, node: Node, drain: Drain) -> None:
     m.nodes_changed()
 
 
-def cordon(m: Machine, event: ev.CordonRequested) -> None:
+def cordon(m: ClusterState, event: ev.CordonRequested) -> None:
     """A person wants a node to take no new seats, or to take them again. The latter ends a drain, and gives
     excluded devices back."""
     node = _named(m, event.node, NoteKind.CORDON_REFUSED)
@@ -81,13 +81,13 @@ def cordon(m: Machine, event: ev.CordonRequested) -> None:
     m.nodes_changed()
 
 
-def new_life(m: Machine, node: Node) -> None:
+def new_life(m: ClusterState, node: Node) -> None:
     """A node that went away by itself is back: it may be used again."""
     if node.drain is not None and node.drain.own:
         node.drain = None
 
 
-def _lacking(m: Machine, node: Node) -> str:
+def _lacking(m: ClusterState, node: Node) -> str:
     """Why some job cannot do without this node; "" when all can."""
     for job in jobs_on(m, node.name):
         reason = capacity.lacking_without(m, job, node.name)
@@ -96,7 +96,7 @@ def _lacking(m: Machine, node: Node) -> str:
     return ""
 
 
-def jobs_on(m: Machine, name: str) -> list[Job]:
+def jobs_on(m: ClusterState, name: str) -> list[Job]:
     """Living jobs that have seats on a node, and processes in them that are not over."""
     return [
         job
@@ -109,7 +109,7 @@ def _is_over(job: Job, seat: Placement) -> bool:
     return deaths.is_over(job, job.members[seat.member])
 
 
-def deadline(m: Machine, name: str) -> None:
+def deadline(m: ClusterState, name: str) -> None:
     """Look at a drain: release the node when nobody needs it, take it by force when its time is over."""
     node = m.nodes[name]
     drain = node.drain
@@ -129,7 +129,7 @@ def deadline(m: Machine, name: str) -> None:
     m.deadlines.sooner(("drain", name), min(m.now + m.settings.retry_s, max(drain.by, m.now + 0.1)))
 
 
-def _save(m: Machine, node: Node) -> None:
+def _save(m: ClusterState, node: Node) -> None:
     """The node itself goes away. What cannot go on without it is made durable, the newest state there is,
     again and again while there is time."""
     for job in jobs_on(m, node.name):
@@ -138,7 +138,7 @@ def _save(m: Machine, node: Node) -> None:
             m.touch(job)
 
 
-def _release(m: Machine, node: Node, drain: Drain) -> None:
+def _release(m: ClusterState, node: Node, drain: Drain) -> None:
     drain.done, drain.in_order = True, node.up
     if drain.asked_by_s:
         marks.record(m, node)
@@ -151,7 +151,7 @@ def _release(m: Machine, node: Node, drain: Drain) -> None:
         m.emit(fx.Drained(node.name, drain.reason))
 
 
-def _take(m: Machine, node: Node, drain: Drain) -> None:
+def _take(m: ClusterState, node: Node, drain: Drain) -> None:
     """Time is over: what still sits there counts as lost with the node."""
     for job in jobs_on(m, node.name):
         here = [job.members[seat.member] for seat in job.seating.on(node.name)]
@@ -168,11 +168,11 @@ def _take(m: Machine, node: Node, drain: Drain) -> None:
             NoteKind.DRAIN_FORCED, node.name, f"job {job.name}: its {len(seated)} ranks did not leave in time"
         )
         for member in seated:
-            deaths.bury(m, job, member, Failure(Cause.NODE_LOST, message))
+            deaths.mark_dead(m, job, member, Failure(Cause.NODE_LOST, message))
             deaths.kill(m, job, member, message)
 
 
-def _waits(m: Machine, job: Job, node: Node) -> str:
+def _waits(m: ClusterState, job: Job, node: Node) -> str:
     """Why a job is not made to leave a node although the time is over; "" when it is."""
     if capacity.lacking_without(m, job, node.name):
         return "has nowhere to go: --force would park it"
@@ -182,7 +182,7 @@ def _waits(m: Machine, job: Job, node: Node) -> str:
     return ""
 
 
-def tidy(m: Machine, job: Job) -> None:
+def tidy(m: ClusterState, job: Job) -> None:
     """Processes of this job on nodes that it has left end there, and their memory goes, once it trains."""
     if job.phase is not JobPhase.RUNNING or job.recovery.incident is not None:
         return

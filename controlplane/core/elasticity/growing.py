@@ -14,11 +14,11 @@ from controlplane.core.state.resize import Resize
 
 if TYPE_CHECKING:
     from controlplane.core.placement.formation import Room
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
 
 
-def plan(m: Machine, job: Job) -> Resize | None:
+def plan(m: ClusterState, job: Job) -> Resize | None:
     """What is to change now; None when all is well as it is, or has to wait."""
     if m.paused:
         return None
@@ -33,18 +33,18 @@ def _now(job: Job) -> dict[str, list[Spot]]:
     return found
 
 
-def _idle(m: Machine, job: Job) -> list[Room]:
+def _idle(m: ClusterState, job: Job) -> list[Room]:
     """Nodes that the job does not sit on and could: those that have processes of it ready come first."""
     rooms = {room.node: room for room in capacity.others(m, job)}
     return [rooms[name] for name in formation.fitting(job.spec, list(rooms.values()))]
 
 
-def _made(m: Machine, strategy: Strategy, reason: str, rows: dict[str, list[Spot]]) -> Resize:
+def _made(m: ClusterState, strategy: Strategy, reason: str, rows: dict[str, list[Spot]]) -> Resize:
     spots = tuple(spot for row in rows.values() for spot in row)
     return Resize(strategy, reason, spots, m.now)
 
 
-def _leave(m: Machine, job: Job) -> Resize | None:
+def _leave(m: ClusterState, job: Job) -> Resize | None:
     """Nodes that are drained: another node takes their ranks, or the job shrinks."""
     going = {n.name for n in m.nodes.values() if n.drain is not None and job.seating.uses(n.name)}
     if not going:
@@ -56,7 +56,7 @@ def _leave(m: Machine, job: Job) -> Resize | None:
     return _without(m, job, going, f"drained: {words}", must=True)
 
 
-def _without(m: Machine, job: Job, going: set[str], reason: str, *, must: bool) -> Resize | None:
+def _without(m: ClusterState, job: Job, going: set[str], reason: str, *, must: bool) -> Resize | None:
     rows, idle = _now(job), _idle(m, job)
     kept: dict[str, list[Spot]] = {}
     holes: list[str] = []
@@ -86,7 +86,7 @@ def _without(m: Machine, job: Job, going: set[str], reason: str, *, must: bool) 
     return _made(m, Strategy.SHRINK, f"{reason}; the job goes on with {len(left)} nodes; {layout}", rest)
 
 
-def _tell(m: Machine, job: Job, going: set[str], why: str) -> None:
+def _tell(m: ClusterState, job: Job, going: set[str], why: str) -> None:
     for name in sorted(going):
         drain = m.nodes[name].drain
         if drain is not None and drain.told != why:
@@ -94,7 +94,7 @@ def _tell(m: Machine, job: Job, going: set[str], why: str) -> None:
             m.note(NoteKind.DRAIN_WAITS, name, f"job {job.name}: {why}")
 
 
-def _move(m: Machine, job: Job) -> Resize | None:
+def _move(m: ClusterState, job: Job) -> Resize | None:
     """Living ranks on bad devices: to another device of the node, else the node's ranks to another node."""
     marked = [node for node in m.nodes.values() if node.excluded or node.bad_devices]
     if not any(job.seating.uses(node.name) for node in marked):
@@ -117,12 +117,12 @@ def _move(m: Machine, job: Job) -> Resize | None:
     return _made(m, Strategy.MOVE, reason, rows)
 
 
-def _trouble(m: Machine, spot: Spot) -> str:
+def _trouble(m: ClusterState, spot: Spot) -> str:
     node = m.nodes.get(spot.node)
     return devices.trouble(node, spot.local_rank) if node is not None else ""
 
 
-def grow(m: Machine, job: Job) -> Resize | None:
+def grow(m: ClusterState, job: Job) -> Resize | None:
     """Nodes that have stood for a while: as many as the job may have, whole replicas. None: not now."""
     if m.paused:
         return None

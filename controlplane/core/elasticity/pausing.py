@@ -18,14 +18,14 @@ from controlplane.core.recovery import incident_record
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
 
 HELD = (JobPhase.RUNNING, JobPhase.PAUSED)
 """Phases in which ranks may hold a snapshot that is whole."""
 
 
-def requested(m: Machine, event: ev.PauseRequested) -> None:
+def requested(m: ClusterState, event: ev.PauseRequested) -> None:
     """A person wants a job to stop at a step boundary (`on`), or to go on. Said again, nothing changes."""
     job = m.jobs.get(event.job)
     reason = _hopeless(m, job, event.on)
@@ -47,7 +47,7 @@ def requested(m: Machine, event: ev.PauseRequested) -> None:
     m.touch(job)
 
 
-def _hopeless(m: Machine, job: Job | None, on: bool) -> str:
+def _hopeless(m: ClusterState, job: Job | None, on: bool) -> str:
     if job is None:
         return "there is no job of this name"
     if job.ended or job.ending is not None:
@@ -60,14 +60,14 @@ def _hopeless(m: Machine, job: Job | None, on: bool) -> str:
     return ""
 
 
-def _store(m: Machine, job: Job) -> None:
+def _store(m: ClusterState, job: Job) -> None:
     """What leaves data out is decided by the generation that is on its way, if one is."""
     skips = job.generations.storing.resume.skip if job.generations.storing is not None else job.numbers.skips
     state = dataclasses.replace(job.state(), skips=skips)
     m.store(f"job/{job.name}", fx.Store(0, 0, job=job.name, state=state))
 
 
-def tend(m: Machine, job: Job) -> None:
+def tend(m: ClusterState, job: Job) -> None:
     """Stop a job that is to be paused, once it trains whole; begin a checkpoint that was asked for."""
     if job.places.pause and job.phase is JobPhase.RUNNING and resizing.calm(job):
         resizing.stay(m, job, f"paused: {job.places.pause}")
@@ -75,7 +75,7 @@ def tend(m: Machine, job: Job) -> None:
         _begin(m, job)
 
 
-def rest(m: Machine, job: Job) -> None:
+def rest(m: ClusterState, job: Job) -> None:
     """Every rank stands at the barrier, and the job is to stay there: what had failed is mended by now."""
     if job.phase is JobPhase.PAUSED:
         return
@@ -86,7 +86,7 @@ def rest(m: Machine, job: Job) -> None:
     _store(m, job)
 
 
-def checkpoint(m: Machine, event: ev.CheckpointWanted) -> None:
+def checkpoint(m: ClusterState, event: ev.CheckpointWanted) -> None:
     """A person wants a checkpoint: of the newest snapshot that is whole, or of the next when that one is
     durable already."""
     job = m.jobs.get(event.job)
@@ -115,7 +115,7 @@ def _unsavable(job: Job | None) -> str:
     return releasing.no_room(job)
 
 
-def _begin(m: Machine, job: Job) -> str:
+def _begin(m: ClusterState, job: Job) -> str:
     """The id of the checkpoint that has begun; "" while none can."""
     releasing.from_statuses(job)
     step = releasing.common(job) if len(job.snapshots.held) == len(job.seats) else NO_STEP

@@ -31,15 +31,15 @@ from controlplane.core.state.resize import HALT, SAVE, WARM, Resize
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
 
 
 UNSAVED_MAX = 5
 """The wait after a change that could not be made durable doubles so often."""
 
 
-def tend(m: Machine, job: Job) -> None:
+def tend(m: ClusterState, job: Job) -> None:
     """While the job trains: plan a change when there is reason to, and bring newcomers to the barrier."""
     if job.phase is not JobPhase.RUNNING or not calm(job):
         _tend_plain(m, job)
@@ -50,14 +50,14 @@ def tend(m: Machine, job: Job) -> None:
         _warm(m, job, job.places.resize)
 
 
-def _tend_plain(m: Machine, job: Job) -> None:
+def _tend_plain(m: ClusterState, job: Job) -> None:
     """A script without the SDK cannot stop at a step boundary: it grows by being started again, as it does
     under torchrun. That costs what it has not saved, so only a job that has stood for a while does."""
     if (
         job.elastic
         or job.phase is not JobPhase.RUNNING
         or job.recovery.incident is not None
-        or job.recovery.fresh
+        or job.recovery.unjudged
     ):
         return
     if m.now < job.generations.launched_at + m.settings.plain_after_s or job.generations.storing is not None:
@@ -71,14 +71,19 @@ def _tend_plain(m: Machine, job: Job) -> None:
 
 def calm(job: Job) -> bool:
     """Whether it trains in a whole generation and nothing is wrong."""
-    if job.recovery.incident is not None or job.recovery.fresh or not job.elastic or job.generation is None:
+    if (
+        job.recovery.incident is not None
+        or job.recovery.unjudged
+        or not job.elastic
+        or job.generation is None
+    ):
         return False
     if not job.generation.store or job.generations.storing is not None:
         return False
     return not job.seating.rolls.uncalm
 
 
-def _warm(m: Machine, job: Job, resize: Resize) -> None:
+def _warm(m: ClusterState, job: Job, resize: Resize) -> None:
     """See the newcomers to the barrier; a place that turns out not to be one ends the plan."""
     taken = {(seat.node, seat.local_rank) for seat in job.seats}
     coming = [spot for spot in resize.spots if (spot.node, spot.local_rank) not in taken]
@@ -102,7 +107,7 @@ def _is_gone(job: Job, name: str) -> bool:
     return member is None or member.dead or member.phase in GONE
 
 
-def _newcomer(m: Machine, job: Job, resize: Resize, spot: Spot) -> str:
+def _newcomer(m: ClusterState, job: Job, resize: Resize, spot: Spot) -> str:
     """A spare process that stands there already, or a new one."""
     used = set(resize.fresh.values())
     for member in job.by_node.get(spot.node, {}).values():
@@ -112,7 +117,7 @@ def _newcomer(m: Machine, job: Job, resize: Resize, spot: Spot) -> str:
     return spares.new(m, job, spot.node, spot.local_rank).name
 
 
-def _go(m: Machine, job: Job, resize: Resize) -> None:
+def _go(m: ClusterState, job: Job, resize: Resize) -> None:
     """Everything stands ready: stop at a step boundary. From here on it is an incident like any other."""
     resize.stage, resize.hard_at = HALT, m.now + m.settings.stop_timeout_s
     state_sources.recall(m, job)
@@ -122,11 +127,11 @@ def _go(m: Machine, job: Job, resize: Resize) -> None:
     resize.keep = own_shards or not state_sources.whole(m, job, held)
     failure = Failure(Cause.RESIZED, resize.reason, step=job.restore.known_step)
     job.recovery.incidents_before += 1  # nothing has failed: it says nothing about the time between failures
-    job.recovery.fresh.append(Evidence(m.now, failure))
+    job.recovery.unjudged.append(Evidence(m.now, failure))
     m.touch(job)
 
 
-def stay(m: Machine, job: Job, reason: str) -> None:
+def stay(m: ClusterState, job: Job, reason: str) -> None:
     """Have everybody stop at a step boundary, in their places. A change that is being prepared is dropped.
 
     Of state in shards nobody can donate another's: each rank keeps a snapshot of the boundary, so that a node
@@ -138,7 +143,7 @@ def stay(m: Machine, job: Job, reason: str) -> None:
     _go(m, job, job.places.resize)
 
 
-def _drop(m: Machine, job: Job, reason: str) -> None:
+def _drop(m: ClusterState, job: Job, reason: str) -> None:
     """Not now: it is planned anew after a while."""
     assert job.places.resize is not None
     m.note(NoteKind.RESIZE_DROPPED, job.name, f"{job.places.resize.reason}: {reason}")
@@ -152,7 +157,7 @@ def overtaken(job: Job, fresh: Sequence[Evidence]) -> None:
         job.places.resize = None
 
 
-def holds(m: Machine, job: Job) -> bool:
+def holds(m: ClusterState, job: Job) -> bool:
     """While the job is stopped for a change: see everybody to the barrier, the state made durable where that
     is needed, then change the places. True while there is something to wait for."""
     resize = job.places.resize
@@ -189,7 +194,7 @@ def _seats(job: Job, resize: Resize) -> list[Placement]:
     return seats
 
 
-def _unsaved(m: Machine, job: Job, resize: Resize) -> None:
+def _unsaved(m: ClusterState, job: Job, resize: Resize) -> None:
     """All stay where they are, with the state they hold: to go would cost steps, and may cost everything.
     Each time in a row it is tried again later, since each time halts the job."""
     m.note(NoteKind.RESIZE_DROPPED, job.name, f"{resize.reason}: the state could not be made durable before")
@@ -198,7 +203,7 @@ def _unsaved(m: Machine, job: Job, resize: Resize) -> None:
     job.places.resize_at = job.places.leave_at = m.now + wait_s
 
 
-def _halting(m: Machine, job: Job, resize: Resize) -> bool:
+def _halting(m: ClusterState, job: Job, resize: Resize) -> bool:
     """Wait for the end of everyone's step; who has not come soon after the first is interrupted."""
     seated = job.seated()
     behind = job.seating.at(job.seating.rolls.inside)
@@ -220,7 +225,7 @@ def _halting(m: Machine, job: Job, resize: Resize) -> bool:
     return True
 
 
-def _saving(m: Machine, job: Job, resize: Resize) -> bool:
+def _saving(m: ClusterState, job: Job, resize: Resize) -> bool:
     """State in shards has to be durable before it can be cut anew, or be elsewhere before its node goes. True
     while that is under way."""
     steps = {mb.status.held_step if mb.status else NO_STEP for mb in job.seated()}
@@ -250,7 +255,7 @@ def _saving(m: Machine, job: Job, resize: Resize) -> bool:
     return True
 
 
-def _in_reach(m: Machine, job: Job, resize: Resize, step: int) -> bool:
+def _in_reach(m: ClusterState, job: Job, resize: Resize, step: int) -> bool:
     """Whether all shards of this step, released, are in the memory of nodes that stay: where state is not cut
     anew, nothing has to be durable then."""
     if state_sources.torn(job, len({spot.node for spot in resize.spots})) or job.snapshots.released < step:
@@ -266,7 +271,7 @@ def _in_reach(m: Machine, job: Job, resize: Resize, step: int) -> bool:
     return state_sources.whole(m, job, [s.rank for s in job.seats if s.node in staying or s.member in kept])
 
 
-def reseat(m: Machine, job: Job, seats: list[Placement]) -> None:
+def reseat(m: ClusterState, job: Job, seats: list[Placement]) -> None:
     """The layout that is wanted from now on. Who has no seat in it is a spare process, or dead."""
     staying = {seat.member for seat in seats}
     for seat in job.seats:

@@ -15,24 +15,24 @@ from controlplane.core.recovery import incident_record, strategies
 from controlplane.core.restore import state_sources
 
 if TYPE_CHECKING:
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
 
 
-def wanting(m: Machine, job: Job) -> list[str]:
+def wanting(m: ClusterState, job: Job) -> list[str]:
     """The nodes of dead seats that will not be filled where they are: given up, or unfit for them."""
     found = dict.fromkeys(member.node for member in job.dead())
     return [name for name in found if _given_up(m, job, name, len(job.seating.on(name)))]
 
 
-def _given_up(m: Machine, job: Job, name: str, ranks: int) -> bool:
+def _given_up(m: ClusterState, job: Job, name: str, ranks: int) -> bool:
     node = m.nodes.get(name)
     if node is None or node.state == "lost":
         return True
     return node.up and not capacity.serves(m, job, name, ranks)
 
 
-def possible(m: Machine, job: Job) -> int:
+def possible(m: ClusterState, job: Job) -> int:
     """How many nodes the job may go on with now without those that it lacks; 0: it may not."""
     since = m.now if job.places.short_since is None else job.places.short_since
     if m.now < since + m.settings.shrink_after_s or _spare(m, job):
@@ -40,22 +40,22 @@ def possible(m: Machine, job: Job) -> int:
     return 0 if lacking(m, job) else len(_left(m, job))
 
 
-def layout(m: Machine, job: Job) -> str:
+def layout(m: ClusterState, job: Job) -> str:
     """How the model lies on the nodes that are left, and why so."""
     before, left = job.seat_nodes(), _left(m, job)
     gone = {*wanting(m, job), *left}
     return replicas.shrunk(job.spec, len(before), len(left), [name for name in before if name not in gone])
 
 
-def _reason(m: Machine, job: Job, missing: list[str], left: int) -> str:
+def _reason(m: ClusterState, job: Job, missing: list[str], left: int) -> str:
     return strategies.SHRINK.reason.format(missing=", ".join(missing), shrinks=left, layout=layout(m, job))
 
 
-def _spare(m: Machine, job: Job) -> bool:
+def _spare(m: ClusterState, job: Job) -> bool:
     return any(room.takes(job.spec.nproc_per_node) for room in capacity.others(m, job))
 
 
-def _left(m: Machine, job: Job) -> list[str]:
+def _left(m: ClusterState, job: Job) -> list[str]:
     return formation.whole_replicas(job.seat_nodes(), job.spec.replica_nodes, wanting(m, job))
 
 
@@ -66,7 +66,7 @@ def uncut(job: Job, nodes: int) -> str:
     return ""
 
 
-def lacking(m: Machine, job: Job) -> str:
+def lacking(m: ClusterState, job: Job) -> str:
     """Why the job does not go on without its missing nodes; "" when it may."""
     state_sources.recall(m, job)
     missing, left = wanting(m, job), _left(m, job)
@@ -79,7 +79,7 @@ def lacking(m: Machine, job: Job) -> str:
     return uncut(job, len(left))
 
 
-def tend(m: Machine, job: Job) -> None:
+def tend(m: ClusterState, job: Job) -> None:
     """While the job is stopped: shrink when it has waited long enough."""
     missing = wanting(m, job)
     if not missing:
@@ -94,7 +94,7 @@ def tend(m: Machine, job: Job) -> None:
         _shrink(m, job, missing)
 
 
-def _shrink(m: Machine, job: Job, missing: list[str]) -> None:
+def _shrink(m: ClusterState, job: Job, missing: list[str]) -> None:
     left = _left(m, job)
     reason = _reason(m, job, missing, len(left))
     if job.recovery.incident is not None and job.recovery.incident.plan.strategy is not Strategy.SHRINK:
@@ -114,7 +114,7 @@ def _at(rank: int, seat: Placement) -> Placement:
     return Placement(rank, seat.member, seat.node, seat.local_rank)
 
 
-def _judge(m: Machine, job: Job, reason: str) -> None:
+def _judge(m: ClusterState, job: Job, reason: str) -> None:
     """No new evidence, but the time is over: another plan for the same verdict."""
     assert job.recovery.incident is not None
     verdict = verdicts.judge(job.name, job.recovery.evidence, job.seats)

@@ -13,12 +13,12 @@ from controlplane.core.state.job import Job
 from controlplane.core.state.member import Member
 
 if TYPE_CHECKING:
-    from controlplane.core.state.machine import Machine
+    from controlplane.core.state.cluster_state import ClusterState
 
 _TENDED = (JobPhase.LAUNCHING, JobPhase.RUNNING)
 
 
-def tend(m: Machine, job: Job) -> None:
+def tend(m: ClusterState, job: Job) -> None:
     """Keep the wanted number of spares on every node. Never while an incident is open: recovery comes
     first, and starting a process costs its ranks their cores."""
     if job.phase not in _TENDED or job.recovery.incident is not None or job.generation is None:
@@ -40,16 +40,16 @@ def _unseen(member: Member) -> bool:
     return member.status is None or member.phase is MemberPhase.LAUNCHED or member.phase in GONE
 
 
-def _wanted(m: Machine, job: Job) -> int:
+def _wanted(m: ClusterState, job: Job) -> int:
     """A plain script needs a warm interpreter per rank: all of its ranks start again together."""
     spec = job.spec
     plain = not job.elastic and m.now >= job.generations.launched_at + m.settings.plain_after_s
     return max(spec.spares_per_node, spec.nproc_per_node) if plain else spec.spares_per_node
 
 
-def new(m: Machine, job: Job, node: str, local_rank: int = NO_RANK) -> Member:
+def new(m: ClusterState, job: Job, node: str, local_rank: int = NO_RANK) -> Member:
     """One more process beside the ranks; it has still to be ordered."""
-    member = job.enlist(Member(m.new_member(job.name), job.name, node, Role.SPARE))
+    member = job.add(Member(m.new_member(job.name), job.name, node, Role.SPARE))
     member.launch = _launch(job, member, local_rank)
     return member
 
@@ -62,7 +62,7 @@ def _launch(job: Job, member: Member, local_rank: int) -> fx.Launch:
     )  # fmt: skip
 
 
-def order(m: Machine, job: Job, member: Member, local_rank: int = NO_RANK) -> None:
+def order(m: ClusterState, job: Job, member: Member, local_rank: int = NO_RANK) -> None:
     """Have a process beside the ranks come as far as it can; again, until it is seen to."""
     if launches.orphaned(member):
         member.launch = _launch(job, member, local_rank)

@@ -19,11 +19,11 @@ from controlplane.core.records.notes import NoteKind
 from controlplane.core.state.member import Member
 
 if TYPE_CHECKING:
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
 
 
-def bury(m: Machine, job: Job, member: Member, failure: Failure) -> None:
+def mark_dead(m: ClusterState, job: Job, member: Member, failure: Failure) -> None:
     """This member is dead: it leaves play, and if it had a seat that is evidence of a failure."""
     if failure.step == NO_STEP:
         failure = dataclasses.replace(failure, step=step_of(member))
@@ -32,7 +32,7 @@ def bury(m: Machine, job: Job, member: Member, failure: Failure) -> None:
     job.changed(member)
     m.touch(job)
     if job.seating.holds(member):
-        job.recovery.fresh.append(Evidence(m.now, failure, member.name, member.node, member.rank))
+        job.recovery.unjudged.append(Evidence(m.now, failure, member.name, member.node, member.rank))
         return
     kind = NoteKind.SPARE_DIED if member.role is Role.SPARE else NoteKind.MEMBER_DIED
     if member.role is Role.SPARE and failure.cause not in NODE_CAUSES:
@@ -45,7 +45,7 @@ def step_of(member: Member) -> int:
     return member.status.step if member.status else NO_STEP
 
 
-def kill(m: Machine, job: Job, member: Member, reason: str) -> None:
+def kill(m: ClusterState, job: Job, member: Member, reason: str) -> None:
     """Have it killed, for as long as its agent says that it lives."""
     if member.alive:
         key = ("kill", member.node, member.name)

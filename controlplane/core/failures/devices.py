@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from controlplane.core.state.machine import Node
+    from controlplane.core.state.cluster_state import Node
 
 
 _NUMBER = re.compile(r"[0-9]+$")

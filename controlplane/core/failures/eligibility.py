@@ -8,13 +8,13 @@ from controlplane.core.failures import quarantine
 from controlplane.core.records.notes import NoteKind
 
 if TYPE_CHECKING:
+    from controlplane.core.state.cluster_state import ClusterState, Node
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine, Node
 
 HELD, CUT, LAST, OK = "held", "cut", "last choice", "ok"
 
 
-def barred(m: Machine, node: Node) -> str:
+def barred(m: ClusterState, node: Node) -> str:
     """Why a node may not take new seats now; "" when it may."""
     if node.cut:
         return node.cut
@@ -23,12 +23,12 @@ def barred(m: Machine, node: Node) -> str:
     return ""
 
 
-def last_choice(m: Machine, node: Node) -> bool:
+def last_choice(m: ClusterState, node: Node) -> bool:
     """Whether a node is taken only when no other is left."""
     return quarantine.quarantined(node.lemon, m.wall)
 
 
-def takes(m: Machine, job: Job, name: str) -> bool:
+def takes(m: ClusterState, job: Job, name: str) -> bool:
     """Whether new members of a job may be put on a node: orders reach it, and it is not barred. Where a
     living rank of the job sits, the job depends on the node anyhow."""
     node = m.nodes.get(name)
@@ -39,7 +39,7 @@ def takes(m: Machine, job: Job, name: str) -> bool:
     return any(not job.members[seat.member].dead for seat in job.seating.on(name))
 
 
-def word(m: Machine, node: Node) -> tuple[str, str]:
+def word(m: ClusterState, node: Node) -> tuple[str, str]:
     """For people: one word, and why."""
     if node.cut:
         return CUT, node.cut
@@ -50,7 +50,7 @@ def word(m: Machine, node: Node) -> tuple[str, str]:
     return OK, ""
 
 
-def returned(m: Machine, node: Node) -> None:
+def returned(m: ClusterState, node: Node) -> None:
     """A node is back after a break. Each return too many within the window holds it down for longer."""
     s = m.settings
     node.returns = [at for at in node.returns if at > m.now - s.flap_window_s] + [m.now]
@@ -60,7 +60,7 @@ def returned(m: Machine, node: Node) -> None:
         hold(m, node, hold_s, f"it broke and came back {len(node.returns)} times in {s.flap_window_s:.0f} s")
 
 
-def hold(m: Machine, node: Node, hold_s: float, why: str) -> None:
+def hold(m: ClusterState, node: Node, hold_s: float, why: str) -> None:
     """No new seats for a while."""
     if m.now + hold_s <= node.held_until:
         return
@@ -70,7 +70,7 @@ def hold(m: Machine, node: Node, hold_s: float, why: str) -> None:
     m.ask_health()
 
 
-def hold_over(m: Machine, name: str) -> None:
+def hold_over(m: ClusterState, name: str) -> None:
     """The deadline of a hold-down: whoever waits for a node looks again."""
     node = m.nodes[name]
     if m.now < node.held_until:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from controlplane.core.records import events as ev
     from controlplane.core.records.model import Generation
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
     from controlplane.core.state.member import Member
 
 STACKS_BYTES_MAX = 256 * 1024
@@ -35,13 +35,13 @@ TRACE_CHARS = 6000
 """Of the stacks that a failure carries into the reason of a job's end."""
 
 
-def tend(m: Machine, job: Job) -> None:
+def tend(m: ClusterState, job: Job) -> None:
     """Look at a generation in which a rank is past its deadline, until it is clear who is to blame."""
     if not job.recovery.stalled and job.recovery.hang is None:
         return
     generation = job.generation
     stalled = _stalled(job, generation) if generation is not None else ()
-    if generation is None or job.phase is not JobPhase.RUNNING or job.recovery.fresh or not stalled:
+    if generation is None or job.phase is not JobPhase.RUNNING or job.recovery.unjudged or not stalled:
         job.recovery.hang = None
         return
     if job.recovery.hang is None or job.recovery.hang.generation != generation.number:
@@ -70,7 +70,7 @@ def _runs(member: Member, generation: Generation) -> bool:
     )
 
 
-def _ask(m: Machine, job: Job, look: Look, stalled: tuple[str, ...]) -> bool:
+def _ask(m: ClusterState, job: Job, look: Look, stalled: tuple[str, ...]) -> bool:
     """Have all nodes say where their ranks stand. False: it is not time yet."""
     if stalled == look.judged:
         return False
@@ -87,7 +87,7 @@ def _ask(m: Machine, job: Job, look: Look, stalled: tuple[str, ...]) -> bool:
     return True
 
 
-def collected(m: Machine, event: ev.StacksCollected) -> None:
+def collected(m: ClusterState, event: ev.StacksCollected) -> None:
     """A node says where its ranks stand."""
     job = m.jobs.get(event.job)
     if job is None or job.recovery.hang is None or job.recovery.hang.round != event.round or event.round == 0:
@@ -97,7 +97,7 @@ def collected(m: Machine, event: ev.StacksCollected) -> None:
     m.touch(job)
 
 
-def _judge(m: Machine, job: Job, look: Look, stalled: tuple[str, ...]) -> None:
+def _judge(m: ClusterState, job: Job, look: Look, stalled: tuple[str, ...]) -> None:
     found = _standings(job, look)
     finding = arrivals.find(found)
     late = [s.rank for s in found if s.stalled]
@@ -130,14 +130,14 @@ def _from_status(member: Member) -> Standing:
     return Standing(member.name, member.rank, status.step, status.activity, status.stalled_s, stalled)
 
 
-def _wait(m: Machine, job: Job, look: Look, stalled: tuple[str, ...], finding: arrivals.Finding) -> None:
+def _wait(m: ClusterState, job: Job, look: Look, stalled: tuple[str, ...], finding: arrivals.Finding) -> None:
     """Whoever the others wait for is within its own deadline (or nobody is behind, and not all are late)."""
     look.judged, look.round, look.begin_at = stalled, 0, m.now + m.settings.stall_settle_s
     whom = f"rank {finding.ranks[0]} is not past its own deadline yet" if finding.ranks else finding.reason
     m.note(NoteKind.STALLED, job.name, f"{len(stalled)} ranks are past their deadlines: {whom}")
 
 
-def _blame(m: Machine, job: Job, found: Sequence[Standing], named: Sequence[int], reason: str) -> None:
+def _blame(m: ClusterState, job: Job, found: Sequence[Standing], named: Sequence[int], reason: str) -> None:
     first = next((s for s in found if s.rank in named), max(found, key=lambda s: s.since_s))
     level = min(job.recovery.failures_seen.get(f"{Cause.HUNG}@{first.step}", 0), len(_LEVELS) - 1)
     hit = _LEVELS[level](job, named)
@@ -148,7 +148,7 @@ def _blame(m: Machine, job: Job, found: Sequence[Standing], named: Sequence[int]
     trace = _trace(found, named)
     if not hit:
         failure = Failure(Cause.HUNG, message, step=first.step, traceback=trace, age_s=first.since_s)
-        job.recovery.fresh.append(Evidence(m.now, failure))
+        job.recovery.unjudged.append(Evidence(m.now, failure))
         m.touch(job)
         return
     for member in hit:
@@ -156,7 +156,7 @@ def _blame(m: Machine, job: Job, found: Sequence[Standing], named: Sequence[int]
         words = f"hung {message}" if guilty else f"replaced with it: {stood}"
         age_s = first.since_s if guilty else 0.0
         failure = Failure(Cause.HUNG, words, step=first.step, traceback=trace, age_s=age_s)
-        deaths.bury(m, job, member, failure)
+        deaths.mark_dead(m, job, member, failure)
         deaths.kill(m, job, member, words)
 
 

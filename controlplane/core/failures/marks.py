@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import NodeMarks
-from controlplane.core.state.machine import Drain, Node
+from controlplane.core.state.cluster_state import Drain, Node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from controlplane.core.state.machine import Machine
+    from controlplane.core.state.cluster_state import ClusterState
 
 
 DRAINED = "drained: "
@@ -26,7 +26,7 @@ def of(node: Node) -> NodeMarks:
     return NodeMarks(node.name, node.cordoned, devices, drain.asked_by_s, drain.force)
 
 
-def record(m: Machine, node: Node) -> None:
+def record(m: ClusterState, node: Node) -> None:
     """Have etcd hold a node's state and marks; overtaken ones are not written."""
     state, reason, marks = node.shown, node.reason, of(node)
     effect = fx.Store(
@@ -51,7 +51,7 @@ def reason(node: Node) -> str:
     return "; ".join(why)
 
 
-def take(m: Machine, all_marks: Iterable[NodeMarks]) -> None:
+def take(m: ClusterState, all_marks: Iterable[NodeMarks]) -> None:
     """What a former leader has marked holds on."""
     for marks in all_marks:
         if not (marks.cordoned or marks.devices):
@@ -62,7 +62,7 @@ def take(m: Machine, all_marks: Iterable[NodeMarks]) -> None:
             _drain(m, node, marks)
 
 
-def _drain(m: Machine, node: Node, marks: NodeMarks) -> None:
+def _drain(m: ClusterState, node: Node, marks: NodeMarks) -> None:
     """People wait for it still. What sits there has time to speak to this leader first."""
     by = max(marks.drain_by_s - m.wall_s, m.now + m.settings.node_timeout_s)
     reason = marks.cordoned.removeprefix(DRAINED)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from controlplane.core.records import events as ev
     from controlplane.core.records.model import PeerSight
+    from controlplane.core.state.cluster_state import ClusterState, Node
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine, Node
 
 ALL_UP_TO = 32
 """So many nodes dial everybody; of more, each dials those at distances that are powers of two in the ring."""
@@ -98,7 +98,7 @@ def untangle(ring: Sequence[str], bad: Sequence[Line]) -> list[str]:
 # ------------------------------------------------------------------ from the book
 
 
-def look(m: Machine, job: Job) -> None:
+def look(m: ClusterState, job: Job) -> None:
     """A collective broke and nobody is dead: have the nodes dial each other."""
     number = job.generation.number if job.generation else 0
     ring = [name for name in job.seat_nodes() if m.up(name) and m.nodes[name].peer]
@@ -120,7 +120,7 @@ def _dialled(ring: Sequence[str], index: int) -> list[str]:
     return [ring[at] for at in near if at != index]
 
 
-def looked(m: Machine, event: ev.PeersLooked) -> None:
+def looked(m: ClusterState, event: ev.PeersLooked) -> None:
     """One node has dialled its peers."""
     sights = {sight.node: sight for sight in event.found}
     node = m.nodes[event.node]
@@ -139,7 +139,7 @@ def looked(m: Machine, event: ev.PeersLooked) -> None:
     m.drop(NoteKind.STALE_LOOK, event.node, f"round {event.round} is over")
 
 
-def cut_off(m: Machine, job: Job) -> bool:
+def cut_off(m: ClusterState, job: Job) -> bool:
     """Once all have answered: fence whoever has to go. Returns whether somebody has."""
     if job.recovery.looks is None or not job.recovery.looks.complete:
         return False
@@ -168,7 +168,7 @@ def words(job: Job) -> str:
     return "".join(f"; {line.kind}: {line.words}" for line in bad)
 
 
-def _fence(m: Machine, job: Job, node: Node, bad: list[Line]) -> None:
+def _fence(m: ClusterState, job: Job, node: Node, bad: list[Line]) -> None:
     evidence = " | ".join(f"{line.kind}: {line.words}" for line in bad)
     node.cut = f"it does not reach its peers: {evidence}"
     node.cut_from = tuple(line.other if line.one == node.name else line.one for line in bad)
@@ -179,10 +179,10 @@ def _fence(m: Machine, job: Job, node: Node, bad: list[Line]) -> None:
     failure = Failure(Cause.CUT, evidence, age_s=m.now - (job.recovery.broken_since or m.now))
     for member in [job.members[seat.member] for seat in job.seating.on(node.name)]:
         if not member.dead:
-            deaths.bury(m, job, member, dataclasses.replace(failure, step=deaths.step_of(member)))
+            deaths.mark_dead(m, job, member, dataclasses.replace(failure, step=deaths.step_of(member)))
 
 
-def look_again(m: Machine, name: str) -> None:
+def look_again(m: ClusterState, name: str) -> None:
     """The deadline of a node that was cut: does it reach its peers now?"""
     node = m.nodes[name]
     if not node.cut:
@@ -198,12 +198,12 @@ def look_again(m: Machine, name: str) -> None:
         m.emit(fx.LookAtPeers(name, "", m.rounds, found))
 
 
-def _healed(m: Machine, node: Node, sights: Mapping[str, PeerSight]) -> None:
+def _healed(m: ClusterState, node: Node, sights: Mapping[str, PeerSight]) -> None:
     if sights and not any(sight.failed for sight in sights.values()):
         _uncut(m, node, f"it reaches {', '.join(sights)} again")
 
 
-def _uncut(m: Machine, node: Node, why: str) -> None:
+def _uncut(m: ClusterState, node: Node, why: str) -> None:
     node.cut, node.cut_from = "", ()
     m.note(NoteKind.NODE_HEALED, node.name, why)
     eligibility.returned(m, node)

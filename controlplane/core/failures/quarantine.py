@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from controlplane.core.records import events as ev
     from controlplane.core.records.evidence import Evidence
     from controlplane.core.records.timing import CoreSettings
-    from controlplane.core.state.machine import Machine, Node
+    from controlplane.core.state.cluster_state import ClusterState, Node
 
 WEIGHTS: dict[Cause, float] = {
     Cause.SIGNALED: 0.5,
@@ -79,7 +79,7 @@ def charged(record: LemonRecord, cause: Cause, weighs: float, wall_s: float, s: 
     return LemonRecord(record.node, round(score, 4), wall_s, until_s, reason, tuple(causes.items()))
 
 
-def charge(m: Machine, node: Node, cause: Cause, message: str) -> None:
+def charge(m: ClusterState, node: Node, cause: Cause, message: str) -> None:
     """A failure began on this node."""
     weighs = weight(cause, message)
     if not weighs:
@@ -92,7 +92,7 @@ def charge(m: Machine, node: Node, cause: Cause, message: str) -> None:
         m.ask_health()
 
 
-def charge_judged(m: Machine, fresh: Sequence[Evidence]) -> None:
+def charge_judged(m: ClusterState, fresh: Sequence[Evidence]) -> None:
     """The node on which a judged failure began. Losses of whole nodes are charged where they are seen."""
     first = verdicts.root(fresh)
     node = m.nodes.get(first.node)
@@ -100,7 +100,7 @@ def charge_judged(m: Machine, fresh: Sequence[Evidence]) -> None:
         charge(m, node, first.failure.cause, f"{first.failure.exception} {first.failure.message}")
 
 
-def adopt(m: Machine, records: Sequence[LemonRecord]) -> None:
+def adopt(m: ClusterState, records: Sequence[LemonRecord]) -> None:
     """What etcd holds of the nodes that are known here; of others when they join."""
     for record in records:
         m.histories[record.node] = record
@@ -108,14 +108,14 @@ def adopt(m: Machine, records: Sequence[LemonRecord]) -> None:
             take(m, m.nodes[record.node])
 
 
-def take(m: Machine, node: Node) -> None:
+def take(m: ClusterState, node: Node) -> None:
     """Give a node its history."""
     node.lemon = node.lemon or m.histories.get(node.name)
     if node.lemon is not None and quarantined(node.lemon, m.wall):
         m.deadlines.sooner(("lemon", node.name), node.lemon.until_s - m.wall_s)
 
 
-def expired(m: Machine, name: str) -> None:
+def expired(m: ClusterState, name: str) -> None:
     """The deadline of a quarantine."""
     node = m.nodes[name]
     if node.lemon is None or not node.lemon.until_s:
@@ -128,7 +128,7 @@ def expired(m: Machine, name: str) -> None:
     _free(m, node, "its quarantine is over")
 
 
-def release(m: Machine, event: ev.QuarantineReleased) -> None:
+def release(m: ClusterState, event: ev.QuarantineReleased) -> None:
     """A person says that the node is well."""
     node = m.nodes.get(event.node)
     if node is None or node.lemon is None:
@@ -140,13 +140,13 @@ def release(m: Machine, event: ev.QuarantineReleased) -> None:
     _free(m, node, f"released: {event.reason}")
 
 
-def _free(m: Machine, node: Node, why: str) -> None:
+def _free(m: ClusterState, node: Node, why: str) -> None:
     m.note(NoteKind.UNQUARANTINED, node.name, why)
     m.ask_health()
     m.touch_all()
 
 
-def _put(m: Machine, node: Node, record: LemonRecord) -> None:
+def _put(m: ClusterState, node: Node, record: LemonRecord) -> None:
     node.lemon = record
     m.histories[node.name] = record
     m.store(

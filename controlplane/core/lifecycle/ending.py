@@ -20,7 +20,7 @@ from controlplane.core.state.saving import Stage
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
     from controlplane.core.records.model import MemberStatus
-    from controlplane.core.state.machine import Machine
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.member import Member
 
 
@@ -28,7 +28,7 @@ OUTCOMES = {JobPhase.FINISHED: "recovered", JobPhase.FAILED: "failed", JobPhase.
 """What an incident came to that was open when its job ended."""
 
 
-def stop_requested(m: Machine, event: ev.JobStopRequested) -> None:
+def stop_requested(m: ClusterState, event: ev.JobStopRequested) -> None:
     """A user asks for a job to end."""
     job = m.jobs.get(event.job)
     if job is None or job.ended or job.ending is not None:
@@ -39,7 +39,7 @@ def stop_requested(m: Machine, event: ev.JobStopRequested) -> None:
     end(m, job, JobPhase.STOPPED, event.reason)
 
 
-def end(m: Machine, job: Job, phase: JobPhase, reason: str) -> None:
+def end(m: ClusterState, job: Job, phase: JobPhase, reason: str) -> None:
     """End a job: etcd is told first, everybody else once it knows."""
     ok = phase is JobPhase.FINISHED
     job.ending = Ending(phase, ok, reason)
@@ -50,7 +50,7 @@ def end(m: Machine, job: Job, phase: JobPhase, reason: str) -> None:
     m.store(f"job/{job.name}", effect, lambda: _ended(m, job))
 
 
-def _ended(m: Machine, job: Job) -> None:
+def _ended(m: ClusterState, job: Job) -> None:
     if job.ending is None:
         return
     m.set_phase(job, job.ending.phase, job.ending.reason)
@@ -62,7 +62,7 @@ def _ended(m: Machine, job: Job) -> None:
     m.touch_all()  # another one may have waited for its nodes
 
 
-def ended(m: Machine, job: Job) -> None:
+def ended(m: ClusterState, job: Job) -> None:
     """Tell the nodes where processes of an ended job still live, or copies of its snapshots."""
     living = [member.node for member in job.members.values() if member.alive]
     keepers = [node.name for node in m.nodes.values() if node.copies_of(job.name)]
@@ -70,12 +70,12 @@ def ended(m: Machine, job: Job) -> None:
         order_complete(m, job, node, job.phase is JobPhase.FINISHED, job.reason)
 
 
-def order_complete(m: Machine, job: Job, node: str, ok: bool, reason: str) -> None:
+def order_complete(m: ClusterState, job: Job, node: str, ok: bool, reason: str) -> None:
     """The job is over on this node; said again while something of it lives there."""
     m.order(job, ("complete", node), fx.Complete(node, job.name, ok, reason), m.settings.long_retry_s)
 
 
-def finishing(m: Machine, job: Job) -> None:
+def finishing(m: ClusterState, job: Job) -> None:
     """Every rank has finished: see the final state onto storage, then let their scripts go on, if they do."""
     final = max((mb.status.held_step for mb in job.seated() if mb.status), default=0)
     if not _final_saved(m, job, final):
@@ -93,7 +93,7 @@ def finishing(m: Machine, job: Job) -> None:
         _let_go(m, job, reason)
 
 
-def _let_go(m: Machine, job: Job, reason: str) -> None:
+def _let_go(m: ClusterState, job: Job, reason: str) -> None:
     """Scripts that use the SDK may go on behind their function. The next leader has to know that they do: it
     is not to call them back."""
     if job.generations.letting_go[0]:
@@ -104,10 +104,10 @@ def _let_go(m: Machine, job: Job, reason: str) -> None:
     m.store(f"job/{job.name}", effect, lambda: _left(m, job, number, reason))
 
 
-def _left(m: Machine, job: Job, number: int, reason: str) -> None:
+def _left(m: ClusterState, job: Job, number: int, reason: str) -> None:
     if (
         job.generations.letting_go[0] != number
-        or job.recovery.fresh
+        or job.recovery.unjudged
         or job.ending is not None
         or not all_done(job)
     ):
@@ -121,7 +121,7 @@ def _left(m: Machine, job: Job, number: int, reason: str) -> None:
     m.touch(job)
 
 
-def leaving(m: Machine, job: Job) -> None:
+def leaving(m: ClusterState, job: Job) -> None:
     """The scripts run on behind their function, for as long as they like: until every process has ended, or
     all of them have come to the barrier of another function."""
     rolls, number = job.seating.rolls, releasing.number_of(job)
@@ -140,16 +140,16 @@ def leaving(m: Machine, job: Job) -> None:
         )
 
 
-def _parted(m: Machine, job: Job) -> None:
+def _parted(m: ClusterState, job: Job) -> None:
     """Some wait at another function, and others will never come to it."""
     over = job.seating.at(job.seating.rolls.over)[0]
     message = f"it waits at another elastic function, and the script of rank {over.rank} has ended"
     for member in job.seating.at(job.seating.rolls.ready):
-        deaths.bury(m, job, member, Failure(Cause.STUCK, message))
+        deaths.mark_dead(m, job, member, Failure(Cause.STUCK, message))
         deaths.kill(m, job, member, message)
 
 
-def _final_saved(m: Machine, job: Job, final: int) -> bool:
+def _final_saved(m: ClusterState, job: Job, final: int) -> bool:
     """True when there is nothing (more) to wait for."""
     in_flight = any(each.stage is not Stage.COPY for each in job.checkpoints.savings.values())
     copying = any(each.stage is Stage.COPY for each in job.checkpoints.savings.values())

@@ -10,11 +10,11 @@ from controlplane.core.restore import state_sources
 
 if TYPE_CHECKING:
     from controlplane.core.records.model import Generation
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
 
 
-def commit(m: Machine, job: Job, generation: Generation) -> bool:
+def commit(m: ClusterState, job: Job, generation: Generation) -> bool:
     """Make a stored generation the job's. False when another decision has overtaken it while it was stored:
     then only its number is remembered, which etcd knows now."""
     job.generations.known[generation.number] = None

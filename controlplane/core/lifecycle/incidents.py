@@ -30,15 +30,15 @@ from controlplane.core.state.concerns import Clock
 from controlplane.core.state.member import Member
 
 if TYPE_CHECKING:
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
 
 _EAGER = (MemberPhase.READY, MemberPhase.STARTING, MemberPhase.WARM, MemberPhase.LAUNCHED)
 
 
-def take(m: Machine, job: Job) -> None:
+def take(m: ClusterState, job: Job) -> None:
     """Judge what is new, open an incident or extend the open one, and order its plan."""
-    fresh, job.recovery.fresh = job.recovery.fresh, []
+    fresh, job.recovery.unjudged = job.recovery.unjudged, []
     resizing.overtaken(job, fresh)
     if job.ended or job.ending is not None or job.generation is None:
         return
@@ -59,7 +59,7 @@ def take(m: Machine, job: Job) -> None:
     _begin(m, job, verdict, plan)
 
 
-def _strategy(m: Machine, job: Job, fresh: list[Evidence]) -> tuple[Strategy, str]:
+def _strategy(m: ClusterState, job: Job, fresh: list[Evidence]) -> tuple[Strategy, str]:
     failure = verdicts.root(fresh).failure
     job.recovery.returned = job.recovery.returned or job.phase is JobPhase.LEAVING
     dead = job.dead()
@@ -105,7 +105,7 @@ def _count(job: Job, first: Evidence) -> int:
     return job.recovery.failures_seen.get(key, 0)
 
 
-def _plan(m: Machine, job: Job, strategy: Strategy, reason: str) -> Plan:
+def _plan(m: ClusterState, job: Job, strategy: Strategy, reason: str) -> Plan:
     drop = tuple(member.name for member in job.dead())
     add: tuple[str, ...] = ()
     if strategy is Strategy.RELAUNCH:
@@ -115,7 +115,7 @@ def _plan(m: Machine, job: Job, strategy: Strategy, reason: str) -> Plan:
     return Plan(job.name, strategy, drop, add, reason)
 
 
-def _record(m: Machine, job: Job, verdict: Verdict, plan: Plan) -> None:
+def _record(m: ClusterState, job: Job, verdict: Verdict, plan: Plan) -> None:
     first = verdicts.root(job.recovery.evidence)
     number = job.generation.number if job.generation else 0
     if job.recovery.incident is None:
@@ -136,7 +136,7 @@ def _record(m: Machine, job: Job, verdict: Verdict, plan: Plan) -> None:
     m.emit(fx.Judged(verdict, plan, job.recovery.incident.id))
 
 
-def _begin(m: Machine, job: Job, verdict: Verdict, plan: Plan) -> None:
+def _begin(m: ClusterState, job: Job, verdict: Verdict, plan: Plan) -> None:
     job.recovery.broken_since = None
     job.generations.storing = job.restore.restoring = None
     job.generations.letting_go = (0, "")
@@ -174,7 +174,7 @@ def _pool(job: Job, node: str) -> list[Member]:
     return sorted((mb for mb in here if mb.phase in _EAGER), key=lambda mb: _EAGER.index(mb.phase))
 
 
-def stopping(m: Machine, job: Job) -> None:
+def stopping(m: ClusterState, job: Job) -> None:
     """Bring every seat to the barrier: survivors stop, dead seats are filled, stragglers are killed."""
     if job.recovery.relaunch:
         _relaunching(m, job)
@@ -207,7 +207,7 @@ def stopping(m: Machine, job: Job) -> None:
         m.set_phase(job, JobPhase.LOADING, "every rank is at the barrier: the nearest state is chosen")
 
 
-def _fill_seats(m: Machine, job: Job) -> None:
+def _fill_seats(m: ClusterState, job: Job) -> None:
     dead = job.dead()
     picks = spares(job)
     moves = _moves(m, job)
@@ -221,8 +221,8 @@ def _fill_seats(m: Machine, job: Job) -> None:
         _seat(m, job, Placement(seat.rank, name or m.new_member(job.name), node, place))
 
 
-def _seat(m: Machine, job: Job, seat: Placement) -> None:
-    member = job.enlist(Member(seat.member, job.name, seat.node, Role.RANK))
+def _seat(m: ClusterState, job: Job, seat: Placement) -> None:
+    member = job.add(Member(seat.member, job.name, seat.node, Role.RANK))
     member.role, member.rank = Role.RANK, seat.rank
     if job.generation is not None and member.phase in ASKED:
         job.sent.drop(("launch", member.node, member.name))
@@ -231,7 +231,7 @@ def _seat(m: Machine, job: Job, seat: Placement) -> None:
     job.changed(member)
 
 
-def _moves(m: Machine, job: Job) -> dict[str, str]:
+def _moves(m: ClusterState, job: Job) -> dict[str, str]:
     """For each lost node with dead seats, the idle node that takes them all."""
     lost = shrinking.wanting(m, job)
     if not lost:
@@ -249,7 +249,7 @@ def _moves(m: Machine, job: Job) -> dict[str, str]:
     return moves
 
 
-def _place(m: Machine, job: Job, seat: Placement, node: str) -> int | None:
+def _place(m: ClusterState, job: Job, seat: Placement, node: str) -> int | None:
     """The local rank of a seat on this node: its own, or, where that takes no ranks, a free one."""
     found = m.nodes.get(node)
     taken = [s.local_rank for s in job.seating.on(node) if s is not seat]
@@ -259,13 +259,13 @@ def _place(m: Machine, job: Job, seat: Placement, node: str) -> int | None:
     return free[0] if free else None
 
 
-def _waits(m: Machine, job: Job, away: list[str]) -> str:
+def _waits(m: ClusterState, job: Job, away: list[str]) -> str:
     reason = f"waits for {', '.join(away)}, or another node with room"
     lacking = shrinking.lacking(m, job) if job.spec.nnodes_min < job.spec.nnodes_max else ""
     return f"{reason}; {lacking}" if lacking else reason
 
 
-def _relaunching(m: Machine, job: Job) -> None:
+def _relaunching(m: ClusterState, job: Job) -> None:
     """Every rank is started again: the rest is killed first, so that none holds a device or a port."""
     left = [mb for mb in job.seated() if mb.alive and mb.phase is not MemberPhase.RAISED and m.up(mb.node)]
     for member in left:

@@ -16,10 +16,10 @@ from controlplane.core.state.member import Member
 
 if TYPE_CHECKING:
     from controlplane.core.records.model import Placement
-    from controlplane.core.state.machine import Machine
+    from controlplane.core.state.cluster_state import ClusterState
 
 
-def pending(m: Machine, job: Job) -> None:
+def pending(m: ClusterState, job: Job) -> None:
     """Place the job once enough nodes are there."""
     if _remnants(m, job):
         return
@@ -29,7 +29,7 @@ def pending(m: Machine, job: Job) -> None:
         launch_generation(m, job, nodes, reason, restarts=0)
 
 
-def _remnants(m: Machine, job: Job) -> bool:
+def _remnants(m: ClusterState, job: Job) -> bool:
     """Processes of the job's former life end first, those too of which no word has come yet."""
     there = [member for member in job.members.values() if member.alive or _unheard(member)]
     left = [member for member in there if not _is_lost(m, member.node)]
@@ -45,12 +45,12 @@ def _unheard(member: Member) -> bool:
     return member.status is None and member.launch is None and not member.dead
 
 
-def _is_lost(m: Machine, node: str) -> bool:
+def _is_lost(m: ClusterState, node: str) -> bool:
     """Given up: what it left is killed if it ever returns."""
     return node in m.nodes and m.nodes[node].state == "lost"
 
 
-def gather(m: Machine, job: Job, least: int, most: int, why: str = "") -> list[str] | None:
+def gather(m: ClusterState, job: Job, least: int, most: int, why: str = "") -> list[str] | None:
     """The nodes to place on now: at once with `most`, with `least` after a grace; None: wait. `why`: the
     reason that fewer than `least` will not do."""
     if m.paused:
@@ -76,7 +76,7 @@ def gather(m: Machine, job: Job, least: int, most: int, why: str = "") -> list[s
     return fit[: formation.usable(job.spec, min(len(fit), most)) or most]
 
 
-def launch_generation(m: Machine, job: Job, nodes: list[str], reason: str, restarts: int) -> None:
+def launch_generation(m: ClusterState, job: Job, nodes: list[str], reason: str, restarts: int) -> None:
     """Seat new members on `nodes`, store the generation, and launch them once etcd holds it."""
     nodes = replicas.arrange(nodes, job.spec.replica_nodes, capacity.domains(m, nodes))
     names = _names(m, job, nodes)
@@ -96,7 +96,7 @@ def launch_generation(m: Machine, job: Job, nodes: list[str], reason: str, resta
         cut_at=state_sources.cut_at(job, len(seats), job.generations.number),
     )
     for seat in seats:
-        member = job.enlist(Member(seat.member, job.name, seat.node, Role.RANK))
+        member = job.add(Member(seat.member, job.name, seat.node, Role.RANK))
         member.role, member.rank = Role.RANK, seat.rank
         member.launch = launch(job, seat, generation)
     job.sit(seats)
@@ -106,7 +106,7 @@ def launch_generation(m: Machine, job: Job, nodes: list[str], reason: str, resta
     m.store(f"job/{job.name}", effect, lambda: _stored(m, job, generation))
 
 
-def _names(m: Machine, job: Job, nodes: list[str]) -> list[str]:
+def _names(m: ClusterState, job: Job, nodes: list[str]) -> list[str]:
     """Warm interpreters that wait on a node become ranks first: they have imported torch already."""
     names = []
     for node in nodes:
@@ -136,7 +136,7 @@ def launch(job: Job, seat: Placement, generation: Generation) -> fx.Launch:
     )
 
 
-def _stored(m: Machine, job: Job, generation: Generation) -> None:
+def _stored(m: ClusterState, job: Job, generation: Generation) -> None:
     if not generations.commit(m, job, generation):
         return
     job.generations.cut_at, job.generations.launched_at = generation.cut_at, m.now
@@ -145,7 +145,9 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
         job.sent.drop(("launch", member.node, member.name))
     for member in job.dead():
         if member.failure is not None:  # it was lost before there was a generation to judge it by
-            job.recovery.fresh.append(Evidence(m.now, member.failure, member.name, member.node, member.rank))
+            job.recovery.unjudged.append(
+                Evidence(m.now, member.failure, member.name, member.node, member.rank)
+            )
     incident_record.tell(
         m, job, {"fence": m.now - job.recovery.clock.judged}, generation_after=generation.number
     )
@@ -153,7 +155,7 @@ def _stored(m: Machine, job: Job, generation: Generation) -> None:
     m.touch(job)
 
 
-def order_launches(m: Machine, job: Job) -> bool:
+def order_launches(m: ClusterState, job: Job) -> bool:
     """Repeat what was launched and is not seen to run. Returns whether every seat runs its script."""
     waits = job.seating.at(job.seating.rolls.asked)
     for member in waits:
@@ -166,7 +168,7 @@ def order_launches(m: Machine, job: Job) -> bool:
     return not waits
 
 
-def launching(m: Machine, job: Job) -> None:
+def launching(m: ClusterState, job: Job) -> None:
     """Members start. An elastic job forms when all are at the barrier; a plain one simply runs."""
     if not order_launches(m, job):
         return

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from controlplane.core.records.model import CheckpointRecord, Resume
     from controlplane.core.restore.restore_point import Choice
     from controlplane.core.restore.state_sources import Shards
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
     from controlplane.core.state.member import Member
 
     Key = tuple[str, ...]
@@ -36,7 +36,7 @@ READERS_MAX = 64
 """More readers than this would not balance: chunks are not cut smaller."""
 
 
-def loading(m: Machine, job: Job) -> None:
+def loading(m: ClusterState, job: Job) -> None:
     """Choose where the state comes from, order what is away from its ranks, and go on once it is there."""
     if not barrier.all_at_barrier(m, job):
         job.restore.restoring = None
@@ -62,7 +62,7 @@ def _with_altered(job: Job, resume: Resume) -> Resume:
     return dataclasses.replace(resume, reason="; ".join((resume.reason, *altered))) if altered else resume
 
 
-def _choose(m: Machine, job: Job) -> Restoring | None:
+def _choose(m: ClusterState, job: Job) -> Restoring | None:
     need = state_sources.shards(m, job)
     vouching.tell_refuted(m, job)
     copies = state_sources.copies(m, job, need)
@@ -87,10 +87,10 @@ def _choose(m: Machine, job: Job) -> Restoring | None:
     return _restoring(m, job, choice)
 
 
-def _hopes(m: Machine, job: Job, need: Shards, choice: Choice | None) -> bool:
+def _hopes(m: ClusterState, job: Job, need: Shards, choice: Choice | None) -> bool:
     """Whether a newer state may be had yet: before an older one is gone on from, copies that could not be
     fetched are asked for again, a few times, and nodes whose streams broke are waited for."""
-    if not any(node.state == "suspect" for node in m.nodes.values()) and not job.restore.spoiled:
+    if not any(node.state == "suspect" for node in m.nodes.values()) and not job.restore.failed_sources:
         return False
     hoped = state_sources.copies(m, job, need, hoped=True)
     better = restore_point.choose(hoped, job.restore.known_step, tuple(need.readers), need.readers)
@@ -102,26 +102,28 @@ def _hopes(m: Machine, job: Job, need: Shards, choice: Choice | None) -> bool:
         _wait_for(m, job, list(silent))
         return True
     keys = [state_sources.copy_key(copy.member, copy.node, copy.step) for copy in away]
-    left = [key for key in keys if key in job.restore.spoiled]
+    left = [key for key in keys if key in job.restore.failed_sources]
     m.set_phase(
-        job, JobPhase.LOADING, f"{job.restore.spoiled[left[0]]}; no other copy is as new: it is tried again"
+        job,
+        JobPhase.LOADING,
+        f"{job.restore.failed_sources[left[0]]}; no other copy is as new: it is tried again",
     )
     m.wake(job, job.restore.fetch_again_at)
     if m.now >= job.restore.fetch_again_at:
         for key in left:
-            del job.restore.spoiled[key]
+            del job.restore.failed_sources[key]
         m.touch(job)
     return True
 
 
-def _ending(m: Machine, job: Job, choice: Choice) -> Member | None:
+def _ending(m: ClusterState, job: Job, choice: Choice) -> Member | None:
     """A rank that was judged dead, whose process is still there, and may overwrite the snapshot that would be
     gone on from. Its agent tells what it left; or after a while still that it lives, and nobody waits any
     longer; or nothing, and its node is given up."""
-    if not (job.ghosts and releasing.let_go(job, choice.resume.step)):
+    if not (job.zombies and releasing.let_go(job, choice.resume.step)):
         return None
     for copy in choice.copies:
-        member = job.ghosts.get(copy.member)
+        member = job.zombies.get(copy.member)
         own = member is not None and (copy.tier is Tier.MEMORY or copy.node == member.node)
         if member is not None and own and m.up(member.node):
             if member.seen_at < member.died_at + m.settings.stop_timeout_s:
@@ -129,12 +131,12 @@ def _ending(m: Machine, job: Job, choice: Choice) -> Member | None:
     return None
 
 
-def _wait_for(m: Machine, job: Job, silent: list[str]) -> None:
+def _wait_for(m: ClusterState, job: Job, silent: list[str]) -> None:
     """They speak, or are given up: their own deadlines bring the answer."""
     m.set_phase(job, JobPhase.LOADING, f"{', '.join(silent)} may keep newer state: waits for their word")
 
 
-def _unheard(m: Machine, job: Job, resume: Resume) -> list[str]:
+def _unheard(m: ClusterState, job: Job, resume: Resume) -> list[str]:
     """Nodes that have not spoken to this leader yet, and may keep copies of a later step."""
     fallen = resume.tier in (Tier.CHECKPOINT, Tier.FRESH) and resume.step < job.restore.known_step
     if not fallen or not job.spec.replicas:
@@ -142,7 +144,7 @@ def _unheard(m: Machine, job: Job, resume: Resume) -> list[str]:
     return [node.name for node in m.nodes.values() if node.state == "expected"]
 
 
-def _begin_again(m: Machine, job: Job, copies: list[Copy]) -> None:
+def _begin_again(m: ClusterState, job: Job, copies: list[Copy]) -> None:
     """Nothing whole is left: new processes take the place of those that cannot begin at step 0. Of
     replicated state one beginner is enough."""
     begins = {copy.rank for copy in copies if copy.step == 0 and copy.tier in (Tier.FRESH, Tier.DONOR)}
@@ -156,11 +158,11 @@ def _begin_again(m: Machine, job: Job, copies: list[Copy]) -> None:
             "new processes build the state"
         )
     for member in worn:
-        deaths.bury(m, job, member, Failure(Cause.STUCK, message))
+        deaths.mark_dead(m, job, member, Failure(Cause.STUCK, message))
         deaths.kill(m, job, member, message)
 
 
-def _restoring(m: Machine, job: Job, choice: Choice) -> Restoring:
+def _restoring(m: ClusterState, job: Job, choice: Choice) -> Restoring:
     chosen, waits = choice.resume, {}
     record = job.checkpoints.records.get(chosen.checkpoint)
     if record is not None and not chosen.reshard and len(choice.copies) == 1 and not choice.copies[0].arena:
@@ -200,7 +202,7 @@ def _reader(job: Job, copy: Copy) -> str:
     return job.seats[copy.rank].member if copy.tier in _ORDERS else ""
 
 
-def _shared(m: Machine, job: Job, resume: Resume, record: CheckpointRecord) -> Resume:
+def _shared(m: ClusterState, job: Job, resume: Resume, record: CheckpointRecord) -> Resume:
     """Large replicated state is read by one rank per node, a share each."""
     first = {seat.node: seat for seat in reversed(job.seats)}
     readers = sorted(first.values(), key=lambda seat: seat.rank)[:READERS_MAX]
@@ -236,11 +238,11 @@ def _load_key(node: str, member: str, checkpoint: str, what: Source | ev.Loaded)
     return "load", node, member, checkpoint, what.shard, str(what.share), str(what.shares)
 
 
-def _load_copy(m: Machine, job: Job, copy: Copy) -> tuple[Key, Effect, Answer]:
+def _load_copy(m: ClusterState, job: Job, copy: Copy) -> tuple[Key, Effect, Answer]:
     return _load(job, job.checkpoints.records[copy.checkpoint], Source(copy.shard, copy.tier, copy.rank))
 
 
-def _fetch_copy(m: Machine, job: Job, copy: Copy) -> tuple[Key, Effect, Answer]:
+def _fetch_copy(m: ClusterState, job: Job, copy: Copy) -> tuple[Key, Effect, Answer]:
     seat = job.seats[copy.rank]
     effect = fx.Fetch(
         seat.node, seat.member, job.name, copy.member, copy.step, copy.generation, m.nodes[copy.node].peer,
@@ -257,7 +259,7 @@ def _fetch_key(node: str, member: str, source: str, step: int) -> Key:
 _ORDERS = {Tier.CHECKPOINT: _load_copy, Tier.PEER: _fetch_copy}
 
 
-def _order(m: Machine, job: Job, restoring: Restoring) -> None:
+def _order(m: ClusterState, job: Job, restoring: Restoring) -> None:
     """Repeat the orders that are not answered; no more often than there is reason to."""
     m.wake(job, restoring.again_at)
     if m.now < restoring.again_at and restoring.streams == m.streams:
@@ -267,7 +269,7 @@ def _order(m: Machine, job: Job, restoring: Restoring) -> None:
         m.order(job, (*key, answer.keeper), effect, m.settings.long_retry_s)
 
 
-def _outdated(m: Machine, job: Job, restoring: Restoring) -> bool:
+def _outdated(m: ClusterState, job: Job, restoring: Restoring) -> bool:
     """What it was to be brought from is no more."""
     record = job.checkpoints.records.get(restoring.resume.checkpoint)
     rotten = bool(restoring.resume.checkpoint) and (record is None or bool(record.bad))
@@ -281,13 +283,13 @@ def _waited(job: Job, key: Key) -> tuple[Restoring, Answer] | None:
     return restoring, restoring.waits[key][1]
 
 
-def _in_place(m: Machine, job: Job, restoring: Restoring, answer: Answer) -> None:
+def _in_place(m: ClusterState, job: Job, restoring: Restoring, answer: Answer) -> None:
     del restoring.waits[answer.order]
     job.restore.answered[answer.order[2]] = answer
     m.touch(job)
 
 
-def loaded(m: Machine, event: ev.Loaded) -> None:
+def loaded(m: ClusterState, event: ev.Loaded) -> None:
     """A checkpoint, or a part of it, is in place, or it is bad and the next older one's turn has come."""
     job = m.jobs.get(event.job)
     key = _load_key(event.node, event.member, event.checkpoint, event)
@@ -309,7 +311,7 @@ def loaded(m: Machine, event: ev.Loaded) -> None:
         finalizing.mark_bad(m, job, event.checkpoint, event.reason)
 
 
-def fetched(m: Machine, event: ev.Fetched) -> None:
+def fetched(m: ClusterState, event: ev.Fetched) -> None:
     """A peer's copy is in place; or it is not, and is left alone."""
     job = m.jobs.get(event.job)
     found = _waited(job, _fetch_key(event.node, event.member, event.source, event.step)) if job else None
@@ -324,7 +326,10 @@ def fetched(m: Machine, event: ev.Fetched) -> None:
         return
     key = state_sources.copy_key(answer.source, answer.keeper, answer.step)
     words = f"step {answer.step} of {answer.source} cannot be had from {answer.keeper}: {event.reason}"
-    job.restore.spoiled[key], job.restore.fetch_tries[key] = words, job.restore.fetch_tries.get(key, 0) + 1
+    job.restore.failed_sources[key], job.restore.fetch_tries[key] = (
+        words,
+        job.restore.fetch_tries.get(key, 0) + 1,
+    )
     if event.altered:  # it would be the next time, too
         job.restore.fetch_tries[key], job.restore.altered[words] = state_sources.FETCH_TRIES, None
     job.restore.fetch_again_at = m.now + m.settings.long_retry_s

@@ -15,8 +15,8 @@ from controlplane.core.records.notes import NoteKind
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
     from controlplane.core.records.model import Generation
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
 
 
 FAULTS_KEPT = 64
@@ -29,7 +29,7 @@ STEP_MAX = 1 << 53
 _RUNS = (JobPhase.RUNNING, JobPhase.FORMING)
 
 
-def faulted(m: Machine, event: ev.UserFault) -> None:
+def faulted(m: ClusterState, event: ev.UserFault) -> None:
     """A script found its numbers wrong: by policy nothing, the end, or back to a state older than that."""
     job = m.jobs.get(event.job)
     if job is None or job.ended or job.ending is not None or job.generation is None:
@@ -53,12 +53,12 @@ def faulted(m: Machine, event: ev.UserFault) -> None:
     member = job.members.get(event.member)
     where = f"rank {member.rank} ({member.name} on {member.node})" if member else event.member
     failure = Failure(Cause.FAULT, f"{where}, step {event.step}: {event.reason}", step=event.step)
-    job.recovery.fresh.append(Evidence(m.now, failure))
+    job.recovery.unjudged.append(Evidence(m.now, failure))
     m.store(f"job/{job.name}", fx.Store(0, 0, job=job.name, state=job.state()))
     m.touch(job)
 
 
-def owed(m: Machine, job: Job, generation: Generation) -> bool:
+def owed(m: ClusterState, job: Job, generation: Generation) -> bool:
     """Whether this generation trains although its numbers were found wrong: a leader that heard of it was
     gone before it could stop the ranks. They are stopped now."""
     found = [fault for fault in job.numbers.faults if fault.generation == generation.number]
@@ -71,7 +71,7 @@ def owed(m: Machine, job: Job, generation: Generation) -> bool:
         f.step == step and f not in found for f in job.numbers.faults
     )
     job.numbers.on_fault = "stop" if any(fault.stop for fault in found) else "rollback"
-    job.recovery.fresh.append(Evidence(m.now, failure))
+    job.recovery.unjudged.append(Evidence(m.now, failure))
     m.touch(job)
     return True
 
@@ -82,7 +82,7 @@ def _policy(job: Job, event: ev.UserFault) -> str:
     return "rollback" if event.rollback else "stop"
 
 
-def distrust(m: Machine, job: Job, fault: Fault, reason: str) -> None:
+def distrust(m: ClusterState, job: Job, fault: Fault, reason: str) -> None:
     """States from that step on, of this generation and those before it, are never used again."""
     job.numbers.faults = (*job.numbers.faults[1 - FAULTS_KEPT :], fault)
     words = f"not to be used: step {fault.step} of generation {fault.generation} was at fault: {reason}"

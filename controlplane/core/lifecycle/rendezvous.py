@@ -26,8 +26,8 @@ from controlplane.core.restore import failed_sources, state_sources
 
 if TYPE_CHECKING:
     from controlplane.core.records.model import Incident, Resume
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
     from controlplane.core.state.member import Member
 
 
@@ -38,7 +38,7 @@ CATCHING_UP = "script"
 _PAUSED = "the job goes on where it was paused"
 
 
-def store(m: Machine, job: Job, choice: Resume) -> None:
+def store(m: ClusterState, job: Job, choice: Resume) -> None:
     """Put the generation that starts from this state into etcd."""
     old = job.generation
     if old is None:
@@ -80,7 +80,7 @@ def store(m: Machine, job: Job, choice: Resume) -> None:
     m.store(f"job/{job.name}", effect, lambda: _stored(m, job, generation))
 
 
-def _stored(m: Machine, job: Job, generation: Generation) -> None:
+def _stored(m: ClusterState, job: Job, generation: Generation) -> None:
     if why := _moved(job, generation) if job.generations.storing is generation else "":
         job.generations.storing, job.recovery.stop_by = None, m.now + m.settings.stop_timeout_s
         m.set_phase(job, JobPhase.STOPPING, f"{why}: wait for all of them again")
@@ -120,7 +120,7 @@ def _moved(job: Job, generation: Generation) -> str:
     return ""
 
 
-def running(m: Machine, job: Job) -> None:
+def running(m: ClusterState, job: Job) -> None:
     """A stored generation: forming, running, or adopted from a former leader. Facts decide which."""
     rolls, generation = job.seating.rolls, job.generation
     if generation is None:
@@ -161,7 +161,7 @@ def _enters(member: Member, generation: Generation) -> bool:
     return _outside(member, generation) or member.phase is MemberPhase.FORMING
 
 
-def _order_form(m: Machine, job: Job, generation: Generation) -> None:
+def _order_form(m: ClusterState, job: Job, generation: Generation) -> None:
     entered = job.seating.rolls.entered
     if len(entered) == len(job.seats):
         return
@@ -170,7 +170,7 @@ def _order_form(m: Machine, job: Job, generation: Generation) -> None:
     m.order_each(job, what, dict.fromkeys(outside), lambda node: fx.Form(node, generation))
 
 
-def _running_plain(m: Machine, job: Job) -> None:
+def _running_plain(m: ClusterState, job: Job) -> None:
     """No member is known to use the SDK: the processes are all there is to see."""
     if job.elastic:
         m.set_phase(job, JobPhase.LAUNCHING, "the script uses the SDK: its ranks come to the barrier")
@@ -182,7 +182,7 @@ def _running_plain(m: Machine, job: Job) -> None:
         _watch_plain(m, job, plain_at)
 
 
-def _watch_plain(m: Machine, job: Job, plain_at: float) -> None:
+def _watch_plain(m: ClusterState, job: Job, plain_at: float) -> None:
     """Every rank runs its script again: the incident is over with the first thing that one of them writes,
     or when there was nothing for a while."""
     clock, again = job.recovery.clock, "reform" not in job.recovery.phases
@@ -197,7 +197,7 @@ def _watch_plain(m: Machine, job: Job, plain_at: float) -> None:
         incident_record.tell(m, job, phases)
 
 
-def _watch_broken(m: Machine, job: Job, generation: Generation) -> None:
+def _watch_broken(m: ClusterState, job: Job, generation: Generation) -> None:
     """A broken collective without a dead member to explain it: after a grace the same members re-form."""
     suspects = job.seating.at(job.seating.rolls.suspects)
     if not suspects:
@@ -217,7 +217,7 @@ def _watch_broken(m: Machine, job: Job, generation: Generation) -> None:
     failure = Failure(
         Cause.BROKEN, message, step=deaths.step_of(suspects[0]), age_s=m.now - job.recovery.broken_since
     )
-    job.recovery.fresh.append(Evidence(m.now, failure))
+    job.recovery.unjudged.append(Evidence(m.now, failure))
 
 
 def _message(member: Member) -> str:
@@ -237,10 +237,10 @@ def _spoil(job: Job, generation: Generation, suspects: list[Member]) -> None:
         and job.phase is JobPhase.FORMING
     ):
         whole = Source(WHOLE_STATE, source.tier, source.rank, source.member)
-        failed_sources.spoil(job, whole, source.step, _message(suspects[0]))
+        failed_sources.remember(job, whole, source.step, _message(suspects[0]))
 
 
-def _watch_form(m: Machine, job: Job, generation: Generation) -> None:
+def _watch_form(m: ClusterState, job: Job, generation: Generation) -> None:
     """Members that do not form in time are killed; when all hang alike, they re-form first."""
     if job.phase is not JobPhase.FORMING:
         return
@@ -261,12 +261,12 @@ def _watch_form(m: Machine, job: Job, generation: Generation) -> None:
     late = [mb for mb in job.seated() if not (mb.done or first_steps.runs(mb, generation)) and m.up(mb.node)]
     if late and all(mb.phase is MemberPhase.FORMING for mb in job.seated()):
         job.generations.form_by = m.now + m.settings.form_timeout_s
-        job.recovery.fresh.append(
+        job.recovery.unjudged.append(
             Evidence(m.now, Failure(Cause.STUCK, f"all ranks {message}", step=generation.resume.step))
         )
         return
     for member in late:
-        deaths.bury(m, job, member, Failure(Cause.STUCK, message))
+        deaths.mark_dead(m, job, member, Failure(Cause.STUCK, message))
         deaths.kill(m, job, member, message)
 
 
@@ -276,7 +276,7 @@ def _on_its_way(member: Member) -> bool:
     return not member.dead and member.status is not None and member.status.activity == CATCHING_UP
 
 
-def _close(m: Machine, job: Job, generation: Generation) -> None:
+def _close(m: ClusterState, job: Job, generation: Generation) -> None:
     """Close the incident once every seat has completed a step (or its work) in the new generation.
 
     `fence`: judged until the new generation is in etcd (survivors stopped, replacements at the barrier);
@@ -288,10 +288,10 @@ def _close(m: Machine, job: Job, generation: Generation) -> None:
     first = generation.resume.step
     for member in waiting:
         if member.status is not None and member.status.step > first:
-            first_steps.hint(m, job, member, generation)
-    if any(mb.hint[0] != generation.number for mb in waiting):
+            first_steps.infer_start(m, job, member, generation)
+    if any(mb.inferred_start[0] != generation.number for mb in waiting):
         return
-    if any(m.now < mb.hint[1] + m.settings.retry_s for mb in waiting):
+    if any(m.now < mb.inferred_start[1] + m.settings.retry_s for mb in waiting):
         return
     if job.recovery.incident is None:
         reason = (
@@ -309,7 +309,7 @@ def _close(m: Machine, job: Job, generation: Generation) -> None:
     _recovered(m, job, phases)
 
 
-def _recovered(m: Machine, job: Job, phases: dict[str, float]) -> None:
+def _recovered(m: ClusterState, job: Job, phases: dict[str, float]) -> None:
     closed = incident_record.close(m, job, "recovered", phases)
     if closed is not None:
         job.recovery.over = _over(closed)
@@ -325,7 +325,7 @@ def _over(incident: Incident) -> str:
     return f"every rank trains; incident {incident.id} ({incident.verdict.cause}) is over"
 
 
-def _trains(m: Machine, job: Job) -> None:
+def _trains(m: ClusterState, job: Job) -> None:
     """What is counted begins anew, and the next leader is to know that no incident is open."""
     job.recovery.counted = {}
     job.recovery.failures_seen = {

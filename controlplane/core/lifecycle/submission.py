@@ -18,14 +18,14 @@ from controlplane.core.state.member import Member
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
     from controlplane.core.records.model import JobSpec
-    from controlplane.core.state.machine import Machine
+    from controlplane.core.state.cluster_state import ClusterState
 
 
 REFUSED = NoteKind.SUBMISSION_REFUSED
 """The kind of the Note that says why a submission is not taken."""
 
 
-def submitted(m: Machine, event: ev.JobSubmitted) -> None:
+def submitted(m: ClusterState, event: ev.JobSubmitted) -> None:
     """A user submitted a job: a new one, one that goes on, or a failed one taken up again. Of one that is not
     over another submission is refused, and changes nothing."""
     spec = event.spec
@@ -57,7 +57,7 @@ def submitted(m: Machine, event: ev.JobSubmitted) -> None:
     m.touch(job)
 
 
-def _again(m: Machine, old: Job, spec: JobSpec) -> Job:
+def _again(m: ClusterState, old: Job, spec: JobSpec) -> Job:
     was = "had failed" if old.phase is JobPhase.FAILED else "was stopped"
     m.note(NoteKind.TAKEN_UP_AGAIN, spec.job, f"it {was}: {old.reason.splitlines()[0] if old.reason else ''}")
     was_cut, failed, saved = old.generations, old.recovery, old.checkpoints
@@ -85,7 +85,7 @@ def _again(m: Machine, old: Job, spec: JobSpec) -> Job:
     if old.generation is not None:
         job.turn(old.generation)
     for member in old.members.values():
-        job.enlist(member)
+        job.add(member)
     for member in job.members.values():
         member.role, member.rank = Role.SPARE, -1
         job.changed(member)
@@ -93,8 +93,8 @@ def _again(m: Machine, old: Job, spec: JobSpec) -> Job:
     return job
 
 
-def recall(m: Machine, job: Job) -> None:
+def recall(m: ClusterState, job: Job) -> None:
     """The ranks of a job's former life on nodes that have not spoken to this leader: they may train still."""
     for seat in job.generation.seats if job.generation else ():
         if seat.node in m.nodes and m.nodes[seat.node].state == "expected":
-            job.enlist(Member(seat.member, job.name, seat.node, Role.SPARE))
+            job.add(Member(seat.member, job.name, seat.node, Role.SPARE))

@@ -17,10 +17,10 @@ from controlplane.core.state.member import Member
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
     from controlplane.core.records.model import Generation, JobState
-    from controlplane.core.state.machine import Machine
+    from controlplane.core.state.cluster_state import ClusterState
 
 
-def elected(m: Machine, event: ev.Elected) -> None:
+def elected(m: ClusterState, event: ev.Elected) -> None:
     """Lead from now on, from these records. Training does not notice: living generations are adopted."""
     if event.term <= m.term:
         m.drop(NoteKind.STALE_ELECTION, str(event.term), f"term {m.term} is here already")
@@ -77,7 +77,7 @@ def _state(job: Job, state: JobState) -> None:
         job.phase, job.reason = state.phase, state.reason
 
 
-def _generation(m: Machine, job: Job, generation: Generation, former: bool) -> None:
+def _generation(m: ClusterState, job: Job, generation: Generation, former: bool) -> None:
     """The newest generation; `former`: of a job that is to begin again, none of its ranks is to go on."""
     job.turn(generation)
     job.generations.number = max(job.generations.number, generation.number)
@@ -93,7 +93,7 @@ def _generation(m: Machine, job: Job, generation: Generation, former: bool) -> N
         _adopt(m, job, generation)
 
 
-def _adopt(m: Machine, job: Job, generation: Generation) -> None:
+def _adopt(m: ClusterState, job: Job, generation: Generation) -> None:
     """Its ranks live, and go on, for all that is known."""
     job.elastic = job.barrier = bool(generation.store)
     if job.ended:
@@ -107,7 +107,7 @@ def _adopt(m: Machine, job: Job, generation: Generation) -> None:
         job.recovery.stop_by = m.now + m.settings.stop_timeout_s
     job.generations.launched_at = m.now
     for seat in generation.seats:
-        job.enlist(Member(seat.member, job.name, seat.node, Role.RANK, seat.rank))
+        job.add(Member(seat.member, job.name, seat.node, Role.RANK, seat.rank))
         nodes.expect(m, seat.node)
     job.sit(generation.seats)
 

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controlplane.core.records.model import MemberStatus
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
     from controlplane.core.state.member import Member
 
 _COMING = (*ASKED, MemberPhase.STARTING)
 
 
-def still(m: Machine, job: Job, member: Member, old: MemberStatus | None) -> bool:
+def still(m: ClusterState, job: Job, member: Member, old: MemberStatus | None) -> bool:
     """After a new status of this member (`old`: the one before): whether nothing follows from it."""
     look = _LOOKS.get(job.phase)
     if (
@@ -40,14 +40,14 @@ def still(m: Machine, job: Job, member: Member, old: MemberStatus | None) -> boo
     return look(m, job, member, old.phase if old is not None else MemberPhase.LAUNCHED)
 
 
-def still_started(m: Machine, job: Job) -> bool:
+def still_started(m: ClusterState, job: Job) -> bool:
     """After a member's first step: whether others are waited for before the incident can be closed."""
     return waiting.quiet(job) and (
         job.recovery.incident is None or waiting.is_waited_for(job, "started", _unstarted(job))
     )
 
 
-def _launching(_m: Machine, job: Job, member: Member, before: MemberPhase) -> bool:
+def _launching(_m: ClusterState, job: Job, member: Member, before: MemberPhase) -> bool:
     if (
         before is MemberPhase.LAUNCHED
         and job.spec.spares_per_node
@@ -71,7 +71,7 @@ def _unlaunched(member: Member) -> bool:
     return not member.dead and member.phase in ASKED
 
 
-def _stopping(m: Machine, job: Job, member: Member, before: MemberPhase) -> bool:
+def _stopping(m: ClusterState, job: Job, member: Member, before: MemberPhase) -> bool:
     if member.phase in _COMING:
         return before in _COMING
     if member.phase in IN_GENERATION:
@@ -83,7 +83,7 @@ def _stopping(m: Machine, job: Job, member: Member, before: MemberPhase) -> bool
     return waiting.is_waited_for(job, "behind", lambda mb: _behind(m, job, mb))
 
 
-def _behind(m: Machine, job: Job, member: Member) -> bool:
+def _behind(m: ClusterState, job: Job, member: Member) -> bool:
     if member.failure is not None:
         return False
     phase = member.phase
@@ -92,11 +92,11 @@ def _behind(m: Machine, job: Job, member: Member) -> bool:
     return phase is MemberPhase.READY and not barrier.at_barrier(m, job, member)
 
 
-def _storing(_m: Machine, _job: Job, member: Member, before: MemberPhase) -> bool:
+def _storing(_m: ClusterState, _job: Job, member: Member, before: MemberPhase) -> bool:
     return member.phase is before
 
 
-def _forming(_m: Machine, job: Job, member: Member, before: MemberPhase) -> bool:
+def _forming(_m: ClusterState, job: Job, member: Member, before: MemberPhase) -> bool:
     generation = job.generation
     if generation is None or not generation.store:
         return False
@@ -119,7 +119,7 @@ def _of(job: Job, member: Member) -> bool:
     return job.generation is not None and member.generation == job.generation.number
 
 
-def _running(m: Machine, job: Job, member: Member, before: MemberPhase) -> bool:
+def _running(m: ClusterState, job: Job, member: Member, before: MemberPhase) -> bool:
     generation = job.generation
     if generation is None or not generation.store or not _of(job, member) or before is not member.phase:
         return False
@@ -127,7 +127,7 @@ def _running(m: Machine, job: Job, member: Member, before: MemberPhase) -> bool:
         return False
     if job.recovery.incident is None:
         return True
-    first_steps.hint(m, job, member, generation)
+    first_steps.infer_start(m, job, member, generation)
     return waiting.is_waited_for(job, "started", _unstarted(job))
 
 
@@ -137,20 +137,20 @@ def _unstarted(job: Job) -> Callable[[Member], bool]:
     first = job.generation.resume.step if job.generation else NO_STEP
 
     def waits(member: Member) -> bool:
-        if member.done or member.started >= number or member.hint[0] == number:
+        if member.done or member.started >= number or member.inferred_start[0] == number:
             return False
         return member.status is None or member.status.step <= first
 
     return waits
 
 
-def _leaving(_m: Machine, job: Job, member: Member, before: MemberPhase) -> bool:
+def _leaving(_m: ClusterState, job: Job, member: Member, before: MemberPhase) -> bool:
     if member.phase is not MemberPhase.EXITED or before is MemberPhase.READY:
         return False
     return waiting.is_waited_for(job, "leaving", lambda mb: mb.phase is MemberPhase.FINISHED)
 
 
-_LOOKS: dict[JobPhase, Callable[[Machine, Job, Member, MemberPhase], bool]] = {
+_LOOKS: dict[JobPhase, Callable[[ClusterState, Job, Member, MemberPhase], bool]] = {
     JobPhase.LAUNCHING: _launching,
     JobPhase.STOPPING: _stopping,
     JobPhase.PARKED: _stopping,

@@ -14,7 +14,7 @@ from controlplane.core.state.findings import Brake
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
-    from controlplane.core.state.machine import Machine, Node
+    from controlplane.core.state.cluster_state import ClusterState, Node
 
 
 def heard_at(node: Node) -> float:
@@ -22,7 +22,7 @@ def heard_at(node: Node) -> float:
     return max(node.heard_at, node.proved_at)
 
 
-def brakes(m: Machine, node: Node) -> bool:
+def brakes(m: ClusterState, node: Node) -> bool:
     """A node's time is over: whether it is too early to give it up."""
     if node.free_to_go:
         return False
@@ -41,22 +41,22 @@ def brakes(m: Machine, node: Node) -> bool:
     return True
 
 
-def _ask(m: Machine, brake: Brake, node: Node) -> None:
+def _ask(m: ClusterState, brake: Brake, node: Node) -> None:
     if node.name not in brake.waits:
         brake.waits[node.name] = "" if node.peer else "it has left no address to ask it at"
         _probe(m, node)
 
 
-def _probe(m: Machine, node: Node) -> None:
+def _probe(m: ClusterState, node: Node) -> None:
     if node.peer:
         m.emit(fx.Probe(node.peer, node.name, node.incarnation))
 
 
-def _silent(m: Machine, node: Node) -> bool:
+def _silent(m: ClusterState, node: Node) -> bool:
     return node.state == "suspect" or m.now - heard_at(node) >= m.settings.node_timeout_s / 2
 
 
-def _mass_loss(m: Machine) -> str:
+def _mass_loss(m: ClusterState) -> str:
     """Why we suspect ourselves; "" when the loss is an ordinary one."""
     within = m.now - m.settings.node_timeout_s
     wanted = [node for node in m.nodes.values() if not node.free_to_go]
@@ -67,7 +67,7 @@ def _mass_loss(m: Machine) -> str:
     return f"{gone} of {len(there)} nodes fell silent within {m.settings.node_timeout_s:.0f} s"
 
 
-def answered(m: Machine, event: ev.ProbeAnswered) -> None:
+def answered(m: ClusterState, event: ev.ProbeAnswered) -> None:
     """A probe came back."""
     node = m.nodes.get(event.node)
     if node is None or node.incarnation != event.incarnation or m.brake is None:
@@ -84,20 +84,20 @@ def answered(m: Machine, event: ev.ProbeAnswered) -> None:
     _perhaps_over(m)
 
 
-def spoke(m: Machine, node: Node) -> None:
+def spoke(m: ClusterState, node: Node) -> None:
     """A node that was waited for is there."""
     if m.brake is not None and m.brake.waits.pop(node.name, None) is not None:
         m.deadlines.sooner(("node", node.name), heard_at(node) + m.settings.node_timeout_s)
         _perhaps_over(m)
 
 
-def _perhaps_over(m: Machine) -> None:
+def _perhaps_over(m: ClusterState) -> None:
     """Every answer is in: judge in this step, so that what was lost together is one verdict."""
     if m.brake is not None and all(m.brake.waits.values()):
         m.deadlines.sooner(("brake", ""), m.now)
 
 
-def due(m: Machine) -> list[tuple[Node, str]]:
+def due(m: ClusterState) -> list[tuple[Node, str]]:
     """The deadline of the brake: ask again, or let go. Returns the nodes that are to be given up, with what
     their silence was answered by."""
     brake = m.brake

@@ -28,8 +28,8 @@ from controlplane.core.state.member import Member
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
     from controlplane.core.records.model import MemberStatus
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
 
 
 _SHOWS_STEP = (MemberPhase.RUNNING, MemberPhase.RAISED, MemberPhase.EXITED)
@@ -42,7 +42,7 @@ _PHASES = ("form", "restore", "first_step")
 """What a member tells the time of when it has completed its first step."""
 
 
-def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
+def observe(m: ClusterState, node: str, status: MemberStatus, seq: int) -> None:
     """Take one status, unless a newer one of that member is known."""
     job = m.jobs.get(status.job)
     if job is None:
@@ -78,7 +78,7 @@ def observe(m: Machine, node: str, status: MemberStatus, seq: int) -> None:
     _take(m, job, member, old, status)
 
 
-def _see_step(m: Machine, job: Job, phase: MemberPhase, step: int) -> None:
+def _see_step(m: ClusterState, job: Job, phase: MemberPhase, step: int) -> None:
     """How far the job is, as one of its ranks shows."""
     if step > job.restore.known_step and phase in _SHOWS_STEP:
         job.restore.known_step = step
@@ -88,7 +88,7 @@ def _see_step(m: Machine, job: Job, phase: MemberPhase, step: int) -> None:
         releasing.lapsed(m, job, step)
 
 
-def _impossible(m: Machine, job: Job, node: str, status: MemberStatus, reason: str) -> None:
+def _impossible(m: ClusterState, job: Job, node: str, status: MemberStatus, reason: str) -> None:
     """A status that cannot be of this job changes nothing in the book. If there is such a process, it is of
     another life of the job (etcd was lost), and its own node is told to end it."""
     m.drop(plausible.REFUSED, node, f"its status of {status.member:.80} is not followed: {reason}")
@@ -96,7 +96,7 @@ def _impossible(m: Machine, job: Job, node: str, status: MemberStatus, reason: s
         m.order(job, ("kill", node, status.member), fx.Kill(node, job.name, status.member, reason))
 
 
-def _take(m: Machine, job: Job, member: Member, old: MemberStatus | None, status: MemberStatus) -> None:
+def _take(m: ClusterState, job: Job, member: Member, old: MemberStatus | None, status: MemberStatus) -> None:
     """What is new in a status."""
     plain = not job.elastic
     member.kept = _slots(status)
@@ -112,12 +112,12 @@ def _take(m: Machine, job: Job, member: Member, old: MemberStatus | None, status
     if status.phase in GONE:
         _judge_end(m, job, member, status)
     if member.rank == NO_RANK:
-        _judge_ghost(m, job, member, status)
+        _judge_seatless(m, job, member, status)
     if not fast_path.still(m, job, member, old):
         m.touch(job)
 
 
-def started(m: Machine, event: ev.MemberStarted) -> None:
+def started(m: ClusterState, event: ev.MemberStarted) -> None:
     """A member completed its first step in a generation."""
     job = m.jobs.get(event.job)
     member = job.members.get(event.member) if job else None
@@ -144,7 +144,7 @@ def started(m: Machine, event: ev.MemberStarted) -> None:
         m.touch(job)
 
 
-def order_failed(m: Machine, event: ev.OrderFailed) -> None:
+def order_failed(m: ClusterState, event: ev.OrderFailed) -> None:
     """An agent could not carry out an order: for the job that is the end of the member."""
     job = m.jobs.get(event.job)
     member = job.members.get(event.member) if job else None
@@ -155,7 +155,7 @@ def order_failed(m: Machine, event: ev.OrderFailed) -> None:
         member.launch = None
         job.changed(member)
     _spoil(job, member, event.failure)
-    deaths.bury(m, job, member, event.failure)
+    deaths.mark_dead(m, job, member, event.failure)
 
 
 def _spoil(job: Job, member: Member, failure: Failure) -> None:
@@ -167,28 +167,28 @@ def _spoil(job: Job, member: Member, failure: Failure) -> None:
     if not resume.sources and member.rank == resume.rank:
         own = [Source(WHOLE_STATE, resume.tier, resume.rank, resume.member)]
     for source in own:
-        failed_sources.spoil(job, source, resume.step, failure.message)
+        failed_sources.remember(job, source, resume.step, failure.message)
 
 
-def forget(m: Machine, job: Job, member: Member) -> None:
+def forget(m: ClusterState, job: Job, member: Member) -> None:
     """Nothing is left of it, its snapshot included."""
     member.status, member.kept = None, ()
     job.changed(member)
     if not job.seating.holds(member):
-        job.strike(member)
+        job.remove(member)
     m.touch(job)
 
 
-def _adopt(m: Machine, job: Job, node: str, status: MemberStatus) -> Member:
+def _adopt(m: ClusterState, job: Job, node: str, status: MemberStatus) -> Member:
     """A member that this leader did not launch: its predecessor did. It may serve as a spare."""
     member = Member(status.member, job.name, node, Role.SPARE, adopted=True)
-    job.enlist(member)
+    job.add(member)
     if status.phase not in GONE:
         m.note(NoteKind.ADOPTED, member.name, f"node {node} runs it for {job.name}; it may take a seat")
     return member
 
 
-def _revive(m: Machine, job: Job, member: Member, status: MemberStatus) -> None:
+def _revive(m: ClusterState, job: Job, member: Member, status: MemberStatus) -> None:
     """A node that was given up is back, and this member with it, before its seat was given away."""
     lost = member.failure is not None and member.failure.cause is Cause.NODE_LOST
     if not lost or status.phase in GONE or job.recovery.relaunch or job.ended:
@@ -275,7 +275,7 @@ def _learn_shard(job: Job, member: Member, status: MemberStatus) -> None:
         job.replicas.replan = True
 
 
-def _judge_end(m: Machine, job: Job, member: Member, status: MemberStatus) -> None:
+def _judge_end(m: ClusterState, job: Job, member: Member, status: MemberStatus) -> None:
     if member.dead:
         return
     if status.phase is MemberPhase.EXITED and _left_rightly(job, member, status):
@@ -291,10 +291,10 @@ def _judge_end(m: Machine, job: Job, member: Member, status: MemberStatus) -> No
         member.failure = failure
         job.changed(member)
         return
-    deaths.bury(m, job, member, failure)
+    deaths.mark_dead(m, job, member, failure)
 
 
-def _left_before(m: Machine, job: Job) -> None:
+def _left_before(m: ClusterState, job: Job) -> None:
     """The script uses the SDK after all: who exited before a word of it has not done its work."""
     for member in job.seated():
         if member.status is not None and member.phase is MemberPhase.EXITED and not member.dead:
@@ -302,13 +302,13 @@ def _left_before(m: Machine, job: Job) -> None:
             _judge_end(m, job, member, member.status)
 
 
-def _judge_ghost(m: Machine, job: Job, member: Member, status: MemberStatus) -> None:
+def _judge_seatless(m: ClusterState, job: Job, member: Member, status: MemberStatus) -> None:
     """Without a seat nobody is in a generation: what a former leader left there has missed its own end."""
     if member.dead or job.generation is None or job.ended:
         return
     plain = not job.elastic and status.role is Role.RANK and status.phase is MemberPhase.STARTING
     if plain or status.phase in IN_GENERATION:
-        deaths.bury(m, job, member, Failure(Cause.STUCK, "it works in a generation that is over"))
+        deaths.mark_dead(m, job, member, Failure(Cause.STUCK, "it works in a generation that is over"))
 
 
 def _left_rightly(job: Job, member: Member, status: MemberStatus) -> bool:
@@ -316,12 +316,12 @@ def _left_rightly(job: Job, member: Member, status: MemberStatus) -> bool:
     return clean and (member.done or job.ended or not job.elastic or job.phase is JobPhase.LEAVING)
 
 
-def bury_again(m: Machine, job: Job) -> None:
+def kill_zombies(m: ClusterState, job: Job) -> None:
     """A member judged dead whose agent says that it lives is killed: nobody trains past its verdict.
     One whose script raised has a while to end by itself, so that its exit code is known."""
     if job.ended:
         return
-    for member in sorted(job.ghosts.values(), key=lambda ghost: ghost.number):
+    for member in sorted(job.zombies.values(), key=lambda zombie: zombie.number):
         leaves_by = member.died_at + m.settings.stop_timeout_s
         if member.phase is MemberPhase.RAISED and m.now < leaves_by:
             m.wake(job, leaves_by)

@@ -11,12 +11,12 @@ from controlplane.core.membership import mass_failure, members, replacement
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import NO_RANK, Cause, Failure
 from controlplane.core.records.notes import NoteKind
-from controlplane.core.state.machine import Node
+from controlplane.core.state.cluster_state import Node
 
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
     from controlplane.core.state.member import Member
 
 
@@ -26,7 +26,7 @@ AHEAD_MAX_S = 86_400.0
 from a later one would be the newest for so long."""
 
 
-def joined(m: Machine, event: ev.NodeJoined) -> None:
+def joined(m: ClusterState, event: ev.NodeJoined) -> None:
     """An agent said hello: take it in, unless its name is another's or it comes from the past."""
     node = m.nodes.setdefault(event.node, Node(event.node))
     refusal = _refusal(m, node, event)
@@ -71,7 +71,7 @@ def joined(m: Machine, event: ev.NodeJoined) -> None:
     m.nodes_changed()
 
 
-def _back(m: Machine, node: Node, was: str) -> None:
+def _back(m: ClusterState, node: Node, was: str) -> None:
     """It is there: for whoever waited, and as one more return if it had broken."""
     quarantine.take(m, node)
     mass_failure.spoke(m, node)
@@ -80,7 +80,7 @@ def _back(m: Machine, node: Node, was: str) -> None:
         m.ask_health()
 
 
-def _refusal(m: Machine, node: Node, event: ev.NodeJoined) -> tuple[str, bool] | None:
+def _refusal(m: ClusterState, node: Node, event: ev.NodeJoined) -> tuple[str, bool] | None:
     """Why a hello is not taken, and whether a later one may be. A node that came back faster than its end
     was noticed, or with a clock set back, looks like another of its name: that passes."""
     other = node.launcher not in ("", event.launcher)
@@ -102,7 +102,7 @@ def _refusal(m: Machine, node: Node, event: ev.NodeJoined) -> tuple[str, bool] |
     return None
 
 
-def _of_the_future(m: Machine, event: ev.NodeJoined) -> str:
+def _of_the_future(m: ClusterState, event: ev.NodeJoined) -> str:
     """Why an incarnation, the time in ns at which its agent began, would bar all agents to come."""
     ahead_s = event.incarnation / NS - m.wall
     if not m.wall_s or ahead_s <= AHEAD_MAX_S:
@@ -113,7 +113,7 @@ def _of_the_future(m: Machine, event: ev.NodeJoined) -> str:
     )
 
 
-def beat(m: Machine, event: ev.NodeBeat) -> None:
+def beat(m: ClusterState, event: ev.NodeBeat) -> None:
     """A heartbeat carries the agent's whole view."""
     node = _heard(m, event.node, event.incarnation, "beat")
     if node is None:
@@ -126,7 +126,7 @@ def beat(m: Machine, event: ev.NodeBeat) -> None:
     _whole_view(m, node, event, event.seq)
 
 
-def heard(m: Machine, event: ev.NodesHeard) -> None:
+def heard(m: ClusterState, event: ev.NodesHeard) -> None:
     """Beats that bring nothing new."""
     for name, incarnation in event.nodes:
         node = m.nodes.get(name)
@@ -137,7 +137,7 @@ def heard(m: Machine, event: ev.NodesHeard) -> None:
             _heard(m, name, incarnation, "beat")
 
 
-def report(m: Machine, event: ev.MemberReport) -> None:
+def report(m: ClusterState, event: ev.MemberReport) -> None:
     """One member changed."""
     node = _heard(m, event.node, event.incarnation, "report")
     if node is not None:
@@ -145,7 +145,7 @@ def report(m: Machine, event: ev.MemberReport) -> None:
         members.observe(m, node.name, event.status, event.seq)
 
 
-def broken(m: Machine, event: ev.NodeBroken) -> None:
+def broken(m: ClusterState, event: ev.NodeBroken) -> None:
     """The stream broke: suspicion, and a deadline."""
     node = m.nodes.get(event.node)
     if node is None or event.incarnation != node.incarnation or not node.up:
@@ -157,7 +157,7 @@ def broken(m: Machine, event: ev.NodeBroken) -> None:
     m.nodes_changed()
 
 
-def device(m: Machine, event: ev.DeviceReport) -> None:
+def device(m: ClusterState, event: ev.DeviceReport) -> None:
     """A device went bad, or well again: noted, shown, and kept for placing."""
     node = _heard(m, event.node, event.incarnation, "device report")
     if node is None:
@@ -172,14 +172,14 @@ def device(m: Machine, event: ev.DeviceReport) -> None:
     m.nodes_changed()
 
 
-def expect(m: Machine, name: str) -> None:
+def expect(m: ClusterState, name: str) -> None:
     """A node that etcd names has its grace to report before anything is judged."""
     node = m.nodes.setdefault(name, Node(name))
     node.heard_at = m.now
     _listen(m, node)
 
 
-def deadline(m: Machine, name: str) -> None:
+def deadline(m: ClusterState, name: str) -> None:
     """The deadline of a node is here: silent for so long, it is lost."""
     node = m.nodes[name]
     if node.state == "lost":
@@ -190,14 +190,14 @@ def deadline(m: Machine, name: str) -> None:
         _lose(m, node, "")
 
 
-def brake_due(m: Machine, _name: str) -> None:
+def brake_due(m: ClusterState, _name: str) -> None:
     """The answers to the probes are in, or the time is over: those that gave none are lost, together."""
     gone = mass_failure.due(m)
     for node, answer in gone:
         _lose(m, node, answer)
 
 
-def _lose(m: Machine, node: Node, answer: str) -> None:
+def _lose(m: ClusterState, node: Node, answer: str) -> None:
     name, silent_s = node.name, m.now - node.heard_at
     why = node.reason or f"silent for {silent_s:.0f} s"
     node.state, node.lost_at = "lost", m.now
@@ -211,16 +211,16 @@ def _lose(m: Machine, node: Node, answer: str) -> None:
     for job, member in m.members_of(name):
         if not member.dead and not deaths.is_over(job, member):
             message = f"node {name} is lost: {node.reason}"
-            deaths.bury(m, job, member, Failure(Cause.NODE_LOST, message, age_s=silent_s))
+            deaths.mark_dead(m, job, member, Failure(Cause.NODE_LOST, message, age_s=silent_s))
     m.nodes_changed()
 
 
-def known(m: Machine, name: str, incarnation: int, what: str) -> bool:
+def known(m: ClusterState, name: str, incarnation: int, what: str) -> bool:
     """Whether a message is from the agent that speaks for this node now; a stale one is dropped."""
     return _heard(m, name, incarnation, what) is not None
 
 
-def _heard(m: Machine, name: str, incarnation: int, what: str) -> Node | None:
+def _heard(m: ClusterState, name: str, incarnation: int, what: str) -> Node | None:
     node = m.nodes.get(name)
     if node is None or node.incarnation != incarnation or node.state == "expected":
         m.drop(
@@ -246,11 +246,11 @@ def _heard(m: Machine, name: str, incarnation: int, what: str) -> Node | None:
     return node
 
 
-def _listen(m: Machine, node: Node) -> None:
+def _listen(m: ClusterState, node: Node) -> None:
     m.deadlines.sooner(("node", node.name), mass_failure.heard_at(node) + m.settings.node_timeout_s)
 
 
-def _forget_orders(m: Machine, node: Node) -> None:
+def _forget_orders(m: ClusterState, node: Node) -> None:
     """Its stream is new: what was said on the old one may never have arrived."""
     for _, member in m.members_of(node.name):
         member.stop_by = m.now + m.settings.stop_timeout_s
@@ -262,7 +262,7 @@ def _forget_orders(m: Machine, node: Node) -> None:
 
 
 def _whole_view(
-    m: Machine,
+    m: ClusterState,
     node: Node,
     event: ev.NodeJoined | ev.NodeBeat,
     seq: int,
@@ -277,7 +277,7 @@ def _whole_view(
             _missing(m, job, member, seq, gone)
 
 
-def _missing(m: Machine, job: Job, member: Member, seq: int, failure: Failure) -> None:
+def _missing(m: ClusterState, job: Job, member: Member, seq: int, failure: Failure) -> None:
     """A member that its agent does not list: an order under way, a ghost, or a loss."""
     if member.launch is not None and member.status is None:
         return
@@ -290,5 +290,5 @@ def _missing(m: Machine, job: Job, member: Member, seq: int, failure: Failure) -
         members.forget(m, job, member)
         return
     if not member.dead and not (member.done and job.ended):
-        deaths.bury(m, job, member, failure)
+        deaths.mark_dead(m, job, member, failure)
     members.forget(m, job, member)

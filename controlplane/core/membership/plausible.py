@@ -15,7 +15,7 @@ from controlplane.core.records.notes import NoteKind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controlplane.core.state.machine import Machine
+    from controlplane.core.state.cluster_state import ClusterState
 
 REFUSED = NoteKind.REFUSED_WORD
 """The kind under which such words are counted and told."""
@@ -27,7 +27,7 @@ class By:
     its handler does it, as `how` says."""
 
     how: str
-    reason: Callable[[Machine, Any], str] | None = None
+    reason: Callable[[ClusterState, Any], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Row:
     step: By | None = None
 
 
-def fits(m: Machine, event: Any) -> bool:
+def fits(m: ClusterState, event: Any) -> bool:
     """Whether a word of the agent that speaks for its node now may be acted upon; one that may not is counted
     and told."""
     row = ROWS[type(event)]
@@ -56,10 +56,10 @@ def fits(m: Machine, event: Any) -> bool:
 # ------------------------------------------------------------------ nodes
 
 
-def _is_asked(asked: Callable[[Any, Any], tuple[str, ...]]) -> Callable[[Machine, Any], str]:
+def _is_asked(asked: Callable[[Any, Any], tuple[str, ...]]) -> Callable[[ClusterState, Any], str]:
     """The node is one of those that were asked for it; where nobody is, its handler says so."""
 
-    def check(m: Machine, event: Any) -> str:
+    def check(m: ClusterState, event: Any) -> str:
         job = m.jobs.get(event.record.job if hasattr(event, "record") else event.job)
         nodes_asked = asked(job, event) if job is not None else ()
         if not nodes_asked or event.node in nodes_asked:
@@ -94,7 +94,7 @@ def _has_seats(job: Any, _event: Any) -> tuple[str, ...]:
 # ------------------------------------------------------------------ members
 
 
-def _lives_there(m: Machine, event: Any) -> str:
+def _lives_there(m: ClusterState, event: Any) -> str:
     """The member is of this job, and lives on the node that speaks of it."""
     job = m.jobs.get(event.job)
     return "" if job is None else _stranger(job, event.member, event.node)
@@ -108,7 +108,7 @@ def _stranger(job: Any, name: str, node: str) -> str:
     return f"{name:.80} of job {job.name} {where}"
 
 
-def _took_part(m: Machine, event: Any) -> str:
+def _took_part(m: ClusterState, event: Any) -> str:
     """The same, and it has a seat in the generation of now when it speaks of that one."""
     job = m.jobs.get(event.job)
     reason = _lives_there(m, event)
@@ -119,17 +119,17 @@ def _took_part(m: Machine, event: Any) -> str:
     return f"{event.member} has no seat in generation {event.generation} of job {job.name}"
 
 
-def _or_unknown(check: Callable[[Machine, Any], str]) -> Callable[[Machine, Any], str]:
+def _or_unknown(check: Callable[[ClusterState, Any], str]) -> Callable[[ClusterState, Any], str]:
     """The same; whoever is not in the book any more is late, and its handler says so."""
 
-    def ask(m: Machine, event: Any) -> str:
+    def ask(m: ClusterState, event: Any) -> str:
         job = m.jobs.get(event.job)
         return check(m, event) if job is not None and event.member in job.members else ""
 
     return ask
 
 
-def _holds_the_shard(m: Machine, event: ev.PartPersisted) -> str:
+def _holds_the_shard(m: ClusterState, event: ev.PartPersisted) -> str:
     job, part = m.jobs.get(event.part.job), event.part
     saving = job.checkpoints.savings.get(part.checkpoint) if job is not None else None
     if saving is None or any((h.member, h.node) == (part.member, event.node) for h in saving.holders):
@@ -137,7 +137,7 @@ def _holds_the_shard(m: Machine, event: ev.PartPersisted) -> str:
     return f"{part.member:.80} on that node is nobody who holds checkpoint {part.checkpoint}"
 
 
-def _ranks_of_its_own(m: Machine, event: ev.StacksCollected) -> str:
+def _ranks_of_its_own(m: ClusterState, event: ev.StacksCollected) -> str:
     """Each rank that it tells of lives there, and is the rank that it is told as."""
     job = m.jobs.get(event.job)
     for stood in event.ranks if job is not None and job.recovery.hang is not None else ():
@@ -151,21 +151,21 @@ def _ranks_of_its_own(m: Machine, event: ev.StacksCollected) -> str:
 # ------------------------------------------------------------------ generations and steps
 
 
-def _was_given(m: Machine, event: Any) -> str:
+def _was_given(m: ClusterState, event: Any) -> str:
     job = m.jobs.get(event.job)
     if job is None or event.generation <= job.generations.number:
         return ""
     return f"job {job.name} has no generation {event.generation}: the newest is {job.generations.number}"
 
 
-def _is_looked_at(m: Machine, event: ev.StacksCollected) -> str:
+def _is_looked_at(m: ClusterState, event: ev.StacksCollected) -> str:
     job = m.jobs.get(event.job)
     if job is None or job.recovery.hang is None or job.recovery.hang.generation == event.generation:
         return ""
     return f"generation {job.recovery.hang.generation} is looked at, not {event.generation}"
 
 
-def _from_its_start(m: Machine, event: Any) -> str:
+def _from_its_start(m: ClusterState, event: Any) -> str:
     """No rank of the generation of now is in a step before that with which it began."""
     job = m.jobs.get(event.job)
     if job is None or job.generation is None or event.generation != job.generation.number:
@@ -179,7 +179,7 @@ def _from_its_start(m: Machine, event: Any) -> str:
 # ------------------------------------------------------------------ statuses
 
 
-def status(m: Machine, job: Any, told: Any) -> str:
+def status(m: ClusterState, job: Any, told: Any) -> str:
     """Why this status of a member cannot be; "" when it can. Asked of every rank in every beat."""
     top = job.generations.number
     if (
@@ -193,7 +193,7 @@ def status(m: Machine, job: Any, told: Any) -> str:
     return "" if told.member in job.members else _invented(m, told.member)
 
 
-def _invented(m: Machine, name: str) -> str:
+def _invented(m: ClusterState, name: str) -> str:
     """A name that nobody has been given yet would stand in the way of whoever is."""
     number = name.rpartition(".")[2]
     if not (number.isascii() and number.isdigit()):

@@ -14,14 +14,14 @@ from controlplane.core.failures import devices, eligibility
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import LemonRecord
 from controlplane.core.records.notes import NoteKind
-from controlplane.core.state.machine import LEFT, Drain, Node
+from controlplane.core.state.cluster_state import LEFT, Drain, Node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from controlplane.core.records import events as ev
     from controlplane.core.records.model import NodePlace
-    from controlplane.core.state.machine import Machine
+    from controlplane.core.state.cluster_state import ClusterState
 
 LOOK_S = 5.0
 HOUR_S = 3600.0
@@ -29,13 +29,13 @@ GONE = "gone"
 """The state of a node whose record is deleted."""
 
 
-def begin(m: Machine) -> None:
+def begin(m: ClusterState) -> None:
     """Look from now on, if that is wanted at all."""
     if m.settings.replace_nodes or m.settings.forget_after_s:
         m.deadlines.sooner(("replace", ""), m.now + LOOK_S)
 
 
-def recall(m: Machine, places: Iterable[NodePlace]) -> None:
+def recall(m: ClusterState, places: Iterable[NodePlace]) -> None:
     """What a former leader knew: nodes that it had lost and not forgotten are replaced, or forgotten, by
     this one; of those that are waited for, where they were. A replacement that is asked for twice finds no
     pod, or another one at another address, and lets it be."""
@@ -53,7 +53,7 @@ def recall(m: Machine, places: Iterable[NodePlace]) -> None:
             node.address, node.domain = place.address, place.domain
 
 
-def due(m: Machine) -> None:
+def due(m: ClusterState) -> None:
     """Look at every node."""
     for node in list(m.nodes.values()):
         if _forgettable(m, node):
@@ -63,7 +63,7 @@ def due(m: Machine) -> None:
     begin(m)
 
 
-def _look(m: Machine, node: Node) -> None:
+def _look(m: ClusterState, node: Node) -> None:
     why = _why(m, node)
     if not why:
         node.unfit_since = -1.0
@@ -81,7 +81,7 @@ def _look(m: Machine, node: Node) -> None:
     m.emit(fx.ReplaceNode(node.address, node.name, node.incarnation, node.domain, why, gone))
 
 
-def _why(m: Machine, node: Node) -> str:
+def _why(m: ClusterState, node: Node) -> str:
     """Why a node should be replaced; "" when it need not, or when that is for people to say."""
     if node.cordoned or node.drain is not None or m.now < node.held_until or node.cut:
         return ""
@@ -97,7 +97,7 @@ def _why(m: Machine, node: Node) -> str:
     return node.lemon.reason if node.lemon is not None and eligibility.last_choice(m, node) else ""
 
 
-def _in_use(m: Machine, node: Node) -> bool:
+def _in_use(m: ClusterState, node: Node) -> bool:
     """Whether a job has ranks there, or is about to."""
     planned = [job.places.resize for job in m.jobs.values() if job.places.resize is not None]
     return bool(draining.jobs_on(m, node.name)) or any(
@@ -105,7 +105,7 @@ def _in_use(m: Machine, node: Node) -> bool:
     )
 
 
-def _may(m: Machine, node: Node, why: str) -> bool:
+def _may(m: ClusterState, node: Node, why: str) -> bool:
     """Whether one more may be replaced now. What forbids it is told once."""
     m.replaced = [at for at in m.replaced if at > m.now - HOUR_S]
     held = m.paused or (m.brake.reason if m.brake else "")
@@ -118,7 +118,7 @@ def _may(m: Machine, node: Node, why: str) -> bool:
     return not held
 
 
-def replaced(m: Machine, event: ev.NodeReplaced) -> None:
+def replaced(m: ClusterState, event: ev.NodeReplaced) -> None:
     """What became of it. One that failed is tried again later; people are told meanwhile."""
     node = m.nodes.get(event.node)
     if node is None or node.incarnation != event.incarnation:
@@ -131,7 +131,7 @@ def replaced(m: Machine, event: ev.NodeReplaced) -> None:
         node.replaced = True
 
 
-def _forgettable(m: Machine, node: Node) -> bool:
+def _forgettable(m: ClusterState, node: Node) -> bool:
     """Lost, needed by nobody, and not expected back."""
     if node.state != "lost" or node.cordoned or m.members_of(node.name) or _in_use(m, node):
         return False
@@ -144,7 +144,7 @@ def _forgettable(m: Machine, node: Node) -> bool:
     return node.replaced or (wait_s > 0 and (left or m.now >= node.lost_at + wait_s))
 
 
-def _forget(m: Machine, node: Node) -> None:
+def _forget(m: ClusterState, node: Node) -> None:
     """Its record goes, in the book and in etcd; its history with it, when another has taken its place."""
     del m.nodes[node.name]
     for kind in ("node", "drain", "hold", "lemon", "cut"):
@@ -158,7 +158,7 @@ def _forget(m: Machine, node: Node) -> None:
     m.store(f"node/{node.name}", effect, wanted=lambda: node.name not in m.nodes)
 
 
-def new_life(m: Machine, node: Node) -> None:
+def new_life(m: ClusterState, node: Node) -> None:
     """A node of this name is back with another launcher. Where it was replaced it is another machine: what
     was held against the former one is not held against it."""
     if not node.replaced:

@@ -11,20 +11,20 @@ from controlplane.core.state.job import Job
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from controlplane.core.state.machine import Machine, Node
+    from controlplane.core.state.cluster_state import ClusterState, Node
 
 
-def rooms(m: Machine, job: Job) -> list[formation.Room]:
+def rooms(m: ClusterState, job: Job) -> list[formation.Room]:
     """Every connected node: whether another live job sits on it, or is about to, and what else bars it."""
     return _rooms(m, job, frozenset())
 
 
-def others(m: Machine, job: Job) -> list[formation.Room]:
+def others(m: ClusterState, job: Job) -> list[formation.Room]:
     """The rooms in which the job has no seat."""
     return _rooms(m, job, frozenset(job.seat_nodes()))
 
 
-def _rooms(m: Machine, job: Job, but: frozenset[str]) -> list[formation.Room]:
+def _rooms(m: ClusterState, job: Job, but: frozenset[str]) -> list[formation.Room]:
     nodes = [node for node in m.nodes.values() if node.name not in but and node.up]
     if not nodes:
         return []
@@ -32,7 +32,7 @@ def _rooms(m: Machine, job: Job, but: frozenset[str]) -> list[formation.Room]:
     return [_room(m, job, node, node.name not in taken, version) for node in nodes]
 
 
-def _room(m: Machine, job: Job, node: Node, idle: bool, version: str) -> formation.Room:
+def _room(m: ClusterState, job: Job, node: Node, idle: bool, version: str) -> formation.Room:
     other = not node.takes(job.name)
     return formation.Room(
         node.name,
@@ -45,7 +45,7 @@ def _room(m: Machine, job: Job, node: Node, idle: bool, version: str) -> formati
     )
 
 
-def barred(m: Machine, node: Node, version: str = "") -> str:
+def barred(m: ClusterState, node: Node, version: str = "") -> str:
     """Why a connected node takes no new seats; "" when it does."""
     if node.drain is not None:
         return "drained" if node.drain.done else "is being drained"
@@ -56,7 +56,7 @@ def barred(m: Machine, node: Node, version: str = "") -> str:
     return eligibility.barred(m, node) or devices.ailing(node)
 
 
-def _version(m: Machine, job: Job) -> str:
+def _version(m: ClusterState, job: Job) -> str:
     """The software version of a job's nodes: those it sits on, else the commonest one."""
     sat_on = [m.nodes[name] for name in job.seat_nodes() if name in m.nodes and m.nodes[name].version]
     found: dict[str, int] = {}
@@ -66,7 +66,7 @@ def _version(m: Machine, job: Job) -> str:
     return max(found, key=lambda version: (found[version], version), default="")
 
 
-def _of_others(m: Machine, job: Job) -> dict[str, None]:
+def _of_others(m: ClusterState, job: Job) -> dict[str, None]:
     taken: dict[str, None] = {}
     for other in m.jobs.values():
         if other is job or other.ended:
@@ -77,12 +77,12 @@ def _of_others(m: Machine, job: Job) -> dict[str, None]:
     return taken
 
 
-def taken(m: Machine, job: Job, name: str) -> bool:
+def taken(m: ClusterState, job: Job, name: str) -> bool:
     """Whether another live job sits on this node, or is about to."""
     return name in _of_others(m, job)
 
 
-def serves(m: Machine, job: Job, name: str, ranks: int = 1) -> bool:
+def serves(m: ClusterState, job: Job, name: str, ranks: int = 1) -> bool:
     """Whether so many ranks of a job may be started on a node that it sits on already."""
     node = m.nodes.get(name)
     if node is None or not eligibility.takes(m, job, name) or len(devices.places(node)) < ranks:
@@ -90,7 +90,7 @@ def serves(m: Machine, job: Job, name: str, ranks: int = 1) -> bool:
     return node.drain is None or m.now < node.drain.by
 
 
-def lacking_without(m: Machine, job: Job, name: str) -> str:
+def lacking_without(m: ClusterState, job: Job, name: str) -> str:
     """Why a job cannot go on without this node; "" when it can."""
     left = [node for node in job.seat_nodes() if node != name and m.up(node)]
     spare = formation.fitting(job.spec, [room for room in others(m, job) if room.node != name])
@@ -106,6 +106,6 @@ def lacking_without(m: Machine, job: Job, name: str) -> str:
     )
 
 
-def domains(m: Machine, nodes: Iterable[str]) -> dict[str, str]:
+def domains(m: ClusterState, nodes: Iterable[str]) -> dict[str, str]:
     """What fails together with each of these nodes."""
     return {name: m.nodes[name].domain or name for name in nodes}

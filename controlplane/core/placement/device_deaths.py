@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from controlplane.core.records.evidence import Evidence
+    from controlplane.core.state.cluster_state import ClusterState, Node
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine, Node
 
 
 BLAMED = (Cause.SIGNALED, Cause.SILENT, Cause.STUCK, Cause.DEVICE)
 """Deaths that a device may be at fault for. An exception, or an exit, is the script's."""
 
 
-def count_deaths(m: Machine, job: Job, evidence: Sequence[Evidence]) -> None:
+def count_deaths(m: ClusterState, job: Job, evidence: Sequence[Evidence]) -> None:
     """Remember where ranks died. A device that stands out from all others of the job is excluded, when there
     is another place for its rank: else it is the best there is."""
     for each in evidence:
@@ -40,7 +40,7 @@ def _local_rank(job: Job, each: Evidence) -> int | None:
     return job.seats[each.rank].local_rank
 
 
-def _stands_out(m: Machine, job: Job, node: Node, seat: int) -> bool:
+def _stands_out(m: ClusterState, job: Job, node: Node, seat: int) -> bool:
     for name in job.seat_nodes():
         other = m.nodes.get(name)
         for place, deaths in other.deaths.items() if other else ():
@@ -49,7 +49,7 @@ def _stands_out(m: Machine, job: Job, node: Node, seat: int) -> bool:
     return True
 
 
-def _exclude(m: Machine, job: Job, node: Node, seat: int) -> None:
+def _exclude(m: ClusterState, job: Job, node: Node, seat: int) -> None:
     used = [placed.local_rank for placed in job.seating.on(node.name)]
     elsewhere = [p for p in devices.places(node) if p != seat and p not in used]
     idle = [room for room in capacity.others(m, job) if room.takes(job.spec.nproc_per_node)]

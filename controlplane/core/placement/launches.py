@@ -10,8 +10,8 @@ from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.words import ASKED
 
 if TYPE_CHECKING:
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
     from controlplane.core.state.member import Member
 
 
@@ -20,7 +20,7 @@ def orphaned(member: Member) -> bool:
     return member.launch is None and member.status is not None and member.phase in ASKED
 
 
-def watch(m: Machine, job: Job, member: Member) -> None:
+def watch(m: ClusterState, job: Job, member: Member) -> None:
     """A process that was ordered must be seen within the launch timeout. The time of a node that is away
     does not count, nor does that of a warm interpreter, which is there."""
     limit_s = m.settings.launch_timeout_s
@@ -36,11 +36,11 @@ def watch(m: Machine, job: Job, member: Member) -> None:
         return
     message = f"the launcher of {member.node} has not started it within {limit_s:.0f} s"
     eligibility.hold(m, m.nodes[member.node], m.settings.hold_max_s, message)
-    deaths.bury(m, job, member, Failure(Cause.SILENT, message, age_s=limit_s))
+    deaths.mark_dead(m, job, member, Failure(Cause.SILENT, message, age_s=limit_s))
     deaths.kill(m, job, member, message)
 
 
-def _waits(m: Machine, job: Job, member: Member) -> bool:
+def _waits(m: ClusterState, job: Job, member: Member) -> bool:
     """Whether its node says what is in the way, and tries again by itself: that is told, and waited for. A
     job that never came to its barrier ends instead: somebody looks on as it begins."""
     why = member.status.no_room if member.status is not None else ""
@@ -49,7 +49,7 @@ def _waits(m: Machine, job: Job, member: Member) -> bool:
         return False
     member.launch_by = 0.0
     if not (job.barrier or job.restore.known_step > 0):
-        deaths.bury(m, job, member, Failure(Cause.LAUNCH_FAILED, why))
+        deaths.mark_dead(m, job, member, Failure(Cause.LAUNCH_FAILED, why))
         deaths.kill(m, job, member, why)
     elif why != told:
         m.note(

@@ -16,17 +16,17 @@ from controlplane.core.state.resize import HALT
 
 if TYPE_CHECKING:
     from controlplane.core.records.model import Generation
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
 
 
-def gentle(m: Machine, job: Job) -> bool:
+def gentle(m: ClusterState, job: Job) -> bool:
     """Whether members are to stop at the end of their step, not in its midst."""
     resize = job.places.resize
     return resize is not None and resize.stage == HALT and m.now < resize.hard_at
 
 
-def interrupt(m: Machine, job: Job, reason: str, only: list[Member] | None = None) -> None:
+def interrupt(m: ClusterState, job: Job, reason: str, only: list[Member] | None = None) -> None:
     """Tell every node of the generation at once that it is broken; again, only where someone is behind."""
     if job.generation is None or not job.generation.store:
         return
@@ -46,7 +46,7 @@ def interrupt(m: Machine, job: Job, reason: str, only: list[Member] | None = Non
     job.recovery.halted = (m.now, number, m.streams) if everybody else None
 
 
-def halted_until(m: Machine, job: Job) -> float:
+def halted_until(m: ClusterState, job: Job) -> float:
     """Until when (s) nobody has to be told again to stop, and somebody has to stop; 0 when that is not so."""
     if job.recovery.halted is None or job.generation is None or gentle(m, job):
         return 0.0
@@ -67,7 +67,7 @@ def everywhere(job: Job, generation: Generation) -> tuple[str, ...]:
     return (*(seat.node for seat in generation.seats), *job.seat_nodes())
 
 
-def unsure(m: Machine, job: Job) -> list[Member]:
+def unsure(m: ClusterState, job: Job) -> list[Member]:
     """Who is READY and may have to leave the barrier again."""
     rolls, nodes = job.seating.rolls, job.seat_nodes()
     away = frozenset(node for node in nodes if not m.up(node))
@@ -76,13 +76,13 @@ def unsure(m: Machine, job: Job) -> list[Member]:
     return [mb for mb in job.seating.at(left) if not mb.dead and not at_barrier(m, job, mb)]
 
 
-def all_at_barrier(m: Machine, job: Job) -> bool:
+def all_at_barrier(m: ClusterState, job: Job) -> bool:
     """Whether every seat has a member who is there, and sure to stay."""
     rolls = job.seating.rolls
     return not rolls.dead and len(rolls.ready) == len(job.seats) and not unsure(m, job)
 
 
-def at_barrier(m: Machine, job: Job, member: Member) -> bool:
+def at_barrier(m: ClusterState, job: Job, member: Member) -> bool:
     """READY, and sure to stay so: its node speaks, and it has not been told of the generation that broke,
     or it has left it, or its agent has spoken of it since it must have heard of the end. A node that was not
     reached heard of no end before it was back; what it says first may be older than the generation itself."""
@@ -98,7 +98,7 @@ def at_barrier(m: Machine, job: Job, member: Member) -> bool:
     return number >= broken.number and member.seen_at >= told_at + m.settings.retry_s
 
 
-def kill_stuck(m: Machine, job: Job, behind: list[Member]) -> None:
+def kill_stuck(m: ClusterState, job: Job, behind: list[Member]) -> None:
     """Whoever has not stopped in time is dead."""
     if m.now < job.recovery.stop_by:
         m.wake(job, job.recovery.stop_by)
@@ -108,5 +108,5 @@ def kill_stuck(m: Machine, job: Job, behind: list[Member]) -> None:
             m.wake(job, member.stop_by)
         elif m.up(member.node):
             message = f"did not stop within {m.settings.stop_timeout_s:.0f} s"
-            deaths.bury(m, job, member, Failure(Cause.STUCK, message))
+            deaths.mark_dead(m, job, member, Failure(Cause.STUCK, message))
             deaths.kill(m, job, member, message)

@@ -10,8 +10,8 @@ from controlplane.core.records.model import (
 )
 
 if TYPE_CHECKING:
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
     from controlplane.core.state.member import Member
 
 
@@ -23,12 +23,12 @@ def runs(member: Member, generation: Generation) -> bool:
     )
 
 
-def hint(m: Machine, job: Job, member: Member, generation: Generation) -> None:
+def infer_start(m: ClusterState, job: Job, member: Member, generation: Generation) -> None:
     """A beat may show the first step although its report was lost: believed after a moment."""
     status = member.status
     if status is not None and runs(member, generation) and status.step > generation.resume.step:
-        if member.hint[0] != generation.number:
-            member.hint = (generation.number, m.now)
-        believed_at = member.hint[1] + m.settings.retry_s
+        if member.inferred_start[0] != generation.number:
+            member.inferred_start = (generation.number, m.now)
+        believed_at = member.inferred_start[1] + m.settings.retry_s
         if m.now < believed_at:
             m.wake(job, believed_at)

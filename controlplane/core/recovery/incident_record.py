@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from controlplane.core.records.model import Incident, Placement
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
 
 
-def count_in(m: Machine, job: Job, before: Cause | None) -> None:
+def count_in(m: ClusterState, job: Job, before: Cause | None) -> None:
     """A planned change is none of the failures that people count; one that a failure overtakes is."""
     now = job.recovery.incident.verdict.cause if job.recovery.incident else None
     planned = (now is Cause.RESIZED) - (before is Cause.RESIZED)
@@ -40,7 +40,7 @@ def unfinished(job: Job) -> str:
     return f"incident {job.recovery.unfinished}, whose leader ended before it was over"
 
 
-def tell(m: Machine, job: Job, phases_s: dict[str, float], **changes: object) -> None:
+def tell(m: ClusterState, job: Job, phases_s: dict[str, float], **changes: object) -> None:
     """Say how far the open incident is. `detect`: injury until the core heard; `decide`: heard until
     judged; the others are added as they are known (see `rendezvous`)."""
     if job.recovery.incident is None:
@@ -54,7 +54,7 @@ def tell(m: Machine, job: Job, phases_s: dict[str, float], **changes: object) ->
     m.emit(fx.IncidentChanged(job.recovery.incident))
 
 
-def close(m: Machine, job: Job, outcome: str, phases_s: dict[str, float]) -> Incident | None:
+def close(m: ClusterState, job: Job, outcome: str, phases_s: dict[str, float]) -> Incident | None:
     """Close the open incident, if there is one: tell its outcome, keep it among the leader's, drop its
     evidence. Returns it as it was told last."""
     tell(m, job, phases_s, outcome=outcome)

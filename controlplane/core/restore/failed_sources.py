@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from controlplane.core.state.job import Job
 
 
-def spoil(job: Job, source: Source, step: int, reason: str) -> None:
+def remember(job: Job, source: Source, step: int, reason: str) -> None:
     """The state that this source had for a generation would not be put in place: not from there again."""
     answer = job.restore.answered.pop(source.member, None)
     if source.tier in (Tier.MEMORY, Tier.PEER):
-        job.restore.spoiled[(source.member, step)] = reason
+        job.restore.failed_sources[(source.member, step)] = reason
     if answer is not None and answer.tier is Tier.PEER:
         key = state_sources.copy_key(answer.source, answer.keeper, step)
-        job.restore.spoiled[key] = reason
+        job.restore.failed_sources[key] = reason
         job.restore.fetch_tries.pop(key, None)  # it came, and is no good: it is not asked for again

@@ -14,11 +14,11 @@ from controlplane.core.restore import state_sources, vouching
 from controlplane.core.restore.vouching import Trust
 
 if TYPE_CHECKING:
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
 
 
-def tend(m: Machine, job: Job) -> None:
+def tend(m: ClusterState, job: Job) -> None:
     """With each release of a generation, until nothing is left over: have older generations' copies
     dropped."""
     if (
@@ -42,7 +42,7 @@ def tend(m: Machine, job: Job) -> None:
             m.emit(fx.Discard(node, job.name, members))
 
 
-def _kept_anew(m: Machine, job: Job, number: int) -> bool:
+def _kept_anew(m: ClusterState, job: Job, number: int) -> bool:
     """Whether every copy that is wanted, and can be, is there, of this generation; of no shard there is
     none."""
     if job.replicas.replan or not all(job.replicas.partners.values()):
@@ -60,7 +60,7 @@ def _kept_anew(m: Machine, job: Job, number: int) -> bool:
     return True
 
 
-def _found(m: Machine, job: Job, number: int) -> dict[str, tuple[str, ...]]:
+def _found(m: ClusterState, job: Job, number: int) -> dict[str, tuple[str, ...]]:
     """By node, the members of whom it keeps copies of older generations only, and who have no seat now."""
     found: dict[str, tuple[str, ...]] = {}
     for node in m.nodes.values():

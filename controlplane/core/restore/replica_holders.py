@@ -14,8 +14,8 @@ from controlplane.core.restore import state_sources
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine
     from controlplane.core.state.member import Member
 
 Load = tuple[int, int]
@@ -115,7 +115,7 @@ def _in_turns(homes: Sequence[_Home]) -> list[_Home]:
     return [homes[index] for _, index in sorted(turns)]
 
 
-def tend(m: Machine, job: Job) -> None:
+def tend(m: ClusterState, job: Job) -> None:
     """While a job runs: look at its partners again when anything about them may have changed."""
     if not job.replicas.replan or job.phase is not JobPhase.RUNNING or not job.elastic:
         return
@@ -136,7 +136,7 @@ def tend(m: Machine, job: Job) -> None:
     _order(m, job, owners)
 
 
-def _none(m: Machine, job: Job) -> None:
+def _none(m: ClusterState, job: Job) -> None:
     """No copies are wanted: who was told to make some hears so."""
     state_sources.recall(m, job)
     _keep_words(m, job)
@@ -144,7 +144,7 @@ def _none(m: Machine, job: Job) -> None:
     _order(m, job, {})
 
 
-def _keep_words(m: Machine, job: Job) -> None:
+def _keep_words(m: ClusterState, job: Job) -> None:
     """Where replicas were seen to hold the same shards, a later leader has to know: it may not see it."""
     words = state_sources.repeats(job)
     if words != job.generations.cut_words_told:
@@ -152,7 +152,7 @@ def _keep_words(m: Machine, job: Job) -> None:
         m.store(f"job/{job.name}", fx.Store(0, 0, job=job.name, state=job.state()))
 
 
-def _shards(m: Machine, job: Job, words: Sequence[str], owners: Mapping[str, Member]) -> list[Shard]:
+def _shards(m: ClusterState, job: Job, words: Sequence[str], owners: Mapping[str, Member]) -> list[Shard]:
     domains: dict[str, dict[str, None]] = {word: {} for word in owners}
     if len(owners) == 1:
         domains = {word: dict.fromkeys(_domain(m, node) for node in job.seat_nodes()) for word in owners}
@@ -164,7 +164,7 @@ def _shards(m: Machine, job: Job, words: Sequence[str], owners: Mapping[str, Mem
     return [Shard(word, tuple(domains[word]), sizes[word], former.get(word, ())) for word in owners]
 
 
-def _kept(m: Machine, job: Job) -> dict[str, tuple[str, ...]]:
+def _kept(m: ClusterState, job: Job) -> dict[str, tuple[str, ...]]:
     """Who keeps copies of what: what a former leader had chosen."""
     found: dict[str, tuple[str, ...]] = {}
     for node in m.nodes.values():
@@ -173,12 +173,12 @@ def _kept(m: Machine, job: Job) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _domain(m: Machine, node: str) -> str:
+def _domain(m: ClusterState, node: str) -> str:
     found = m.nodes.get(node)
     return found.domain if found and found.domain else node
 
 
-def _keepers(m: Machine, job: Job) -> list[Keeper]:
+def _keepers(m: ClusterState, job: Job) -> list[Keeper]:
     """Connected nodes that serve peers and may hold this job, with what they keep for other jobs. A suspect
     one keeps its place."""
     kept = {name for names in job.replicas.partners.values() for name in names}
@@ -190,7 +190,7 @@ def _keepers(m: Machine, job: Job) -> list[Keeper]:
     ]
 
 
-def _tell_alone(m: Machine, job: Job, shards: Sequence[Shard]) -> None:
+def _tell_alone(m: ClusterState, job: Job, shards: Sequence[Shard]) -> None:
     """Say once that some state would be lost with one domain, and the mend."""
     short = [
         s for s in shards if len(s.domains) + len(job.replicas.partners.get(s.word, ())) <= job.spec.replicas
@@ -207,7 +207,7 @@ def _tell_alone(m: Machine, job: Job, shards: Sequence[Shard]) -> None:
     job.replicas.alone = reason
 
 
-def _order(m: Machine, job: Job, owners: Mapping[str, Member]) -> None:
+def _order(m: ClusterState, job: Job, owners: Mapping[str, Member]) -> None:
     """Tell every owner's node its partners, when it has not been told just these on its present stream."""
     wanted: dict[str, list[Partner]] = {}
     for word, names in job.replicas.partners.items():

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from controlplane.core.records.model import CheckpointRecord, Generation, Placement
+    from controlplane.core.state.cluster_state import ClusterState, Node
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine, Node
     from controlplane.core.state.member import Member
 
 
@@ -41,7 +41,7 @@ class Shards:
         return self.words[0] if len(self.readers) == 1 else ""
 
 
-def shards(m: Machine, job: Job) -> Shards:
+def shards(m: ClusterState, job: Job) -> Shards:
     """The shard of every seat: as its member says, or as its rank held it in the generation before."""
     recall(m, job)
     if recuts(job, len(job.seats) // job.spec.nproc_per_node):
@@ -56,7 +56,7 @@ def shards(m: Machine, job: Job) -> Shards:
     return _arranged(job, known)
 
 
-def whole(m: Machine, job: Job, ranks: Sequence[int]) -> bool:
+def whole(m: ClusterState, job: Job, ranks: Sequence[int]) -> bool:
     """Whether these ranks of the present seats hold every shard of the state."""
     words = shards(m, job).words
     return {words[rank] for rank in ranks} == set(words)
@@ -95,7 +95,7 @@ def _told(job: Job, seat: Placement) -> str:
     return status.shard if status is not None and status.rank == seat.rank else ""
 
 
-def recall(m: Machine, job: Job) -> None:
+def recall(m: ClusterState, job: Job) -> None:
     """Where the seats do not tell what the ranks of the newest generation held, the dead and partners may:
     what partners tell now may be gone with the next."""
     generation = _of_shards(job)
@@ -181,7 +181,7 @@ def relabel(job: Job, generation: Generation) -> None:
     job.generations.cut_at = generation.cut_at
 
 
-def _left(m: Machine, job: Job) -> dict[int, str]:
+def _left(m: ClusterState, job: Job) -> dict[int, str]:
     """What ranks held as far as copies at peers, and members that are gone, tell."""
     kept = [copy for node in m.nodes.values() for copy in node.copies_of(job.name)]
     left = {copy.rank: copy.shard for copy in kept if copy.generation >= job.generations.cut_at}
@@ -204,7 +204,7 @@ def _word(job: Job, member: Member, rank: int) -> str:
     return job.restore.shards.get(rank, "") or told
 
 
-def copies(m: Machine, job: Job, need: Shards, hoped: bool = False) -> list[Copy]:
+def copies(m: ClusterState, job: Job, need: Shards, hoped: bool = False) -> list[Copy]:
     """Every copy of the state that a coming generation could start from. `hoped`: also those that may be had
     yet, at nodes whose stream broke, or that could not be fetched at the first try."""
     if need.recut and not job.generations.cut_words:
@@ -215,7 +215,7 @@ def copies(m: Machine, job: Job, need: Shards, hoped: bool = False) -> list[Copy
         *_peers(m, job, need, hoped),
         *_checkpoints(job, need),
     ]
-    if job.restore.spoiled:
+    if job.restore.failed_sources:
         found = [copy for copy in found if not (copy.node and not copy.arena and _barred(job, copy, hoped))]
     found = list(_not_beyond(_ended_by_all(job), found))
     return numeric_anomalies.trusted(job, found) if job.numbers.faults else found
@@ -288,7 +288,7 @@ def _held_in(member: Member) -> int:
     return told or member.generation
 
 
-def _arenas(m: Machine, job: Job, need: Shards, hoped: bool) -> Iterator[Copy]:
+def _arenas(m: ClusterState, job: Job, need: Shards, hoped: bool) -> Iterator[Copy]:
     alike: dict[tuple[int, int, str], tuple[int, str, int]] = {}
     seen = 0
     for member in job.members.values():
@@ -318,7 +318,7 @@ def _gives(node: Node, hoped: bool) -> bool:
 def _kept(job: Job, member: Member) -> Iterator[tuple[int, int, int]]:
     """What a member's slots hold that may be gone on from: (generation, step, birth), ascending."""
     for generation, step in member.kept:
-        if (member.name, step) not in job.restore.spoiled and generation >= job.generations.cut_at:
+        if (member.name, step) not in job.restore.failed_sources and generation >= job.generations.cut_at:
             yield generation, step, birth(job, step, generation)
 
 
@@ -355,10 +355,10 @@ def _barred(job: Job, copy: Copy, hoped: bool) -> bool:
     """Whether a copy at a peer is not to be asked for, or (`hoped`) not any more."""
     key = copy_key(copy.member, copy.node, copy.step)
     again = hoped and 0 < job.restore.fetch_tries.get(key, 0) < FETCH_TRIES
-    return key in job.restore.spoiled and not again
+    return key in job.restore.failed_sources and not again
 
 
-def _peers(m: Machine, job: Job, need: Shards, hoped: bool) -> Iterator[Copy]:
+def _peers(m: ClusterState, job: Job, need: Shards, hoped: bool) -> Iterator[Copy]:
     holders = vouching.holders(m, job)
     for node in m.nodes.values():
         if not (_gives(node, hoped) and node.peer):

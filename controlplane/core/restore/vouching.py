@@ -19,8 +19,8 @@ from controlplane.core.records.notes import NoteKind
 if TYPE_CHECKING:
     from controlplane.core.records import events as ev
     from controlplane.core.records.model import PeerCopy
+    from controlplane.core.state.cluster_state import ClusterState, Node
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Machine, Node
 
     What = tuple[str, int, int]
     Holders = dict[What, dict[str, str]]
@@ -46,7 +46,7 @@ class Trust(Enum):
     REFUTED = "refuted"  # it is not what the rank's agent said, or of a step that nobody has reached
 
 
-def vouched(m: Machine, event: ev.SnapshotVouched) -> None:
+def vouched(m: ClusterState, event: ev.SnapshotVouched) -> None:
     """A rank's agent says what a snapshot of its rank hashes to. Nobody else can."""
     job = m.jobs.get(event.job)
     member = job.members.get(event.member) if job else None
@@ -69,7 +69,7 @@ def said(job: Job, member: str, generation: int, step: int) -> str:
     return job.restore.vouches.get(member, {}).get((generation, step), "")
 
 
-def holders(m: Machine, job: Job) -> Holders:
+def holders(m: ClusterState, job: Job) -> Holders:
     """Who says what of which snapshot: by (member, generation, step), the digest that each node tells."""
     found: Holders = {}
     for node in m.nodes.values():
@@ -100,7 +100,7 @@ def rests(job: Job, copy: PeerCopy, every: Holders) -> Rests | None:
     return {"digest": digest, "doubted": found is Trust.UNVOUCHED, "hearsay": found is Trust.KEPT}
 
 
-def tell_refuted(m: Machine, job: Job) -> None:
+def tell_refuted(m: ClusterState, job: Job) -> None:
     """Say once of each copy that is not believed whose it is, and why."""
     every = holders(m, job)
     for node in m.nodes.values():
@@ -118,7 +118,7 @@ def _refutation(job: Job, node: Node, copy: PeerCopy) -> str:
     return f"{what}, and no rank has come further than step {job.restore.known_step}: it is not gone on from"
 
 
-def tidy(m: Machine, job: Job) -> None:
+def tidy(m: ClusterState, job: Job) -> None:
     """Forget what was said of members that are gone, and of which nobody keeps a copy."""
     kept = {copy.member for node in m.nodes.values() for copy in node.copies_of(job.name)}
     for member in [name for name in job.restore.vouches if name not in job.members and name not in kept]:

@@ -95,7 +95,7 @@ class Generations:
 class Recovery:
     """Failures of a job: evidence, the open incident and its plan, and what was counted."""
 
-    fresh: list[Evidence] = field(default_factory=list)  # evidence not judged yet
+    unjudged: list[Evidence] = field(default_factory=list)  # evidence not judged yet
     evidence: list[Evidence] = field(default_factory=list)  # of the open incident
     incident: Incident | None = None
     planned: int = 0  # of its incidents: changes that people or a policy wanted, in which nothing failed
@@ -134,7 +134,9 @@ class Restore:
     fetch_tries: dict[tuple[str, int], int] = field(default_factory=dict)  # failed, by the key in `spoiled`
     fetch_again_at: float = 0.0
     load_trouble: str = ""  # why the checkpoint chosen could not be loaded yet
-    spoiled: dict[tuple[str, int], str] = field(default_factory=dict)  # snapshots that would not restore,
+    failed_sources: dict[tuple[str, int], str] = field(
+        default_factory=dict
+    )  # snapshots that would not restore,
     # by (member, or member@node for a copy at a peer, step)
     vouches: dict[str, dict[tuple[int, int], str]] = field(default_factory=dict)  # by member that this leader
     # has heard: (generation, step) -> what its agent says that the snapshot hashes to

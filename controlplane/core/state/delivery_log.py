@@ -15,7 +15,7 @@ ROOM = 16
 """So many entries of one node are kept before old ones are looked for."""
 
 
-class Sent:
+class DeliveryLog:
     """When (s) each order left, by its key."""
 
     __slots__ = ("_by_node",)

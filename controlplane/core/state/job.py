@@ -17,7 +17,7 @@ from controlplane.core.state.concerns import (
     Restore,
     Snapshots,
 )
-from controlplane.core.state.delivery_log import Sent
+from controlplane.core.state.delivery_log import DeliveryLog
 from controlplane.core.state.member import Member
 from controlplane.core.state.seating import Seating
 
@@ -56,13 +56,13 @@ class Job:
     by_node: dict[str, dict[str, Member]] = field(default_factory=dict)  # the same members
     # the answer of `seatless`, as of this version of the seating and so many nodes with members:
     _seatless: tuple[tuple[int, int], list[str]] = field(default_factory=lambda: ((-1, -1), []))
-    ghosts: dict[str, Member] = field(default_factory=dict)  # judged dead, and a process is there
+    zombies: dict[str, Member] = field(default_factory=dict)  # judged dead, and a process is there
     unread: dict[str, Member] = field(default_factory=dict)  # their slots may have changed
-    enlisted: int = 0
+    members_added: int = 0
     elastic: bool = False  # some member has spoken through the SDK
     barrier: bool = False  # some member has come to the barrier, in this leader's sight or before
-    sent: Sent = field(default_factory=Sent)  # orders that repeat, and when they left
-    told: Sent = field(default_factory=Sent)  # what is said once on every stream
+    sent: DeliveryLog = field(default_factory=DeliveryLog)  # orders that repeat, and when they left
+    told: DeliveryLog = field(default_factory=DeliveryLog)  # what is said once on every stream
     ending: Ending | None = None
 
     generations: Generations = field(default_factory=Generations)
@@ -84,19 +84,19 @@ class Job:
         """It is over, and etcd knows."""
         return self.phase in ENDED
 
-    def enlist(self, member: Member) -> Member:
+    def add(self, member: Member) -> Member:
         """Take a member into the book, or find the one of that name."""
         known = self.members.setdefault(member.name, member)
         if known is member:
-            self.enlisted += 1
-            member.number = self.enlisted
+            self.members_added += 1
+            member.number = self.members_added
         return self.by_node.setdefault(known.node, {}).setdefault(known.name, known)
 
-    def strike(self, member: Member) -> None:
+    def remove(self, member: Member) -> None:
         """Take a member out of the book."""
         del self.members[member.name]
         del self.by_node[member.node][member.name]
-        self.ghosts.pop(member.name, None)
+        self.zombies.pop(member.name, None)
         self.unread.pop(member.name, None)
 
     def seatless(self) -> list[str]:
@@ -124,9 +124,9 @@ class Job:
         self.seating.changed(member)
         self.unread[member.name] = member
         if member.failure is not None and member.alive:
-            self.ghosts[member.name] = member
-        elif self.ghosts:
-            self.ghosts.pop(member.name, None)
+            self.zombies[member.name] = member
+        elif self.zombies:
+            self.zombies.pop(member.name, None)
 
     def state(self, phase: JobPhase | None = None, reason: str | None = None) -> JobState:
         """What etcd keeps of it. One that is ending has ended, and one whose ranks are to return has

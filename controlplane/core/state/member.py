@@ -37,7 +37,7 @@ class Member:
     done: bool = False  # FINISHED was seen: its exit is no failure
     started: int = 0  # newest generation in which it completed a step
     stop_by: float = 0.0  # its node came back: it is not killed as stuck before
-    hint: tuple[int, float] = (0, 0.0)  # (generation, when) its status showed such a step
+    inferred_start: tuple[int, float] = (0, 0.0)  # (generation, when) its status showed such a step
     waits_for: str = ""  # what keeps its node from starting it, as was told last
     launch_by: float = 0.0  # its launcher must have started it by then; 0: not asked yet
     number: int = 0  # in which order the book took them in

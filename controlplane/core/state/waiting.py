@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def quiet(job: Job) -> bool:
     """Nothing is under way that has an eye on every member."""
     if (
-        job.recovery.fresh
+        job.recovery.unjudged
         or job.recovery.stalled
         or job.recovery.relaunch
         or (job.replicas.replan and job.phase is JobPhase.RUNNING)

@@ -20,7 +20,7 @@ from controlplane.core.records.model import (
     NodePlace,
     Unread,
 )
-from controlplane.core.state.machine import LEFT
+from controlplane.core.state.cluster_state import LEFT
 from controlplane.wire import bounds
 from controlplane.wire.records import pack, unpack
 from controlplane.wire.shape import WireError

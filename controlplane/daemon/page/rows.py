@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from controlplane.core.cluster import Cluster
     from controlplane.core.records.model import CheckpointRecord
+    from controlplane.core.state.cluster_state import Node
     from controlplane.core.state.job import Job
-    from controlplane.core.state.machine import Node
     from controlplane.core.state.member import Member
     from controlplane.daemon.page.picture import Row
     from controlplane.daemon.telemetry.job_time import Account

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from controlplane.core.failures.blame import CLUSTER, PLAN, SCRIPT
 from controlplane.core.health import JOB_KINDS
 from controlplane.core.records.model import Cause, JobPhase, MemberPhase, Scope, Strategy
-from controlplane.core.state.machine import LEFT
+from controlplane.core.state.cluster_state import LEFT
 from controlplane.daemon.telemetry.counters import Spread, Tally
 
 if TYPE_CHECKING:

@@ -127,7 +127,7 @@ class Pending:
     trouble: str = ""  # why etcd did not take it last time
 
 
-class Machine:
+class ClusterState:
     """The mutable whole. Decisions live in the modules that take it as an argument."""
 
     def __init__(self, settings: CoreSettings) -> None:
@@ -139,7 +139,7 @@ class Machine:
         self.deadlines = Deadlines()
         self.counts: dict[str, int] = {}
         self.incidents: list[Incident] = []
-        self.lanes: dict[str, deque[Pending]] = {}
+        self.write_queues: dict[str, deque[Pending]] = {}
         self.fenced = False
         self.rounds = 0  # of dialling peers
         self.streams = 0  # times that a node's stream began or was heard again
@@ -267,13 +267,13 @@ class Machine:
         same content, unless `wanted` says that it is of no use any more."""
         self._tickets += 1
         effect = dataclasses.replace(effect, ticket=self._tickets, term=self.term)
-        self.lanes.setdefault(lane, deque()).append(Pending(effect, then, wanted))
+        self.write_queues.setdefault(lane, deque()).append(Pending(effect, then, wanted))
         self._lane_of[self._tickets] = lane
         self.pump(lane)
 
     def pump(self, lane: str) -> None:
         """Ask for the first store of a lane, if it is not on its way."""
-        queue = self.lanes.get(lane)
+        queue = self.write_queues.get(lane)
         while queue and not queue[0].asked:
             first = queue[0]
             if first.wanted is not None and not first.wanted():
@@ -284,7 +284,7 @@ class Machine:
                 self.emit(first.effect)
             return
         if not queue:
-            self.lanes.pop(lane, None)
+            self.write_queues.pop(lane, None)
 
     def stored_ok(self, ticket: int) -> None:
         """etcd holds it: go on with what waited for it."""
@@ -292,7 +292,7 @@ class Machine:
         if lane is None:
             self.drop(NoteKind.STALE_TICKET, str(ticket), "no store of this ticket is on its way")
             return
-        done = self.lanes[lane].popleft()
+        done = self.write_queues[lane].popleft()
         if done.trouble:  # it was a finding of the cluster's health, which may have paused new launches
             self.ask_health()
         if done.then is not None:
@@ -302,21 +302,21 @@ class Machine:
     def stored_not(self, ticket: int, reason: str) -> None:
         """etcd does not hold it: again after a while."""
         lane = self._lane_of.get(ticket)
-        if lane is None or not self.lanes[lane][0].asked:
+        if lane is None or not self.write_queues[lane][0].asked:
             self.drop(NoteKind.STALE_TICKET, str(ticket), "no store of this ticket is on its way")
             return
         self.counts["store_failed"] = self.counts.get("store_failed", 0) + 1
-        self.lanes[lane][0].asked, self.lanes[lane][0].trouble = False, reason
+        self.write_queues[lane][0].asked, self.write_queues[lane][0].trouble = False, reason
         self.note(NoteKind.STORE_FAILED, lane, reason)
         self.deadlines.sooner(("lane", lane), self.now + self.settings.retry_s)
 
     def in_flight(self, lane: str) -> bool:
         """Whether a store of this lane waits for etcd."""
-        return lane in self.lanes
+        return lane in self.write_queues
 
     def trouble(self, lane: str) -> str:
         """Why the first store of this lane is not in etcd yet; "" when nothing is known."""
-        return self.lanes[lane][0].trouble if lane in self.lanes else ""
+        return self.write_queues[lane][0].trouble if lane in self.write_queues else ""
 
     def members_of(self, node: str) -> list[tuple[Job, Member]]:
         """Every member the book has on a node."""
