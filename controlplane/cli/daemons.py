@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import USAGE, CliError
-from controlplane.cli.flags.parser import Parser
+from controlplane.cli.flags.parser import Command, Parser
 from controlplane.cli.flags.settings import add_settings, read_settings
 from controlplane.settings import (
     AgentSettings,
@@ -16,24 +16,29 @@ from controlplane.settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    import argparse
+    from collections.abc import Callable
 
 
-def coordinator(argv: Sequence[str]) -> int:
-    """Run a coordinator until it is told to end."""
-    parser = Parser("coordinator", "Run a coordinator: it leads the cluster, or waits to take over.")
+def _coordinator_flags(parser: Parser) -> None:
     add_settings(parser, CoordinatorSettings)
-    settings = read_settings(CoordinatorSettings, parser.read(argv), check_coordinator)
+
+
+def coordinator(values: argparse.Namespace) -> int:
+    """Run a coordinator until a signal ends it."""
+    settings = read_settings(CoordinatorSettings, values, check_coordinator)
     from controlplane.daemon.coordinator import serve
 
     return _served(lambda: serve(settings))
 
 
-def agent(argv: Sequence[str]) -> int:
-    """Run the agent of one node until it is told to end."""
-    parser = Parser("agent", "Run the agent of one node: it starts, watches and feeds its ranks.")
+def _agent_flags(parser: Parser) -> None:
     add_settings(parser, AgentSettings)
-    settings = read_settings(AgentSettings, parser.read(argv), check_agent)
+
+
+def agent(values: argparse.Namespace) -> int:
+    """Run the agent of one node until a signal ends it."""
+    settings = read_settings(AgentSettings, values, check_agent)
     import socket
 
     import uvloop
@@ -54,4 +59,17 @@ def _served(serve: Callable[[], int]) -> int:
         raise failed from error
 
 
-COMMANDS = {"coordinator": coordinator, "agent": agent}
+COMMANDS = {
+    "coordinator": Command(
+        "Run a coordinator, the process that decides. Start one, or several for high availability: etcd "
+        "elects one leader, and the others take over when it fails.",
+        coordinator,
+        _coordinator_flags,
+    ),
+    "agent": Command(
+        "Run the agent of one node. It connects to the coordinator, starts and watches the ranks of the "
+        "node, keeps their snapshots in memory and writes checkpoints.",
+        agent,
+        _agent_flags,
+    ),
+}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from controlplane.cli.errors import OK, CliError, UsageError
-from controlplane.cli.flags.parser import Parser, one_of, seconds
+from controlplane.cli.flags.parser import Command, Parser, one_of, seconds
 from controlplane.settings import LOG_FORMATS, AgentSettings, SettingsError, check_name
 from holdfast import removal
 
@@ -37,10 +37,9 @@ exit 127
 """
 
 
-def exec_(argv: Sequence[str]) -> int:
+def exec_(values: argparse.Namespace) -> int:
     """Serve as the launcher until the job, the agent or a signal ends it; or copy the launcher somewhere."""
-    parser = _parser()
-    values, command = parser.read_before_script(argv)
+    command = values.command
     if values.copy_to:
         return copy(Path(values.copy_to))
     if not command:
@@ -54,42 +53,46 @@ def exec_(argv: Sequence[str]) -> int:
     return serve(folder, values.orphan_timeout_s, Errand(values.job, values.grace_s), values.log_format)
 
 
-def _parser() -> Parser:
-    parser = Parser("exec", "Be the launcher of a node whose agent is in another container.", usage=USAGE)
+def _flags(parser: Parser) -> None:
+    parser.add_script("COMMAND", "the command of the ranks, python first")
     env = os.environ
     base = env.get("HOLDFAST_RUN_DIR", f"/tmp/holdfast-{os.getuid()}")
     cluster, node = env.get("HOLDFAST_CLUSTER", AgentSettings().cluster), env.get("HOLDFAST_NODE", "")
-    parser.add_argument("--run-dir", default=base, metavar="FOLDER", help="the agent's --run-dir, shared")
-    parser.add_argument("--cluster", default=cluster, metavar="NAME", help="the agent's --cluster")
-    parser.add_argument("--node", default=node, metavar="NAME", help="the agent's --node")
+    parser.add_argument(
+        "--run-dir", default=base, metavar="FOLDER", help="the --run-dir of the agent, a shared folder"
+    )
+    parser.add_argument("--cluster", default=cluster, metavar="NAME", help="the --cluster of the agent")
+    parser.add_argument("--node", default=node, metavar="NAME", help="the --node of the agent")
     parser.add_argument(
         "--job",
         default="",
         metavar="NAME",
-        help="end with this job: 0 finished, 41 failed (default: serve on)",
+        help="exit when this job ends, with 0 (finished) or 41 (failed) (default: wait for the next job)",
     )
     parser.add_argument(
         "--grace-s",
         type=seconds(0.0),
         default=20.0,
         metavar="SECONDS",
-        help="after SIGTERM the agent has so long to leave in order; then the ranks are killed",
+        help="after SIGTERM, time for the agent to move the ranks away; then they are killed",
     )
     parser.add_argument(
         "--orphan-timeout-s",
         type=seconds(1.0),
         default=300.0,
         metavar="SECONDS",
-        help="without an agent for so long, the ranks end",
+        help="how long the ranks go on without an agent",
     )
     parser.add_argument(
         "--log-format", type=one_of(*LOG_FORMATS), default="text", metavar="text|json",
-        help="of our log lines: for people, or for machines",
+        help="format of the log lines: for people, or for programs",
     )  # fmt: skip
     parser.add_argument(
-        "--copy-to", default="", metavar="FOLDER", help="copy the launcher there for another image, and end"
+        "--copy-to",
+        default="",
+        metavar="FOLDER",
+        help="copy the launcher into this folder, for another image, and exit",
     )
-    return parser
 
 
 def _check_names(values: argparse.Namespace) -> None:
@@ -176,4 +179,12 @@ def _wanted(path: Path) -> bool:
     return path.is_dir() or path.suffix in (".py", ".pyi", ".typed")
 
 
-COMMANDS = {"exec": exec_}
+COMMANDS = {
+    "exec": Command(
+        "Run the launcher of a node in the training container, when its agent is in another container. It "
+        "starts the ranks with this container's Python.",
+        exec_,
+        _flags,
+        USAGE,
+    )
+}

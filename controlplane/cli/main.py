@@ -1,80 +1,82 @@
-"""The entry point: finds the command, runs it, turns errors into one line and an exit code."""
+"""The entry point: one parser tree of all commands; errors become one line and an exit code."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controlplane.cli.errors import INTERRUPTED, OK, USAGE, CliError, nearest
+from controlplane.cli.errors import INTERRUPTED, OK, USAGE, CliError
+from controlplane.cli.flags.parser import Command, Entry, Parser
 from holdfast.neutral import Neutral
+from holdfast.version import __version__
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One word of `holdfast`: which module runs it, and what it does."""
-
-    module: str
-    about: str
-
-
-COMMANDS = {
-    "demo": Command("demo.command", "train, be killed, recover, and compare with an undisturbed run"),
-    "run": Command("run", "run a training script on this machine, with torchrun's flags"),
-    "submit": Command("orders.submit", "give a job to a running coordinator"),
-    "stop": Command("questions.queries", "end a job"),
-    "pause": Command("orders.pause", "have a job stop at a step boundary and hold its state"),
-    "resume": Command("orders.pause", "have a paused job go on"),
-    "status": Command("questions.queries", "what a coordinator sees: jobs, nodes, ranks, checkpoints"),
-    "get": Command(
-        "questions.queries", "one table: jobs, nodes, ranks or checkpoints; -o table, wide, json or yaml"
-    ),
-    "why": Command(
-        "questions.why", "one incident: what happened, on what evidence, what was done, what it cost"
-    ),
-    "top": Command("questions.top", "what trains now, how fast, and what is in its way"),
-    "describe": Command("questions.describe", "everything known of one job, node or checkpoint"),
-    "events": Command("questions.events", "what happened and why, line by line"),
-    "checkpoint": Command(
-        "checkpoint.command", "now: save one; on a storage: list, show, verify, diff, gc, adopt, export"
-    ),
-    "drain": Command("orders.drain", "free a node of ranks, at a step boundary"),
-    "cordon": Command("orders.drain", "have a node take no new ranks"),
-    "uncordon": Command("orders.drain", "have a node take ranks again"),
-    "quarantine": Command(
-        "orders.quarantine", "which nodes are the last choice for seats and why; release one"
-    ),
-    "replay": Command("questions.replay", "tell the core again what a coordinator was told, step by step"),
-    "simulate": Command("simulate", "what failures would cost: goodput, spares, intervals, elastic or fixed"),
-    "plan": Command("plan", "rank the parallel layouts that a cluster can run a model with"),
-    "completion": Command("completion", "a script for bash or zsh that completes commands and flags"),
-    "coordinator": Command("daemons", "the coordinator process"),
-    "agent": Command("daemons", "the agent process of one node"),
-    "exec": Command("exec", "the launcher in a trainer's container, beside an agent in another"),
-    "kubernetes": Command("kubernetes.command", "manifests of a training job on Kubernetes"),
+SECTIONS = {
+    "run training": {
+        "demo": Entry("demo.command", "train a small model, kill a rank, recover, compare the weights"),
+        "run": Entry("run", "run a training script on this machine, with torchrun's flags"),
+        "submit": Entry("orders.submit", "give a job to a running coordinator"),
+        "stop": Entry("questions.queries", "end a job; its checkpoints stay"),
+        "pause": Entry("orders.pause", "stop a job at the end of a step; its processes keep their state"),
+        "resume": Entry("orders.pause", "let a paused job go on"),
+    },
+    "look": {
+        "status": Entry("questions.queries", "show jobs, nodes and ranks"),
+        "top": Entry("questions.top", "show speed and problems of every job, again each second"),
+        "get": Entry("questions.queries", "show one table: jobs, nodes, ranks or checkpoints"),
+        "describe": Entry("questions.describe", "show everything about one job, node or checkpoint"),
+        "why": Entry("questions.why", "explain one failure: evidence, decision, duration, lost steps"),
+        "events": Entry("questions.events", "show events and decisions with their reasons, line by line"),
+        "replay": Entry("questions.replay", "repeat the decisions of a coordinator from its recording"),
+    },
+    "checkpoints and nodes": {
+        "checkpoint": Entry(
+            "checkpoint.command", "save now; list, verify, compare, export, delete checkpoints"
+        ),
+        "drain": Entry("orders.drain", "move all ranks off a node, at the end of a step"),
+        "cordon": Entry("orders.drain", "give a node no new ranks"),
+        "uncordon": Entry("orders.drain", "let a node take ranks again"),
+        "quarantine": Entry("orders.quarantine", "list nodes that fail often; release one"),
+    },
+    "plan": {
+        "plan": Entry("plan", "rank the parallel layouts of a model on a cluster"),
+        "simulate": Entry("simulate", "estimate what failures cost: goodput, spares, checkpoint intervals"),
+    },
+    "install": {
+        "coordinator": Entry("daemons", "run a coordinator, the process that decides"),
+        "agent": Entry("daemons", "run the agent of one node"),
+        "exec": Entry("exec", "run the launcher in a training container, beside its agent"),
+        "kubernetes": Entry("kubernetes.command", "print the Kubernetes manifests of a training job"),
+        "completion": Entry("completion", "print the completion script for bash or zsh"),
+    },
 }
+COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+"""The words of `holdfast`, in the order of its help."""
 
 EXIT_CODES = """exit codes:
-  0    all well; with `run` and `submit --wait`: the job finished
-  1    the job failed, or what was asked for is not there
-  2    a flag, a value or a setting that cannot be
+  0    success; for `run` and `submit --wait`: the job finished
+  1    the job failed, or what the command asked for does not exist
+  2    a wrong flag, value or setting
   3    no coordinator (or no etcd) answers
   130  interrupted with Ctrl-C (143: with SIGTERM)"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `holdfast` with these words and return its exit code. As a program (no words given) it prints
-    neutral text: what others have said reaches the terminal as text alone."""
+    neutral text: control characters in names and messages do not reach the terminal."""
     if argv is None:
         sys.stdout, sys.stderr = Neutral(sys.stdout), Neutral(sys.stderr)
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _run(words)
+        values = tree().parse_args(words)
+        code: int = values.run(values)
+    except SystemExit as ended:  # argparse leaves like this after --help
+        return ended.code if isinstance(ended.code, int) else OK
     except CliError as error:
         prefix = f"holdfast {words[0]}" if words and words[0] in COMMANDS else "holdfast"
         print(f"{prefix}: {error}", file=sys.stderr)
@@ -82,55 +84,43 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output is gone; the flush at exit must not complain about it.
+        # The reader of our output is gone; the flush at exit must not complain about it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
-
-
-def _run(words: list[str]) -> int:
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(overview())
-        return OK if words else USAGE
-    if words[0] in ("-V", "--version", "version"):
-        from holdfast.version import __version__
-
-        print(f"holdfast {__version__}")
-        return OK
-    command = COMMANDS.get(words[0])
-    if command is None:
-        raise _unknown(words[0])
-    module = importlib.import_module(f"controlplane.cli.{command.module}")
-    try:
-        code: int = module.COMMANDS[words[0]](words[1:])
-    except SystemExit as ended:  # argparse leaves like this after --help
-        return ended.code if isinstance(ended.code, int) else OK
     return code
 
 
-def _unknown(word: str) -> CliError:
-    if word.startswith("-"):
-        hint = nearest(word, ["--help", "--version"])
-        error = CliError(f"unknown flag {word}{hint} (flags of a command come after its name)")
-    else:
-        error = CliError(f"unknown command {word}{nearest(word, COMMANDS)} (see `holdfast --help`)")
-    error.code = USAGE
-    return error
+class _Root(Parser):
+    """The parser of `holdfast` itself: its help shows the commands in sections."""
 
-
-def overview() -> str:
-    """What `holdfast --help` says."""
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name.ljust(width)}  {command.about}" for name, command in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: holdfast COMMAND [flags]   (`holdfast COMMAND --help` tells a command's flags)",
-            "",
-            "Keeps PyTorch training going while ranks, nodes and Holdfast's own daemons fail.",
-            "",
-            *lines,
-            "",
-            "  --version",
-            "",
-            EXIT_CODES,
+    def format_help(self) -> str:
+        """Return the overview of all commands."""
+        width = max(map(len, COMMANDS))
+        sections = [
+            "\n".join(
+                [f"{title}:", *(f"  {name.ljust(width)}  {each.about}" for name, each in entries.items())]
+            )
+            for title, entries in SECTIONS.items()
         ]
+        return "\n\n".join([str(self.usage), str(self.description), *sections, EXIT_CODES]) + "\n"
+
+
+def tree() -> Parser:
+    """Return the parser of all commands, each of them not loaded yet."""
+    root = _Root(prog="holdfast")
+    root.add_argument("-V", "--version", action="version", version=f"holdfast {__version__}")
+    root.become(
+        Command(
+            "Holdfast keeps PyTorch training going while ranks, nodes and its own processes fail.",
+            _no_command,
+            usage="usage: holdfast COMMAND [flags]   (`holdfast COMMAND --help` explains a command)\n"
+            "       holdfast --version",
+            verbs=COMMANDS,
+        )
     )
+    return root
+
+
+def _no_command(_: argparse.Namespace) -> int:
+    print(tree().format_help(), end="")
+    return USAGE

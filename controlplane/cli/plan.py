@@ -11,29 +11,35 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from controlplane.cli.errors import OK, CliError, UsageError, nearest
 from controlplane.cli.flags.layout import layout_text
-from controlplane.cli.flags.parser import Parser
+from controlplane.cli.flags.parser import Command, Parser
 from controlplane.cli.questions.tables import plain
 from controlplane.planner.ranking import Candidate, plan
 from controlplane.planner.shapes import ClusterShape, LayoutError, LinkShape, ModelShape
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
 S = TypeVar("S")
 HEADINGS = ("tp", "pp", "dp", "cp", "micro-batch", "step", "MFU", "memory", "talking", "bubble")
 
 
-def run(argv: Sequence[str]) -> int:
-    """Print the ranked layouts. Exit code 1 when none fits, 2 when a file says what cannot be."""
-    parser = Parser("plan", "Rank the layouts that a cluster can run a model with.")
-    parser.add_argument("--model", required=True, metavar="FILE", help="TOML: layers, hidden, heads ...")
-    parser.add_argument("--cluster", required=True, metavar="FILE", help="TOML: nodes, devices, links ...")
-    parser.add_argument("--most", type=int, default=10, metavar="N", help="how many to show (default: 10)")
+def _flags(parser: Parser) -> None:
+    parser.add_argument(
+        "--model", required=True, metavar="FILE", help="the model, in TOML: layers, hidden, heads ..."
+    )
+    parser.add_argument(
+        "--cluster", required=True, metavar="FILE", help="the cluster, in TOML: nodes, devices, links ..."
+    )
+    parser.add_argument("--most", type=int, default=10, metavar="N", help="layouts to show (default: 10)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
-        "-o", "--output", default="", metavar="FILE", help="write the first, for `holdfast run --layout FILE`"
+        "-o", "--output", default="", metavar="FILE", help="write the best, for `holdfast run --layout FILE`"
     )
-    values = parser.read(argv)
+
+
+def run(values: argparse.Namespace) -> int:
+    """Print the ranked layouts. Exit code 1 when none fits, 2 when a file says what cannot be."""
     if values.most < 1:
         raise UsageError(f"--most {values.most} is too small: give 1 or more")
     model, cluster = read_model(Path(values.model)), read_cluster(Path(values.cluster))
@@ -148,4 +154,12 @@ def _text(model: ModelShape, cluster: ClusterShape, found: Sequence[Candidate]) 
     return f"{head}\n\n{plain(HEADINGS, rows)}\n\nthe first:\n{best}"
 
 
-COMMANDS = {"plan": run}
+COMMANDS = {
+    "plan": Command(
+        "Rank the parallel layouts (tensor, pipeline, data, context) of a model on a cluster by the time of "
+        "a step, with memory and communication. examples/models and examples/clusters hold files to start "
+        "from.",
+        run,
+        _flags,
+    )
+}

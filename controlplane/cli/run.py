@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import UsageError
 from controlplane.cli.flags.job import add_job_flags, check_command, job_name, read_job, said_in_vain
-from controlplane.cli.flags.parser import Parser, one_of
+from controlplane.cli.flags.parser import Command, Parser, one_of
 from controlplane.cli.flags.settings import add_settings, given
 from controlplane.settings import (
     LOG_FORMATS,
@@ -22,47 +22,45 @@ from controlplane.settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from controlplane.cli.local.cluster import ClusterPlan
     from controlplane.cli.local.lives import Beginning
 
 USAGE = "holdfast run [flags] SCRIPT [the script's arguments]"
-EPILOG = (
-    "All that follows the script is the script's. The same command again continues a job that has --storage."
+ABOUT = (
+    "Run a training script on this machine, with torchrun's flags. Holdfast starts all it needs (a private "
+    "etcd, a coordinator, one agent for each node), replaces ranks that die, and removes everything at the "
+    "end."
 )
+EPILOG = "Run the same command again to continue a job that has --storage."
 
 
-def make_parser() -> Parser:
-    """The flags of `holdfast run`."""
-    parser = Parser(
-        "run",
-        "Run a training script on this machine: a node is an agent with its ranks.",
-        usage=USAGE,
-        epilog=EPILOG,
-    )
+def _flags(parser: Parser) -> None:
+    parser.add_script("SCRIPT", "the training script; all that follows is passed to it")
     add_job_flags(parser)
     here = parser.add_argument_group("this machine")
     here.add_argument(
         "--state-dir",
         default="",
         metavar="FOLDER",
-        help="what a killed run needs to go on (default: below ~/.local/state/holdfast)",
+        help="folder for what a killed run needs to continue (default: below ~/.local/state/holdfast)",
     )
     here.add_argument(
-        "--fresh", action="store_true", help="begin a new life of the job; old checkpoints stay, unused"
+        "--fresh", action="store_true", help="start from step 0; existing checkpoints stay but are not used"
     )
     here.add_argument(
         "--adopt",
         action="store_true",
-        help="go on from the checkpoints on --storage also when what a run before knew of them is lost",
+        help="continue from the checkpoints on --storage even when --state-dir knows nothing about them",
     )
     here.add_argument(
-        "--log-dir", default="", metavar="FOLDER", help="keep the ranks' output here, one file per process"
+        "--log-dir",
+        default="",
+        metavar="FOLDER",
+        help="folder for the output of the ranks, one file per process",
     )
     here.add_argument(
         "--log-format", type=one_of(*LOG_FORMATS), default=argparse.SUPPRESS, metavar="text|json",
-        help="of the daemons' log lines: for people, or for machines (default: text)",
+        help="format of the daemons' log lines: for people, or for programs (default: text)",
     )  # fmt: skip
     here.add_argument(
         "--shm-dir",
@@ -71,25 +69,25 @@ def make_parser() -> Parser:
         help="folder in memory for snapshots (default: /dev/shm)",
     )
     here.add_argument(
-        "--etcd", default="", metavar="HOST:PORT", help="an etcd of yours (default: a private one)"
+        "--etcd", default="", metavar="HOST:PORT", help="your own etcd (default: a private one is started)"
     )
     here.add_argument(
-        "--ledger", default="", metavar="FOLDER", help="write down here which samples each step consumed"
+        "--ledger",
+        default="",
+        metavar="FOLDER",
+        help="folder for records of the samples that each step consumed",
     )
     timing = parser.add_argument_group("timing of the daemons")
     for kind in (CoordinatorSettings, AgentSettings):
         add_settings(timing, kind, only_unit="s")
     add_settings(timing, AgentSettings, only_unit="times")
-    pace = parser.add_argument_group("how fast state may travel")
+    pace = parser.add_argument_group("limits of transfer rates")
     add_settings(pace, AgentSettings, only_unit="bytes/s")
-    return parser
 
 
-def run(argv: Sequence[str]) -> int:
+def run(values: argparse.Namespace) -> int:
     """Run a job on this machine; its end is the exit code."""
-    parser = make_parser()
-    values, command = parser.read_before_script(argv)
-    values.prog = parser.prog
+    command = values.command
     check_command(values, command)
     plan = _plan(values)
     name, stable = job_name(values, command)
@@ -172,4 +170,4 @@ def _probe(url: str, mirror: str) -> None:
         print(f"holdfast: storage {url}: {limit}", file=sys.stderr)
 
 
-COMMANDS = {"run": run}
+COMMANDS = {"run": Command(ABOUT, run, _flags, USAGE, EPILOG)}

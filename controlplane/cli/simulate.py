@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.analysis.goodput import CAUSES
 from controlplane.cli.errors import OK, UsageError
-from controlplane.cli.flags.parser import Parser, number
+from controlplane.cli.flags.parser import Command, Parser, number
 from controlplane.cli.questions.outputs import add_output, data
 from controlplane.cli.questions.tables import plain
 from controlplane.simulation import mixes, picture, running, trace
@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from controlplane.simulation.failures import Failures
     from controlplane.simulation.outcome import Outcome
 
-ABOUT = "Live through days of failures with the real decision core: goodput, and where the rest went."
+ABOUT = (
+    "Simulate days of failures on a cluster, decided by the same code that a coordinator runs. Prints the "
+    "goodput (the share of node time that made progress), what the rest was lost to, and, with --compare, "
+    "which setting is best. Give the failures by one of --trace, --mix, --mtbf-s or --node-mtbf-s."
+)
 EPILOG = """examples:
   holdfast simulate --trace FILE --nodes 400 --compare spares=0,2,8
   holdfast simulate --trace FILE --nodes 400 --fixed --compare spares=0,10,20,40
@@ -33,9 +37,8 @@ EPILOG = """examples:
   holdfast simulate --mtbf-s 600 --nodes 1000 --days 2 --checkpoint-every-s 10"""
 
 
-def run(argv: Sequence[str]) -> int:
+def run(values: argparse.Namespace) -> int:
     """Print what became of it. Exit code 2 for what cannot be simulated, with the mend."""
-    values = _parser().read(argv)
     try:
         setup, failures = _setup(values), _failures(values)
         if values.compare:
@@ -60,36 +63,47 @@ def run(argv: Sequence[str]) -> int:
     return OK
 
 
-def _parser() -> Parser:
-    parser = Parser("simulate", ABOUT, epilog=EPILOG)
+def _flags(parser: Parser) -> None:
+    _failure_flags(parser)
+    _job_flags(parser)
+    add = parser.add_argument
+    about = f"simulate each value of one setting: {', '.join(running.SWEPT)}"
+    add("--compare", metavar="NAME=V,V", help=about)
+    add("--picture", metavar="FILE.svg", help="draw the (first) simulation")
+    add_output(parser, json_flag=True)
+
+
+def _failure_flags(parser: Parser) -> None:
     add = parser.add_argument
     add("--trace", metavar="FILE", help="failures from a file: JSON list of node_id, event_time, event_type")
-    add("--mix", metavar="NAME", help=f"failures as published: {', '.join(mixes.MIXES)}")
-    add("--mtbf-s", type=number, metavar="S", help="failures by rate: one in the cluster every so often")
-    add("--node-mtbf-s", type=number, metavar="S", help="failures by rate: one of each node every so often")
-    add("--repair-s", type=number, default=21_600.0, metavar="S", help="with a rate: median repair")
-    add("--repair-sigma", type=number, default=1.5, help="with a rate: tail of the lognormal repair")
-    add("--burst-ratio", type=number, default=0.0, help="with a rate: events that take neighbours along, 0-1")
-    add("--burst-nodes", type=int, default=8, help="with a rate: nodes of a burst, at most")
-    add("--process-ratio", type=number, default=0.0, help="with a rate: events that kill only a process, 0-1")
-    add("--seed", type=int, default=1, help="of the failures made by chance")
+    add("--mix", metavar="NAME", help=f"published failure statistics: {', '.join(mixes.MIXES)}")
+    add("--mtbf-s", type=number, metavar="S", help="random failures: mean time between two in the cluster")
+    add("--node-mtbf-s", type=number, metavar="S", help="random failures: mean time between two of one node")
+    add("--repair-s", type=number, default=21_600.0, metavar="S", help="random failures: median repair time")
+    add("--repair-sigma", type=number, default=1.5, help="random failures: sigma of lognormal repair times")
+    add(
+        "--burst-ratio", type=number, default=0.0, help="random failures: share that hits neighbours too, 0-1"
+    )
+    add("--burst-nodes", type=int, default=8, help="random failures: most nodes that one failure hits")
+    add("--process-ratio", type=number, default=0.0, help="random failures: share that kills a process only")
+    add("--seed", type=int, default=1, help="seed of the random failures")
+
+
+def _job_flags(parser: Parser) -> None:
+    add = parser.add_argument
     add("--nodes", type=int, required=True, help="nodes of the cluster")
     add("--nproc-per-node", type=int, default=1, help="ranks per node")
-    add("--nodes-per-replica", type=int, default=1, help="nodes that stand or fall together")
-    add("--spares", type=int, default=0, help="nodes that the job leaves free")
-    add("--nodes-min", type=int, default=0, help="below it the job waits; 0: one replica")
-    add("--fixed", action="store_true", help="a job of one size: never fewer nodes than at the start")
-    add("--days", type=number, default=174.0, help="simulated days")
-    add("--recovery-s", type=number, default=21.0, help="a recovery, detection included")
-    add("--checkpoint-every-s", type=number, default=10.0, help="training between two copies of the state")
-    add("--stall-s", type=number, default=0.0, help="each copy keeps training for so long")
-    add("--step-s", type=number, default=1.0, help="one training step")
+    add("--nodes-per-replica", type=int, default=1, help="nodes that hold one replica of the model")
+    add("--spares", type=int, default=0, help="nodes that wait for a failure")
+    add("--nodes-min", type=int, default=0, help="the job waits with fewer nodes; 0: one replica")
+    add("--fixed", action="store_true", help="never train on fewer nodes than at the start")
+    add("--days", type=number, default=174.0, help="days to simulate")
+    add("--recovery-s", type=number, default=21.0, help="duration of a recovery, with detection")
+    add("--checkpoint-every-s", type=number, default=10.0, help="training time between two copies of state")
+    add("--stall-s", type=number, default=0.0, help="how long each copy stops training")
+    add("--step-s", type=number, default=1.0, help="duration of one training step")
     add("--restore", choices=("checkpoint", "donor"), default="checkpoint",
-        help="begin again from the last copy, or from survivors whose state is clean")  # fmt: skip
-    add("--compare", metavar="NAME=V,V", help=f"run for each value of one of {', '.join(running.SWEPT)}")
-    add("--picture", metavar="FILE.svg", help="draw the (first) run")
-    add_output(parser, json_flag=True)
-    return parser
+        help="continue from the last copy, or from the state of surviving ranks")  # fmt: skip
 
 
 def _setup(values: argparse.Namespace) -> Setup:
@@ -181,4 +195,4 @@ def _compared(field: str, setups: Sequence[Setup], found: Sequence[Outcome]) -> 
     return f"{plain(heads, rows)}\n\nbest: {heads[0]} {rows[best][0]}"
 
 
-COMMANDS = {"simulate": run}
+COMMANDS = {"simulate": Command(ABOUT, run, _flags, epilog=EPILOG)}

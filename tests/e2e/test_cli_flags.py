@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,11 +16,14 @@ from controlplane.cli.errors import UsageError
 from controlplane.cli.flags.job import job_name, read_job
 from controlplane.cli.flags.parser import Parser
 from controlplane.cli.flags.settings import as_flags, read_settings
-from controlplane.cli.main import COMMANDS, main
-from controlplane.cli.run import make_parser
+from controlplane.cli.main import COMMANDS, main, tree
 from controlplane.cli.simulate import EPILOG
 from controlplane.settings import AgentSettings, CoordinatorSettings, check_agent, check_coordinator
 from holdfast.version import __version__
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
 
 
 def holdfast(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -33,6 +36,12 @@ def holdfast(*words: str, cwd: Path | None = None) -> subprocess.CompletedProces
         cwd=cwd,
         check=False,
     )
+
+
+def run_flags(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """What `holdfast run` reads from these words: its flags, and the script with its arguments."""
+    values = tree().parse_args(["run", *words])
+    return values, values.command
 
 
 def refused(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -171,20 +180,20 @@ def test_both_spellings_and_what_belongs_to_the_script() -> None:
         "9",
         "-x",
     ]
-    values, command = make_parser().read_before_script(words)
+    values, command = run_flags(words)
     assert (values.nproc_per_node, values.nnodes, values.max_restarts) == (2, (1, 3), 1)
     assert command == ["train.py", "--nnodes", "9", "-x"]
 
 
 def test_double_dash_ends_the_flags() -> None:
-    values, command = make_parser().read_before_script(["--spares", "1", "--", "-odd-name.py", "-v"])
+    values, command = run_flags(["--spares", "1", "--", "-odd-name.py", "-v"])
     assert values.spares == 1 and command == ["-odd-name.py", "-v"]
 
 
 def test_more_ranks_than_cores_is_fine() -> None:
-    values, _ = make_parser().read_before_script(["--nproc-per-node", str(8 * (os.cpu_count() or 1)), "x.py"])
+    values, _ = run_flags(["--nproc-per-node", str(8 * (os.cpu_count() or 1)), "x.py"])
     assert values.nproc_per_node == 8 * (os.cpu_count() or 1)
-    assert make_parser().read_before_script(["--nproc-per-node", "cpu", "x.py"])[0].nproc_per_node >= 1
+    assert run_flags(["--nproc-per-node", "cpu", "x.py"])[0].nproc_per_node >= 1
 
 
 def test_the_spec_that_flags_describe() -> None:
@@ -200,7 +209,7 @@ def test_the_spec_that_flags_describe() -> None:
         "t.py",
         "-a",
     ]
-    values, command = make_parser().read_before_script(words)
+    values, command = run_flags(words)
     spec = read_job(values, command, "job")
     assert (spec.nnodes_min, spec.nnodes_max, spec.spares_per_node) == (2, 4, 1)
     assert (spec.snapshot_every, spec.checkpoint_every, spec.full_every) == (5, 25, 1000)
@@ -210,17 +219,17 @@ def test_the_spec_that_flags_describe() -> None:
 def test_what_the_checkpoint_flags_say() -> None:
     words = "--storage /a --mirror s3://b/c --commit-when first --codec zstd --checkpoint-auto --keep-last 3 "
     words += "--keep-every 500 --replicas 2 --scrub-every-s 60 t.py"
-    spec = read_job(*make_parser().read_before_script(words.split()), "job")
+    spec = read_job(*run_flags(words.split()), "job")
     assert (spec.storage, spec.mirror, spec.commit_when) == ("file:///a", "s3://b/c", "first")
     assert (spec.codec, spec.replicas, spec.scrub_every_s) == ("zstd", 2, 60.0)
     assert (spec.checkpoint_auto, spec.keep_last, spec.keep_every) == (True, 3, 500)
-    plain = read_job(*make_parser().read_before_script(["--snapshot-every", "7", "t.py"]), "job")
+    plain = read_job(*run_flags(["--snapshot-every", "7", "t.py"]), "job")
     assert (plain.snapshot_every, plain.checkpoint_every, plain.full_every) == (7, 70, 1050)
 
 
 def test_the_same_command_gives_the_same_job() -> None:
     def name(*words: str) -> tuple[str, bool]:
-        return job_name(*make_parser().read_before_script([*words, "dir/train.py"]))
+        return job_name(*run_flags([*words, "dir/train.py"]))
 
     assert name("--rdzv-id", "mine") == ("mine", True)
     assert name("--rdzv-id", "my job/1")[0].startswith("my-job-1-")
@@ -231,7 +240,7 @@ def test_the_same_command_gives_the_same_job() -> None:
 def test_torchruns_flags_without_effect_are_told(script: str) -> None:
     done = holdfast("run", "--rdzv-backend", "c10d", "--node_rank=0", "--nnodes", "1", "/no/such/script.py")
     assert done.returncode == 2 and "script" in done.stderr
-    values, _ = make_parser().read_before_script(["--rdzv_backend=c10d", "--master-port", "29500", script])
+    values, _ = run_flags(["--rdzv_backend=c10d", "--master-port", "29500", script])
     assert values.rdzv_backend == "c10d" and values.master_port == "29500"
 
 
@@ -253,21 +262,21 @@ def test_torchruns_flags_without_effect_are_told(script: str) -> None:
 def test_settings_survive_the_command_line(kind: Any, check: Any, settings: dict[str, object]) -> None:
     from controlplane.cli.flags.settings import add_settings
 
-    parser = Parser("test", "")
+    parser = Parser(prog="holdfast test")
     add_settings(parser, kind)
-    values = parser.read(as_flags(kind, settings))
+    values = parser.parse_args(as_flags(kind, settings))
     assert read_settings(kind, values, check) == kind(**settings)
 
 
 def test_bad_settings_are_usage_errors() -> None:
     from controlplane.cli.flags.settings import add_settings
 
-    parser = Parser("agent", "")
+    parser = Parser(prog="holdfast agent")
     add_settings(parser, AgentSettings)
     with pytest.raises(UsageError, match="--slots -1 is too small"):
-        read_settings(AgentSettings, parser.read(["--slots", "-1"]), check_agent)
+        read_settings(AgentSettings, parser.parse_args(["--slots", "-1"]), check_agent)
     with pytest.raises(UsageError, match="no whole number"):
-        parser.read(["--slots", "x"])
+        parser.parse_args(["--slots", "x"])
 
 
 def test_unreachable_coordinator_is_exit_code_3(unused_tcp_port: int) -> None:

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.cli.checkpoint.command import VERBS
 from controlplane.cli.completion import flags
 from controlplane.cli.main import COMMANDS
-from controlplane.cli.run import make_parser
 from controlplane.settings import AgentSettings, CoordinatorSettings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -30,13 +28,11 @@ COMMAND = re.compile(r"(?:`|^\s*|\$ )holdfast ([a-z]+)([^`\n]*)", re.MULTILINE)
 
 @cache
 def flags_of(command: str) -> set[str]:
-    """Of `checkpoint` the flags are its verbs'."""
-    verbs = VERBS if command == "checkpoint" else ("",)
-    return {flag for verb in verbs for flag in flags(command, *([verb] if verb else []))}
+    return flags(command)
 
 
 def known_flags() -> set[str]:
-    found = {flag for action in make_parser()._actions for flag in action.option_strings}
+    found = flags("run")
     for settings in (AgentSettings, CoordinatorSettings):
         found |= {"--" + field.name.replace("_", "-") for field in dataclasses.fields(settings)}
     return found | OF_COMMANDS

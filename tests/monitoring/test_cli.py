@@ -13,7 +13,7 @@ import time
 import pytest
 import yaml
 
-from controlplane.cli.completion import bash
+from controlplane.cli.completion import script
 from controlplane.cli.kubernetes.yaml_text import document
 from controlplane.cli.questions import tables
 from controlplane.core.records.model import Cause, Strategy
@@ -188,6 +188,7 @@ def test_yaml_reads_back(value: object) -> None:
 def test_completion_is_a_script(shell: str) -> None:
     script = holdfast("completion", shell)
     assert "why" in script and "--journal" in script and "checkpoints" in script
+    assert shell == "bash" or "== (eval|file) " in script, "it registers itself when it is sourced"
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not here to read it")
     run = subprocess.run([shell, "-n"], input=script, text=True, capture_output=True, check=False)
@@ -200,12 +201,12 @@ def test_completion_is_a_script(shell: str) -> None:
         ("why --js", "--json"),
         ("describe job -o y", "yaml"),
         ("get jobs --output ''", "table wide json yaml"),
-        ("kubernetes -o ''", "yaml values"),
+        ("kubernetes render -o ''", "yaml values"),
         ("checkpoint list -o w", "wide"),
     ],
 )
 def test_bash_completes(words: str, found: str) -> None:
-    asks = f"COMP_WORDS=(holdfast {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); _holdfast"
-    program = f"{bash()}\n{asks}; echo ${{COMPREPLY[@]}}"
+    asks = f"COMP_WORDS=(holdfast {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); _shtab_holdfast"
+    program = f"{script('bash')}\n{asks}; echo ${{COMPREPLY[@]}}"
     run = subprocess.run(["bash", "-c", program], text=True, capture_output=True, check=True)
     assert run.stdout.split() == found.split()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from controlplane.cli.checkpoint.place import make_parser, one_job, opened
+from controlplane.cli.checkpoint.place import add_place, one_job, opened
 from controlplane.cli.checkpoint.verifying import verify
 from controlplane.cli.client import Admin
 from controlplane.cli.errors import FAILED, OK, CliError
 from controlplane.cli.flags.credentials import access_of
+from controlplane.cli.flags.parser import Command, Parser
 from controlplane.cli.questions.outputs import data
 from controlplane.cli.questions.queries import add_coordinator
 from controlplane.core.records.model import CheckpointRecord
@@ -21,17 +22,20 @@ from holdfast.checkpoint.format.manifest import opened as opened_manifest
 from holdfast.checkpoint.storage.store import Store
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
     from controlplane.access.own import Access
     from controlplane.wire import control_pb2 as pb
 
 
-def run(argv: Sequence[str]) -> int:
-    """Verify every checkpoint, then have the coordinator know the whole ones. Exit code 1 when none was."""
-    parser = make_parser("adopt", "Have a coordinator know the whole checkpoints on a storage.")
+def _flags(parser: Parser) -> None:
+    add_place(parser)
     add_coordinator(parser)
-    values = parser.read(argv)
+
+
+def adopt(values: argparse.Namespace) -> int:
+    """Verify every checkpoint, then have the coordinator know the whole ones. Exit code 1 when none was."""
     with opened(values) as store:
         job = one_job(store, values.job)
         whole, refused = survey(store, job)
@@ -98,3 +102,13 @@ def record(store: Store, job: str, checkpoint: str) -> CheckpointRecord:
         published=True,
         shards=words,
     )
+
+
+COMMANDS = {
+    "adopt": Command(
+        "Verify every checkpoint of a job on a storage, and make a coordinator know those that are complete. "
+        "For a coordinator whose etcd was lost.",
+        adopt,
+        _flags,
+    )
+}

@@ -6,9 +6,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.checkpoint.adopting import record
-from controlplane.cli.checkpoint.place import make_parser, one_job, opened
+from controlplane.cli.checkpoint.place import add_place, one_job, opened
 from controlplane.cli.errors import FAILED, OK, CliError, UsageError
-from controlplane.cli.flags.parser import seconds, whole
+from controlplane.cli.flags.parser import Command, Parser, seconds, whole
 from controlplane.cli.questions.outputs import data
 from controlplane.cli.questions.tables import plain
 from controlplane.core.checkpoint.retention import removable
@@ -23,25 +23,33 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.storage.store import Store
 
 ABOUT = (
-    "Delete checkpoints that are not to be kept, and what no checkpoint names. Of a job that runs, its own "
-    "coordinator does this (--keep-last of the job); here it is for jobs that have ended."
+    "Delete the checkpoints of a job that need not be kept, and files that belong to none. Without --apply "
+    "it only shows what it would delete. For jobs that have ended: a running job's coordinator does this "
+    "itself (the job's --keep-last)."
 )
 
 
-def run(argv: Sequence[str]) -> int:
+def _flags(parser: Parser) -> None:
+    count = whole(0, "a count")
+    add_place(parser)
+    parser.add_argument(
+        "--keep-last", type=count, default=0, metavar="N", help="keep the newest N (default: all)"
+    )
+    parser.add_argument(
+        "--keep-every", type=count, default=0, metavar="STEPS", help="also keep multiples of STEPS; 0: none"
+    )
+    parser.add_argument(
+        "--grace-s",
+        type=seconds(0.0),
+        default=collect.GRACE_S,
+        metavar="SECONDS",
+        help="keep every file that is younger (default: 3600)",
+    )
+    parser.add_argument("--apply", action="store_true", help="delete, instead of showing what would go")
+
+
+def gc(values: argparse.Namespace) -> int:
     """Show what would go, or with --apply delete it. Exit code 1 when not all of it could go."""
-    parser, count = make_parser("gc", ABOUT), whole(0, "a count")
-    parser.add_argument(
-        "--keep-last", type=count, default=0, metavar="N", help="the newest N stay (default: all)"
-    )
-    parser.add_argument(
-        "--keep-every", type=count, default=0, metavar="STEPS", help="multiples of STEPS stay too"
-    )
-    parser.add_argument(
-        "--grace-s", type=seconds(0.0), default=collect.GRACE_S, help="nothing younger goes (default: 3600)"
-    )
-    parser.add_argument("--apply", action="store_true", help="delete it")
-    values = parser.read(argv)
     _check(values)
     with opened(values) as store:
         told = _collect(store, one_job(store, values.job), values)
@@ -103,3 +111,6 @@ def _text(told: dict[str, Any]) -> str:
     elif not told["applied"] and told["files"]:
         lines.append("nothing was touched: --apply deletes it")
     return "\n".join(lines)
+
+
+COMMANDS = {"gc": Command(ABOUT, gc, _flags)}

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from controlplane.cli.checkpoint.place import find, make_parser, one_job, opened
+from controlplane.cli.checkpoint.place import add_place, find, one_job, opened
 from controlplane.cli.errors import OK
+from controlplane.cli.flags.parser import Command, Parser
 from controlplane.cli.questions.outputs import data
 from controlplane.cli.questions.tables import plain
 from controlplane.telling.quantities import size
 from holdfast.checkpoint import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    import argparse
+    from collections.abc import Iterator
 
     from holdfast.checkpoint.format.manifest import Manifest
     from holdfast.ipc.layout import Tensor
@@ -21,12 +23,14 @@ _Bytes = list[tuple[str, int, int, int]]  # chunk, its byte, the tensor's byte, 
 _Known = tuple["Tensor", _Bytes]
 
 
-def run(argv: Sequence[str]) -> int:
+def _flags(parser: Parser) -> None:
+    add_place(parser)
+    parser.add_argument("before", metavar="BEFORE", help="the first: <step>-<generation>, or a step")
+    parser.add_argument("after", metavar="AFTER", help="the second: <step>-<generation>, or a step")
+
+
+def diff(values: argparse.Namespace) -> int:
     """Print what is added, removed, reshaped or changed from the first to the second."""
-    parser = make_parser("diff", "Compare two checkpoints of a job, tensor by tensor.")
-    parser.add_argument("before", metavar="BEFORE", help="<step>-<generation>, or a step")
-    parser.add_argument("after", metavar="AFTER", help="<step>-<generation>, or a step")
-    values = parser.read(argv)
     with opened(values) as store:
         job = one_job(store, values.job)
         both = [
@@ -83,3 +87,12 @@ def _tensors(manifest: Manifest) -> dict[tuple[str, str], _Known]:
 
 def _row(key: tuple[str, str], what: str, changed: int, nbytes: int) -> dict[str, Any]:
     return {"shard": key[0], "name": key[1], "what": what, "bytes_changed": changed, "bytes": nbytes}
+
+
+COMMANDS = {
+    "diff": Command(
+        "Compare two checkpoints of a job: which tensors were added, removed, reshaped or changed.",
+        diff,
+        _flags,
+    )
+}

@@ -5,34 +5,34 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controlplane.cli.checkpoint.place import find, make_parser, one_job, opened
+from controlplane.cli.checkpoint.place import add_checkpoint, find, one_job, opened
 from controlplane.cli.checkpoint.progress import shown_bar
 from controlplane.cli.errors import OK, CliError
-from controlplane.cli.flags.parser import one_of
+from controlplane.cli.flags.parser import Command, Parser, one_of
 from controlplane.cli.questions.outputs import data
 from controlplane.telling.quantities import size
 from holdfast.checkpoint import export, load
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import argparse
 
     from holdfast.checkpoint.storage.store import Store
 
 
-def run(argv: Sequence[str]) -> int:
-    """Write one checkpoint, every byte verified, to a file or folder that does not exist yet."""
-    parser = make_parser(
-        "export", "Write one checkpoint for programs that know nothing of Holdfast.", checkpoint=True
-    )
-    parser.add_argument("--to", required=True, metavar="PATH", help="the file or folder to make")
+def _flags(parser: Parser) -> None:
+    add_checkpoint(parser)
+    parser.add_argument("--to", required=True, metavar="PATH", help="the new file or folder")
     parser.add_argument(
         "--format",
         type=one_of(*_WRITERS),
         default="safetensors",
         metavar="|".join(_WRITERS),
-        help="one file, or a folder for dcp.load (default: safetensors)",
+        help="safetensors: one file; dcp: a folder for torch's dcp.load (default: safetensors)",
     )
-    values = parser.read(argv)
+
+
+def export_(values: argparse.Namespace) -> int:
+    """Write one checkpoint, every byte verified, to a file or folder that does not exist yet."""
     target = Path(values.to)
     with opened(values) as store:
         job = one_job(store, values.job)
@@ -60,3 +60,8 @@ def _dcp(store: Store, url: str, job: str, checkpoint: str, target: Path) -> int
 
 
 _WRITERS = {"safetensors": _safetensors, "dcp": _dcp}
+COMMANDS = {
+    "export": Command(
+        "Write one checkpoint in a format that other programs read. Every byte is verified.", export_, _flags
+    )
+}

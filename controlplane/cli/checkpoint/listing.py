@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from controlplane.cli.checkpoint.place import jobs, make_parser, opened
+from controlplane.cli.checkpoint.place import add_place, jobs, opened
 from controlplane.cli.errors import OK
+from controlplane.cli.flags.parser import Command
 from controlplane.cli.questions.outputs import data
 from controlplane.cli.questions.tables import plain
 from controlplane.telling.quantities import size
@@ -13,7 +14,7 @@ from holdfast.checkpoint import load
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import argparse
 
     from holdfast.checkpoint.load import Found
     from holdfast.checkpoint.storage.store import Store
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
 HEADINGS = ("JOB", "CHECKPOINT", "STEP", "KIND", "BASE", "STATE", "STORED", "RANKS", "")
 
 
-def run(argv: Sequence[str]) -> int:
+def list_(values: argparse.Namespace) -> int:
     """Print every checkpoint, newest first."""
-    values = make_parser("list", "List the checkpoints on a storage, newest first.").read(argv)
     with opened(values) as store:
         rows = [row(store, job, each) for job in jobs(store, values.job) for each in load.listing(store, job)]
     print(data(values.output, {"checkpoints": rows}) or _text(rows))
@@ -67,3 +67,6 @@ def _cells(told: dict[str, Any]) -> list[str]:
         str(told["ranks"]),
         "",
     ]
+
+
+COMMANDS = {"list": Command("List the checkpoints on a storage, newest first.", list_, add_place)}

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import CliError, UsageError, nearest
-from controlplane.cli.flags.parser import Parser
 from controlplane.cli.questions.outputs import add_output
 from holdfast.checkpoint import load
 from holdfast.checkpoint.errors import CheckpointError, NameRefused
@@ -17,28 +16,34 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from controlplane.cli.flags.parser import Parser
     from holdfast.checkpoint.load import Found
 
 _NAMED_MAX = 8
 
 
-def make_parser(verb: str, about: str, *, checkpoint: bool = False) -> Parser:
-    """A verb's flags: the URL, --job, --mirror, the output."""
-    parser = Parser(f"checkpoint {verb}", about)
+def add_place(parser: Parser) -> None:
+    """The flags of every verb: the URL, --job, --mirror, the output."""
     parser.add_argument("url", metavar="URL", help="the storage: a folder or an fsspec URL")
-    if checkpoint:
-        parser.add_argument(
-            "--checkpoint",
-            default="",
-            metavar="ID",
-            help="<step>-<generation>, or a step (default: the newest)",
-        )
-    parser.add_argument("--job", default="", help="of this job (not needed where there is one only)")
+    parser.add_argument("--job", default="", help="the job (not needed when the storage holds only one)")
     parser.add_argument(
-        "--mirror", default="", metavar="URL", help="the job's second storage, read where this fails"
+        "--mirror",
+        default="",
+        metavar="URL",
+        help="the second storage of the job, for what the first cannot give",
     )
     add_output(parser, json_flag=True)
-    return parser
+
+
+def add_checkpoint(parser: Parser) -> None:
+    """The flags of a verb about one checkpoint."""
+    add_place(parser)
+    parser.add_argument(
+        "--checkpoint",
+        default="",
+        metavar="ID",
+        help="its id, <step>-<generation>, or its step (default: the newest)",
+    )
 
 
 @contextmanager

@@ -9,35 +9,33 @@ from typing import TYPE_CHECKING
 from controlplane.cli.client import Admin
 from controlplane.cli.errors import OK, CliError
 from controlplane.cli.flags.credentials import access_of
-from controlplane.cli.flags.parser import Parser, whole
+from controlplane.cli.flags.parser import Command, Parser, whole
+from controlplane.cli.orders.drain import REASON
 from controlplane.cli.orders.follow import status_by
 from controlplane.cli.questions.queries import add_coordinator
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     from controlplane.wire import control_pb2 as pb
 
 _POLL_S = 0.2
 
 
-def run(argv: Sequence[str]) -> int:
-    """Ask for a checkpoint. Exit code 1 when there can be none, or with --wait when it was not committed."""
-    parser = Parser(
-        "checkpoint now",
-        "Have a running job make its newest whole snapshot durable now; when that is durable already, the "
-        "next one. Training goes on.",
-    )
+def _flags(parser: Parser) -> None:
     parser.add_argument("job", help="name of the job")
-    parser.add_argument("--reason", default="by hand", help="what the journal shall say")
-    parser.add_argument("--wait", action="store_true", help="stay until it is committed")
+    parser.add_argument("--reason", default="by hand", help=REASON)
+    parser.add_argument("--wait", action="store_true", help="return only when the checkpoint is committed")
     parser.add_argument(
         "--timeout-s", type=whole(1, "seconds"), default=600, metavar="S",
-        help="with --wait: give up after so long (default: 600)",
+        help="with --wait: give up after S seconds (default: 600)",
     )  # fmt: skip
     add_coordinator(parser)
-    return asyncio.run(_ask(parser.read(argv)))
+
+
+def now(values: argparse.Namespace) -> int:
+    """Ask for a checkpoint. Exit code 1 when there can be none, or with --wait when it was not committed."""
+    return asyncio.run(_ask(values))
 
 
 async def _ask(values: argparse.Namespace) -> int:
@@ -66,3 +64,13 @@ async def _committed(admin: Admin, values: argparse.Namespace, before: set[str])
 
 def _rows(reply: pb.StatusReply, job: str) -> list[pb.CheckpointRecord]:
     return [row for row in reply.checkpoints if row.job == job]
+
+
+COMMANDS = {
+    "now": Command(
+        "Save the newest complete snapshot of a running job to its storage now, or the next one when that is "
+        "saved already. Training goes on.",
+        now,
+        _flags,
+    )
+}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from controlplane.cli.checkpoint.place import find, make_parser, one_job, opened
+from controlplane.cli.checkpoint.place import add_checkpoint, find, one_job, opened
 from controlplane.cli.errors import OK
+from controlplane.cli.flags.parser import Command, Parser
 from controlplane.cli.questions.outputs import data
 from controlplane.cli.questions.tables import plain
 from controlplane.telling.quantities import size
@@ -13,16 +14,18 @@ from holdfast.checkpoint import load
 from holdfast.checkpoint.format.promised import read
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import argparse
 
     from holdfast.checkpoint.format.manifest import Manifest, Shard
 
 
-def run(argv: Sequence[str]) -> int:
-    """Print what one manifest says."""
-    parser = make_parser("show", "Show one checkpoint.", checkpoint=True)
+def _flags(parser: Parser) -> None:
+    add_checkpoint(parser)
     parser.add_argument("--tensors", action="store_true", help="list every tensor")
-    values = parser.read(argv)
+
+
+def show(values: argparse.Namespace) -> int:
+    """Print what one manifest says."""
     with opened(values) as store:
         job = one_job(store, values.job)
         manifest = load.read_manifest(store, job, find(store, job, values.checkpoint).id)
@@ -110,3 +113,6 @@ def _place(tensor: dict[str, Any]) -> str:
         return shape
     whole = "x".join(map(str, tensor["global_shape"]))
     return f"{shape} at {tuple(tensor['global_offset'])} of {whole}"
+
+
+COMMANDS = {"show": Command("Show what one checkpoint holds: step, shards, sizes, tensors.", show, _flags)}

@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from controlplane.cli.checkpoint.place import find, jobs, make_parser, opened
+from controlplane.cli.checkpoint.place import add_checkpoint, find, jobs, opened
 from controlplane.cli.checkpoint.progress import Bar, shown_bar
 from controlplane.cli.errors import FAILED, OK, CliError
+from controlplane.cli.flags.parser import Command
 from controlplane.cli.questions.outputs import data
 from controlplane.cli.questions.tables import plain
 from controlplane.telling.quantities import size
@@ -18,6 +19,7 @@ from holdfast.checkpoint.format import sense
 from holdfast.checkpoint.reading import read_chunk
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
     from holdfast.checkpoint.format.chunks import Chunk
@@ -53,10 +55,8 @@ class Verified:
         }
 
 
-def run(argv: Sequence[str]) -> int:
+def check(values: argparse.Namespace) -> int:
     """Verify all of them, or one. Exit code 1 when the newest of a job is not valid."""
-    parser = make_parser("verify", "Read every chunk of every checkpoint, and compare.", checkpoint=True)
-    values = parser.read(argv)
     with opened(values) as store:
         found = {
             job: [find(store, job, values.checkpoint)] if values.checkpoint else load.listing(store, job)
@@ -123,3 +123,13 @@ def _text(results: Sequence[Verified]) -> str:
     for each in results:
         lines += [f"{each.job} {each.id}: {error}" for error in each.errors]
     return "\n".join(lines)
+
+
+COMMANDS = {
+    "verify": Command(
+        "Read every chunk of the checkpoints on a storage and compare it with its digest. Exit code 1 when "
+        "the newest checkpoint of a job is damaged.",
+        check,
+        add_checkpoint,
+    )
+}

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.demo.kills import Kill, impossible, read_kill
 from controlplane.cli.errors import INTERRUPTED, TERMINATED, CliError, UsageError
-from controlplane.cli.flags.parser import Parser, seconds, whole
+from controlplane.cli.flags.parser import Command, Parser, seconds, whole
 from holdfast import removal
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
 SCRIPT = Path(__file__).parents[3] / "examples" / "train_gpt.py"
-EPILOG = "Exit code 0 only when the final weights are the same and no sample was repeated or skipped."
+EPILOG = "Exit code 0 means: the final weights are identical, and no sample was repeated or skipped."
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +41,8 @@ class Wish:
         return self.nodes * self.per_node
 
 
-def demo(argv: Sequence[str]) -> int:
+def demo(values: argparse.Namespace) -> int:
     """Show it; the exit code says whether the promise was kept."""
-    values = _parser().read(argv)
     if not SCRIPT.is_file():
         raise CliError(
             f"{SCRIPT} is not there: the demo runs from a checkout (`git clone`, then `make demo`)"
@@ -70,12 +68,7 @@ def _remove(folder: Path) -> None:
         print(f"{folder} stays: {error}", file=sys.stderr)
 
 
-def _parser() -> Parser:
-    parser = Parser(
-        "demo",
-        "Train a small GPT on 2 nodes of 2 ranks, kill things, train again undisturbed, and compare.",
-        epilog=EPILOG,
-    )
+def _flags(parser: Parser) -> None:
     parser.add_argument(
         "--steps",
         type=whole(2, "a run to be hurt in its middle"),
@@ -88,13 +81,15 @@ def _parser() -> Parser:
         type=read_kill,
         action="append",
         metavar="WHOM@step=N",
-        help="rank=N, agent=N, node=N, coordinator, etcd, all, stop=rank:N (SIGSTOP); repeatable "
-        "(default: rank=2 in the middle)",
+        help="what to kill at which step: rank=N, agent=N, node=N, coordinator, etcd, all, or stop=rank:N "
+        "(SIGSTOP); repeatable (default: rank=2 in the middle)",
     )
     parser.add_argument(
-        "--json", action="store_true", help="the verdict as one JSON object, on the last line"
+        "--json", action="store_true", help="print the result as one JSON object, on the last line"
     )
-    parser.add_argument("--keep", action="store_true", help="keep logs, ledgers, checkpoints and journals")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep logs, ledgers, checkpoints and journals after the demo"
+    )
     parser.add_argument("--nodes", type=whole(1, "a job needs a node"), default=2, metavar="N", help="nodes")
     parser.add_argument(
         "--nproc-per-node",
@@ -103,11 +98,12 @@ def _parser() -> Parser:
         metavar="N",
         help="ranks per node",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the places within a step where blows fall")
     parser.add_argument(
-        "--timeout-s", type=seconds(1.0), default=900.0, metavar="SECONDS", help="give up after this"
+        "--seed", type=int, default=0, help="seed of the moments within a step when processes are killed"
     )
-    return parser
+    parser.add_argument(
+        "--timeout-s", type=seconds(1.0), default=900.0, metavar="SECONDS", help="give up after this time"
+    )
 
 
 def _wish(values: argparse.Namespace) -> Wish:
@@ -148,4 +144,12 @@ async def _interruptible(work: Any) -> int:
     return code
 
 
-COMMANDS = {"demo": demo}
+COMMANDS = {
+    "demo": Command(
+        "Train a small GPT on this machine (by default 2 nodes with 2 ranks each), kill processes, train "
+        "again without failures, and compare the final weights. Takes about a minute; needs no GPU.",
+        demo,
+        _flags,
+        epilog=EPILOG,
+    )
+}

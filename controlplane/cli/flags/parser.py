@@ -1,49 +1,114 @@
-"""An argparse parser that takes both spellings of a flag, knows where a script begins, and suggests."""
+"""The tree of argparse parsers: both spellings of a flag, flags that end where a script begins, suggestions.
+
+The root knows every command by one line. A command's own module is imported, and its flags are added, when
+its parser is first used: `holdfast --help` stays fast, and whoever needs the whole tree (the completion of a
+shell) calls `load` on each node."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import math
-from typing import TYPE_CHECKING, NoReturn
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from controlplane import setting
 from controlplane.cli.errors import UsageError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _MOST = 1_000_000_000
 """What a whole number may be where nobody says less: every message can hold it."""
 
 
-class Parser(argparse.ArgumentParser):
-    """One command's flags, registered with hyphens; underscores are taken too. Errors are UsageError."""
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of an overview. Its module, below `controlplane.cli`, is imported when the word is used."""
 
-    def __init__(
-        self, command: str, about: str, *, usage: str | None = None, epilog: str | None = None
-    ) -> None:
-        super().__init__(
-            prog=f"holdfast {command}",
-            description=about,
-            usage=usage,
-            epilog=epilog,
-            allow_abbrev=False,
-            formatter_class=_Formatter,
-        )
+    module: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What a word does: a module's `COMMANDS` has one for each of its words.
+
+    With `verbs` it has commands of its own, and `run` is called when none of them is given."""
+
+    about: str
+    run: Callable[[argparse.Namespace], int]
+    add_flags: Callable[[Parser], None] = lambda parser: None
+    usage: str | None = None
+    epilog: str | None = None
+    verbs: Mapping[str, Entry] | None = None
+
+
+class Parser(argparse.ArgumentParser):
+    """A node of the parser tree. A leaf imports its module and adds its flags when it is first used.
+
+    Flags are registered with hyphens; underscores are accepted too. Errors are UsageError."""
+
+    def __init__(self, *, load: Callable[[], Command] | None = None, **words: Any) -> None:
+        super().__init__(**words, allow_abbrev=False, formatter_class=_Formatter)
+        self._load = load
+        self._takes_script = False
+        self.about = ""
+        """The one line about this command."""
+        self.verbs: dict[str, Parser] = {}
+
+    def load(self) -> None:
+        """Add the flags or verbs of the command, once."""
+        load, self._load = self._load, None
+        if load is not None:
+            self.become(load())
+
+    def become(self, command: Command) -> None:
+        """Take the texts, flags and verbs of a command."""
+        self.description, self.usage, self.epilog = command.about, command.usage, command.epilog
+        self.set_defaults(run=command.run, prog=self.prog)
+        command.add_flags(self)
+        if command.verbs:
+            self._add_verbs(command.verbs)
+
+    def _add_verbs(self, entries: Mapping[str, Entry]) -> None:
+        added = self.add_subparsers(title="commands", prog=self.prog, metavar="COMMAND", parser_class=Parser)
+        for name, entry in entries.items():
+            self.verbs[name] = added.add_parser(name, help=entry.about, load=partial(_command, entry, name))
+            self.verbs[name].about = entry.about
+
+    def add_script(self, metavar: str, about: str) -> None:
+        """End the flags at the first word that is none; it and the rest are in `command`, untouched."""
+        self._takes_script = True
+        self.add_argument("command", nargs="*", metavar=metavar, help=about)
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError instead of leaving the process."""
         raise UsageError(f"{message} (see `{self.prog} --help`)")
 
-    def read(self, argv: Sequence[str]) -> argparse.Namespace:
-        """Parse all of `argv`. Raises UsageError, with the nearest known flag for an unknown one."""
-        flags, rest = self._split(argv, stop_at_positional=False)
-        return self.parse_args([*flags, *rest])
+    def parse_known_args(
+        self, args: Iterable[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """Parse all of `args`. Raises UsageError, with the nearest known word for an unknown one."""
+        self.load()
+        flags, rest = self._split(list(args or ()), stop_at_positional=self._takes_script or bool(self.verbs))
+        if self.verbs and rest:
+            rest[0] = self._verb(rest[0])
+        found, extras = super().parse_known_args(flags if self._takes_script else [*flags, *rest], namespace)
+        if extras:
+            self.error(f"unrecognized arguments: {' '.join(extras)}")
+        if self._takes_script:
+            found.command = rest
+        return found, extras
 
-    def read_before_script(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-        """Parse the flags before the first word that is none; the rest belongs to the script."""
-        flags, rest = self._split(argv, stop_at_positional=True)
-        return self.parse_args(flags), rest
+    def _verb(self, word: str) -> str:
+        if word in self.verbs:
+            return word
+        if f"--{word}" in self._option_string_actions:
+            return f"--{word}"  # `holdfast help`, `holdfast version`
+        kind = "verb" if " " in self.prog else "command"
+        raise UsageError(f"unknown {kind} {word}{nearest(word, self.verbs)} (see `{self.prog} --help`)")
 
     def _split(self, argv: Sequence[str], stop_at_positional: bool) -> tuple[list[str], list[str]]:
         flags: list[str] = []
@@ -69,10 +134,15 @@ class Parser(argparse.ArgumentParser):
         action = self._option_string_actions.get(name)
         if action is None:
             known = [flag for flag in self._option_string_actions if flag.startswith("--")]
-            raise UsageError(
-                f"unknown flag {word.partition('=')[0]}{nearest(name, known)} (see `{self.prog} --help`)"
-            )
+            advice = "flags of a command come after its name" if self.verbs else f"see `{self.prog} --help`"
+            raise UsageError(f"unknown flag {word.partition('=')[0]}{nearest(name, known)} ({advice})")
         return 1 if equals or action.nargs == 0 else 2
+
+
+def _command(entry: Entry, name: str) -> Command:
+    module = importlib.import_module(f"controlplane.cli.{entry.module}")
+    command: Command = module.COMMANDS[name]
+    return command
 
 
 class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -147,14 +217,24 @@ def addresses(coordinators: str) -> list[str]:
         raise UsageError(str(error)) from error
 
 
-def one_of(*names: str) -> Callable[[str], str]:
-    """An argument type: one of these words; the nearest is suggested for another."""
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """An argument type: one of these words; the nearest is suggested for another. `former` words, which no
+    help names any more, are accepted too."""
 
-    def read(text: str) -> str:
-        if text not in names:
+    names: tuple[str, ...]
+    former: tuple[str, ...] = ()
+
+    def __call__(self, text: str) -> str:
+        """The word itself. Raises ArgumentTypeError."""
+        known = (*self.names, *self.former)
+        if text not in known:
             raise argparse.ArgumentTypeError(
-                f"unknown value {text!r}{nearest(text, names)} Known: {', '.join(names)}"
+                f"unknown value {text!r}{nearest(text, known)} Known: {', '.join(known)}"
             )
         return text
 
-    return read
+
+def one_of(*names: str, former: tuple[str, ...] = ()) -> OneOf:
+    """An argument type: one of these words."""
+    return OneOf(names, former)

@@ -6,17 +6,14 @@ import argparse
 import copy
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from controlplane.cli.errors import OK, CliError, UsageError, nearest
+from controlplane.cli.errors import OK, CliError, UsageError
 from controlplane.cli.flags.job import clean_name
-from controlplane.cli.flags.parser import Parser, addresses, one_of, whole
+from controlplane.cli.flags.parser import Command, Entry, Parser, addresses, one_of, whole
 from controlplane.cli.kubernetes.job import DEFAULTS, objects
 from controlplane.cli.kubernetes.tls import INSECURE
 from controlplane.cli.kubernetes.yaml_text import document, documents
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 USAGE = "holdfast kubernetes render [flags] -- python train.py [its arguments]"
 _JOB = re.compile(r"[a-z0-9]([-a-z0-9]{0,36}[a-z0-9])?")
@@ -26,15 +23,14 @@ _OLDEST_MINOR, _SUCCESS_POLICY_MINOR = 29, 31
 _COORDINATORS = [f"holdfast-coordinator-{index}.holdfast-candidates.holdfast.svc:7070" for index in range(3)]
 
 
-def kubernetes(argv: Sequence[str]) -> int:
+def kubernetes(_: argparse.Namespace) -> int:
+    """Refuse to guess what to do."""
+    raise UsageError(f"say what to do: {USAGE}")
+
+
+def render(values: argparse.Namespace) -> int:
     """Print what `kubectl apply -f -` takes, or the chart's values for the same job."""
-    parser = _parser()
-    if argv[:1] in (["-h"], ["--help"]):
-        parser.read(argv)
-    if argv[:1] != ["render"]:
-        word = argv[0] if argv else ""
-        raise UsageError(f"say what to do: {USAGE}{nearest(word, ['render'])}")
-    values, command = parser.read_before_script(argv[1:])
+    command = values.command
     if not command:
         raise UsageError(f"no command given: {USAGE}")
     job = values.name or _name_of(command)
@@ -49,72 +45,85 @@ def kubernetes(argv: Sequence[str]) -> int:
     return OK
 
 
-def _parser() -> Parser:
-    parser = Parser("kubernetes render", "Print the manifests of a training job on Kubernetes.", usage=USAGE)
+def _flags(parser: Parser) -> None:
     text: dict[str, Any] = {"default": "", "metavar": "TEXT"}
-    parser.add_argument("--image", **text, help="your image, with Python 3.11 and torch; nothing of ours")
-    parser.add_argument("--name", **text, help="the job's name (default: the script's)")
+    parser.add_argument("--image", **text, help="your training image, with Python 3.11 and torch")
+    parser.add_argument("--name", **text, help="name of the job (default: the name of the script)")
     parser.add_argument("--workdir", **text, help="folder of the script in the image")
     _add_size(parser)
-    parser.add_argument("--storage", **text, help="where checkpoints go: an fsspec URL")
-    parser.add_argument("--mirror", **text, help="a second storage that gets them too")
-    parser.add_argument("--storage-secret", **text, help="secret whose keys become variables")
-    parser.add_argument("--claim", **text, help="claim to mount at /checkpoints, for file:///checkpoints")
+    parser.add_argument("--storage", **text, help="storage of the checkpoints: an fsspec URL")
+    parser.add_argument("--mirror", **text, help="a second storage for every checkpoint")
+    parser.add_argument("--storage-secret", **text, help="secret whose keys become environment variables")
+    parser.add_argument(
+        "--claim", **text, help="volume claim to mount at /checkpoints, for file:///checkpoints"
+    )
     _add_tls(parser, text)
     parser.add_argument("--service-account", **text, help="service account that the storage trusts")
     parser.add_argument(
-        "--flag", action="append", default=[], metavar="FLAG", help="more of `submit`; repeatable"
+        "--flag",
+        action="append",
+        default=[],
+        metavar="FLAG",
+        help="one more flag of `holdfast submit`; repeatable",
     )
     parser.add_argument(
-        "--env", action="append", default=[], metavar="NAME=VALUE", help="variable; repeatable"
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="environment variable of the ranks; repeatable",
     )
     kinds = ("Job", "StatefulSet", "JobSet")
     parser.add_argument(
-        "--kind", type=one_of(*kinds), default="Job", metavar="|".join(kinds), help="what to make"
+        "--kind",
+        type=one_of(*kinds),
+        default="Job",
+        metavar="|".join(kinds),
+        help="kind of object for the nodes",
     )
     parser.add_argument(
-        "--kubernetes", type=_minor, default=31, metavar="1.N", help="oldest Kubernetes that it shall suit"
+        "--kubernetes", type=_minor, default=31, metavar="1.N", help="oldest version of Kubernetes to support"
     )
-    parser.add_argument("--cluster", default="default", metavar="NAME", help="name of the cluster")
+    parser.add_argument("--cluster", default="default", metavar="NAME", help="name of the Holdfast cluster")
     parser.add_argument(
         "--coordinator",
         default=",".join(_COORDINATORS),
         metavar="HOST:PORT",
-        help="coordinators, comma separated",
+        help="addresses of the coordinators, comma separated",
     )
     parser.add_argument(
         "--holdfast-image", **text, help="image of agent and launcher (default: this version's)"
     )
     parser.add_argument(
         "-o", "--output", type=one_of("yaml", "values"), default="yaml", metavar="yaml|values",
-        help="manifests, or the chart's values for the same job",
+        help="yaml: manifests; values: the values of the Helm chart for the same job",
     )  # fmt: skip
-    return parser
+    parser.add_script("COMMAND", "the command of the training container, python first")
 
 
 def _add_tls(parser: Parser, text: dict[str, Any]) -> None:
     parser.add_argument(
-        "--tls-issuer", **text, help="cert-manager's issuer of the job's certificates: NAME or KIND/NAME"
+        "--tls-issuer", **text, help="cert-manager issuer of the job's certificates: NAME or KIND/NAME"
     )
     parser.add_argument(
-        "--tls-agent-secret", **text, help="secret with ca.crt, tls.crt, tls.key of the agents"
+        "--tls-agent-secret", **text, help="secret of the agents, with ca.crt, tls.crt, tls.key"
     )
-    parser.add_argument("--tls-submit-secret", **text, help="the same of whoever submits the job")
+    parser.add_argument("--tls-submit-secret", **text, help="the same for the pod that submits the job")
     parser.add_argument(
         "--tls-peer-name",
         default="agents.holdfast",
         metavar="NAME",
-        help="DNS name in the agents' certificates",
+        help="DNS name in the certificates of the agents",
     )
     parser.add_argument(
-        "--tls-csi", action="store_true", help="a certificate per pod, by cert-manager's CSI driver"
+        "--tls-csi", action="store_true", help="one certificate for each pod, by cert-manager's CSI driver"
     )
     parser.add_argument(
         "--tls-deny-list",
         **text,
-        help=f"config map that names, under {_DENY_KEY!r}, callers who are shut out",
+        help=f"config map with the list of refused callers under {_DENY_KEY!r}",
     )
-    parser.add_argument("--insecure", action="store_true", help="plaintext, and nobody is asked who they are")
+    parser.add_argument("--insecure", action="store_true", help="no TLS and no authentication: for trials")
 
 
 def _minor(text: str) -> int:
@@ -129,16 +138,24 @@ def _add_size(parser: Parser) -> None:
     count, node = whole(0, "a count"), whole(1, "a job needs one")
     parser.add_argument("--nodes", type=node, default=1, metavar="N", help="nodes that train")
     parser.add_argument(
-        "--nodes-min", type=count, default=0, metavar="N", help="go on with so few; 0: no fewer"
+        "--nodes-min",
+        type=count,
+        default=0,
+        metavar="N",
+        help="fewest nodes to train on after a loss; 0: no fewer than --nodes",
     )
-    parser.add_argument("--spare-nodes", type=count, default=0, metavar="N", help="nodes that wait, warm")
-    parser.add_argument("--nproc-per-node", type=node, default=1, metavar="N", help="ranks per node")
-    parser.add_argument("--spares", type=count, default=0, metavar="N", help="warm processes per node")
-    parser.add_argument("--gpus", type=count, default=0, metavar="N", help="nvidia.com/gpu per node")
     parser.add_argument(
-        "--snapshot-gi", type=node, default=8, metavar="GIB", help="memory for snapshots per node"
+        "--spare-nodes", type=count, default=0, metavar="N", help="nodes that wait for a failure"
     )
-    parser.add_argument("--shm-gi", type=node, default=8, metavar="GIB", help="/dev/shm of the trainer")
+    parser.add_argument("--nproc-per-node", type=node, default=1, metavar="N", help="ranks per node")
+    parser.add_argument("--spares", type=count, default=0, metavar="N", help="warm spare processes per node")
+    parser.add_argument("--gpus", type=count, default=0, metavar="N", help="GPUs per node (nvidia.com/gpu)")
+    parser.add_argument(
+        "--snapshot-gi", type=node, default=8, metavar="GIB", help="memory for snapshots, per node"
+    )
+    parser.add_argument(
+        "--shm-gi", type=node, default=8, metavar="GIB", help="size of /dev/shm in the training container"
+    )
 
 
 def _values(values: argparse.Namespace, command: list[str]) -> dict[str, Any]:
@@ -233,4 +250,18 @@ def _name_of(command: list[str]) -> str:
     return name[:38].strip("-")
 
 
-COMMANDS = {"kubernetes": kubernetes}
+COMMANDS = {
+    "kubernetes": Command(
+        "Print Kubernetes manifests. No cluster is contacted.",
+        kubernetes,
+        usage=USAGE,
+        verbs={"render": Entry("kubernetes.command", "print the manifests of a training job")},
+    ),
+    "render": Command(
+        "Print the manifests of a training job for `kubectl apply -f -`. The Holdfast chart must be "
+        "installed; agent and launcher are added to your image as sidecars. No cluster is contacted.",
+        render,
+        _flags,
+        USAGE,
+    ),
+}

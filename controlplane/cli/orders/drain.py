@@ -9,37 +9,39 @@ from typing import TYPE_CHECKING
 from controlplane.cli.client import Admin
 from controlplane.cli.errors import OK, CliError
 from controlplane.cli.flags.credentials import access_of
-from controlplane.cli.flags.parser import Parser, whole
+from controlplane.cli.flags.parser import Command, Parser, whole
 from controlplane.cli.orders.follow import status_by
 from controlplane.cli.questions.queries import add_coordinator
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
 _POLL_S = 0.2
+REASON = "the reason that the journal records"
 
 
-def drain(argv: Sequence[str]) -> int:
-    """Have a node's ranks moved at a step boundary. Exit code 1 when that cannot be."""
-    parser = Parser(
-        "drain",
-        "Free a node of ranks: they move to another node, or the job shrinks, at a step boundary. The node "
-        "takes no new ranks until `holdfast uncordon`.",
-    )
+def _drain_flags(parser: Parser) -> None:
     parser.add_argument("node", help="name of the node")
     parser.add_argument(
         "--deadline-s",
         type=whole(0, "seconds until the ranks are moved in any case"),
         default=300,
         metavar="S",
-        help="after so long the ranks are moved in any case (default: 300)",
+        help="kill the ranks that have not moved after S seconds (default: 300)",
     )
-    parser.add_argument("--force", action="store_true", help="even when that parks a job, or costs it steps")
-    parser.add_argument("--reason", default="by hand", help="what the journal shall say")
-    parser.add_argument("--wait", action="store_true", help="stay until no rank is left there")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="do so even where the job must then wait for nodes, or loses steps",
+    )
+    parser.add_argument("--reason", default="by hand", help=REASON)
+    parser.add_argument("--wait", action="store_true", help="return only when the node has no rank left")
     add_coordinator(parser)
-    return asyncio.run(_drain(parser.read(argv)))
+
+
+def drain(values: argparse.Namespace) -> int:
+    """Have a node's ranks moved at a step boundary. Exit code 1 when that cannot be."""
+    return asyncio.run(_drain(values))
 
 
 async def _drain(values: argparse.Namespace) -> int:
@@ -61,30 +63,40 @@ async def _drain(values: argparse.Namespace) -> int:
     return OK
 
 
-def cordon(argv: Sequence[str]) -> int:
-    """Have a node take no new ranks."""
-    parser = Parser("cordon", "Have a node take no new ranks; those it has stay.")
-    return _mark(parser, argv, on=True)
-
-
-def uncordon(argv: Sequence[str]) -> int:
-    """Have a node take ranks again."""
-    parser = Parser("uncordon", "Have a node take ranks again, also after a drain; its excluded devices too.")
-    return _mark(parser, argv, on=False)
-
-
-def _mark(parser: Parser, argv: Sequence[str], *, on: bool) -> int:
+def _cordon_flags(parser: Parser) -> None:
     parser.add_argument("node", help="name of the node")
-    parser.add_argument("--reason", default="by hand", help="what the journal shall say")
+    parser.add_argument("--reason", default="by hand", help=REASON)
     add_coordinator(parser)
-    return asyncio.run(_cordon(parser.read(argv), on))
 
 
-async def _cordon(values: argparse.Namespace, on: bool) -> int:
+def cordon(values: argparse.Namespace) -> int:
+    """Have a node take no new ranks."""
+    return asyncio.run(_cordon(values, on=True))
+
+
+def uncordon(values: argparse.Namespace) -> int:
+    """Have a node take ranks again."""
+    return asyncio.run(_cordon(values, on=False))
+
+
+async def _cordon(values: argparse.Namespace, *, on: bool) -> int:
     async with Admin(values.coordinator, access=access_of(values)) as admin:
         reply = await admin.cordon(values.node, values.reason, on=on)
     print(f"node {values.node}: {reply.outcome}")
     return OK
 
 
-COMMANDS = {"drain": drain, "cordon": cordon, "uncordon": uncordon}
+COMMANDS = {
+    "drain": Command(
+        "Move all ranks off a node, at the end of a step: to another node, or the job goes on with fewer "
+        "nodes. The node takes no new ranks until `holdfast uncordon`.",
+        drain,
+        _drain_flags,
+    ),
+    "cordon": Command("Give a node no new ranks. The ranks that it has stay.", cordon, _cordon_flags),
+    "uncordon": Command(
+        "Let a node take ranks again, after a cordon or a drain. Its excluded devices count again too.",
+        uncordon,
+        _cordon_flags,
+    ),
+}

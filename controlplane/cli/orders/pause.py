@@ -9,46 +9,47 @@ from typing import TYPE_CHECKING
 from controlplane.cli.client import Admin
 from controlplane.cli.errors import OK, CliError
 from controlplane.cli.flags.credentials import access_of
-from controlplane.cli.flags.parser import Parser, whole
+from controlplane.cli.flags.parser import Command, Parser, whole
+from controlplane.cli.orders.drain import REASON
 from controlplane.cli.orders.follow import status_by
 from controlplane.cli.questions.queries import add_coordinator
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
 _POLL_S = 0.2
 _OVER = ("finished", "failed", "stopped")
 
 
-def pause(argv: Sequence[str]) -> int:
-    """Have a job stop at a step boundary. Exit code 1 when it cannot be paused."""
-    parser = Parser(
-        "pause",
-        "Have a job stop at the end of a step. Its processes stay and hold its state and their devices; no "
-        "step is lost. What fails meanwhile is mended; a change of leaders changes nothing. It goes on with "
-        "`holdfast resume`.",
-    )
-    return asyncio.run(_ask(parser, argv, on=True))
+PAUSE = (
+    "Stop a job at the end of a step. Its processes stay, with their state and their devices; no step is "
+    "lost. Failures in the pause are repaired, and a change of leaders does not end it. `holdfast resume` "
+    "continues."
+)
 
 
-def resume(argv: Sequence[str]) -> int:
-    """Have a paused job go on. Exit code 1 when there is none of this name."""
-    parser = Parser("resume", "Have a paused job go on from where it stands.")
-    return asyncio.run(_ask(parser, argv, on=False))
-
-
-async def _ask(parser: Parser, argv: Sequence[str], *, on: bool) -> int:
+def _flags(parser: Parser) -> None:
     parser.add_argument("job", help="name of the job")
-    parser.add_argument("--reason", default="by hand", help="what the journal shall say")
-    wanted = "it is paused" if on else "it trains again"
-    parser.add_argument("--wait", action="store_true", help=f"stay until {wanted}")
+    parser.add_argument("--reason", default="by hand", help=REASON)
+    parser.add_argument("--wait", action="store_true", help="return only when the job has done it")
     parser.add_argument(
         "--timeout-s", type=whole(1, "seconds"), default=300, metavar="S",
-        help="with --wait: give up after so long (default: 300)",
+        help="with --wait: give up after S seconds (default: 300)",
     )  # fmt: skip
     add_coordinator(parser)
-    values = parser.read(argv)
+
+
+def pause(values: argparse.Namespace) -> int:
+    """Have a job stop at a step boundary. Exit code 1 when it cannot be paused."""
+    return asyncio.run(_ask(values, on=True))
+
+
+def resume(values: argparse.Namespace) -> int:
+    """Have a paused job go on. Exit code 1 when there is none of this name."""
+    return asyncio.run(_ask(values, on=False))
+
+
+async def _ask(values: argparse.Namespace, *, on: bool) -> int:
     async with Admin(values.coordinator, access=access_of(values)) as admin:
         reply = await admin.pause(values.job, values.reason, on=on)
         print(f"job {values.job}: {reply.outcome}; {reply.reason}", flush=True)
@@ -74,4 +75,7 @@ async def _until(admin: Admin, values: argparse.Namespace, phase: str) -> None:
         await asyncio.sleep(_POLL_S)
 
 
-COMMANDS = {"pause": pause, "resume": resume}
+COMMANDS = {
+    "pause": Command(PAUSE, pause, _flags),
+    "resume": Command("Let a paused job go on from the step where it stopped.", resume, _flags),
+}

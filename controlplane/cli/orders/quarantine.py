@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from controlplane.cli.client import Admin
 from controlplane.cli.errors import OK
 from controlplane.cli.flags.credentials import access_of
-from controlplane.cli.flags.parser import Parser
+from controlplane.cli.flags.parser import Command, Parser
+from controlplane.cli.orders.drain import REASON
 from controlplane.cli.questions.documents import shown
 from controlplane.cli.questions.outputs import TABLE, WIDE, add_output
 from controlplane.cli.questions.queries import add_coordinator
@@ -16,23 +17,22 @@ from controlplane.cli.questions.tables import NODES, plain
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     from controlplane.wire import control_pb2 as pb
 
 _HEADINGS = ("NODE", "STATE", "STANDING", "SCORE", "REASON")
 
 
-def quarantine(argv: Sequence[str]) -> int:
-    """Show nodes with a history, or forget that of one. Exit code 1 when there is no such node."""
-    parser = Parser(
-        "quarantine", "Show nodes with a history of failures, or release one: its history is forgotten."
-    )
+def _flags(parser: Parser) -> None:
     add_output(parser)
     parser.add_argument("--release", default="", metavar="NODE", help="forget the failures of this node")
-    parser.add_argument("--reason", default="released by hand", help="what the journal shall say")
+    parser.add_argument("--reason", default="released by hand", help=REASON)
     add_coordinator(parser)
-    return asyncio.run(_quarantine(parser.read(argv)))
+
+
+def quarantine(values: argparse.Namespace) -> int:
+    """Show nodes with a history, or forget that of one. Exit code 1 when there is no such node."""
+    return asyncio.run(_quarantine(values))
 
 
 async def _quarantine(values: argparse.Namespace) -> int:
@@ -59,4 +59,11 @@ def _text(form: str, reply: pb.StatusReply) -> str:
     return plain(_HEADINGS, rows) if rows else "no node has a history of failures"
 
 
-COMMANDS = {"quarantine": quarantine}
+COMMANDS = {
+    "quarantine": Command(
+        "List the nodes that have failed before, with the reasons. A node that failed too often is "
+        "quarantined: it gets ranks only when no other node is free. --release ends that.",
+        quarantine,
+        _flags,
+    )
+}

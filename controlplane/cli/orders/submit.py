@@ -13,41 +13,48 @@ from controlplane.cli.client import Admin
 from controlplane.cli.errors import OK, UsageError
 from controlplane.cli.flags.credentials import access_of
 from controlplane.cli.flags.job import add_job_flags, job_name, read_job, said_in_vain
-from controlplane.cli.flags.parser import Parser
+from controlplane.cli.flags.parser import Command, Parser
 from controlplane.cli.orders.follow import last_words, until_end
 from controlplane.cli.questions.queries import add_coordinator
 from controlplane.telling.event_text import Level, stamped, tell
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     from controlplane.core.records.model import JobSpec
 
 USAGE = "holdfast submit [flags] SCRIPT [the script's arguments]"
+ABOUT = (
+    "Give a training job to a running coordinator. It runs on the nodes whose agents are connected, as soon "
+    "as there are enough. The same job again continues it."
+)
 
 
-def submit(argv: Sequence[str]) -> int:
-    """Submit, and with --wait stay until the job ends."""
-    parser = Parser("submit", "Give a job to a running coordinator.", usage=USAGE)
+def _flags(parser: Parser) -> None:
+    parser.add_script("SCRIPT", "the training script; all that follows is passed to it")
     add_coordinator(parser)
     parser.add_argument(
-        "--wait", action="store_true", help="stay until the job ends; its end is the exit code"
+        "--wait", action="store_true", help="return when the job ends; the exit code says how it ended"
     )
-    parser.add_argument("--cwd", default="", metavar="FOLDER", help="folder of the ranks (default: this one)")
+    parser.add_argument(
+        "--cwd", default="", metavar="FOLDER", help="working directory of the ranks (default: this one)"
+    )
     parser.add_argument(
         "--env",
         action="append",
         default=[],
         metavar="NAME[=VALUE]",
-        help="a variable of the ranks; repeatable",
+        help="an environment variable of the ranks (without VALUE: its value here); repeatable",
     )
     add_job_flags(parser)
-    values, command = parser.read_before_script(argv)
-    if not command:
+
+
+def submit(values: argparse.Namespace) -> int:
+    """Submit, and with --wait stay until the job ends."""
+    if not values.command:
         raise UsageError(f"no script given: {USAGE}")
     print(said_in_vain(values), end="\n" if said_in_vain(values) else "", file=sys.stderr)
-    spec = read_job(values, command, job_name(values, command)[0])
+    spec = read_job(values, values.command, job_name(values, values.command)[0])
     spec = dataclasses.replace(spec, cwd=values.cwd or spec.cwd, env=tuple(map(_variable, values.env)))
     return asyncio.run(_submit(values, spec))
 
@@ -76,4 +83,4 @@ def _hear(line: dict[str, Any]) -> None:
         print(stamped(line), flush=True)
 
 
-COMMANDS = {"submit": submit}
+COMMANDS = {"submit": Command(ABOUT, submit, _flags, USAGE)}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from controlplane.cli.client import Admin
 from controlplane.cli.errors import OK, CliError, nearest
 from controlplane.cli.flags.credentials import access_of
-from controlplane.cli.flags.parser import Parser, one_of
+from controlplane.cli.flags.parser import Command, Parser, one_of
 from controlplane.cli.questions.events import read_line
 from controlplane.cli.questions.outputs import WIDE, add_output, data, for_programs
 from controlplane.cli.questions.queries import add_coordinator
@@ -21,7 +21,7 @@ from controlplane.telling.quantities import duration, size
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from controlplane.wire import control_pb2 as pb
 
@@ -30,14 +30,15 @@ Row = tuple[str, str]
 EVENTS_SHOWN = 15
 
 
-def describe(argv: Sequence[str]) -> int:
-    """Tell all about one thing. Exit code 1 when there is none of the name."""
-    parser = Parser("describe", "Everything known of one job, node or checkpoint.")
-    parser.add_argument("what", type=one_of(*KINDS), metavar="|".join(KINDS))
-    parser.add_argument("name", help="its name; a checkpoint's is its id, or JOB/ID")
-    add_output(parser, "wide: every event of it, not the newest alone")
+def _flags(parser: Parser) -> None:
+    parser.add_argument("what", type=one_of(*KINDS), metavar="|".join(KINDS), help="what to describe")
+    parser.add_argument("name", help="its name; for a checkpoint its id, or JOB/ID")
+    add_output(parser, "wide: all events about it, not only the newest")
     add_coordinator(parser)
-    values = parser.read(argv)
+
+
+def describe(values: argparse.Namespace) -> int:
+    """Tell all about one thing. Exit code 1 when there is none of the name."""
     return asyncio.run(_describe(values))
 
 
@@ -195,4 +196,11 @@ def _events(lines: Lines, concerns: Callable[[dict[str, Any]], bool], shown: int
     return "\n".join(stamped(line).partition("\n")[0] for line in mine[-shown:]) if shown else ""
 
 
-COMMANDS = {"describe": describe}
+COMMANDS = {
+    "describe": Command(
+        "Show everything that a coordinator knows about one job, node or checkpoint: state, ranks, "
+        "checkpoints, incidents, newest events.",
+        describe,
+        _flags,
+    )
+}

@@ -9,36 +9,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.errors import OK, CliError
-from controlplane.cli.flags.credentials import access_of, add_access, coordinator
-from controlplane.cli.flags.parser import Parser, whole
+from controlplane.cli.flags.credentials import access_of
+from controlplane.cli.flags.parser import Command, Parser, whole
 from controlplane.cli.questions.outputs import JSON, WIDE, add_output, part
+from controlplane.cli.questions.queries import add_coordinator
 from controlplane.daemon.journal.rotation import Reader
 from controlplane.telling.event_text import Level, stamped, tell
 from controlplane.telling.lines import job_of
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator
 
 
-def events(argv: Sequence[str]) -> int:
-    """Print the journal, told for people or as it is."""
-    parser = Parser("events", "What happened, what was decided, and why, in order.")
-    parser.add_argument("--follow", action="store_true", help="go on as lines come, until Ctrl-C")
+def _flags(parser: Parser) -> None:
+    parser.add_argument("--follow", action="store_true", help="print new lines as they come, until Ctrl-C")
     parser.add_argument(
         "--journal",
         default="",
         metavar="FILE",
-        help="read this file, and those before it (FILE.000001 ...), instead of asking",
+        help="read this journal, and its older files (FILE.000001 ...), instead of asking a coordinator",
     )
-    parser.add_argument("--job", default="", help="of this job only")
-    parser.add_argument("--all", action="store_true", help="every event and effect, not decisions only")
+    parser.add_argument("--job", default="", help="only lines about this job")
+    parser.add_argument("--all", action="store_true", help="print every event and effect, not only decisions")
     number = whole(0, "lines are numbered from 1", most=(1 << 63) - 1)
-    parser.add_argument("--after", type=number, default=0, metavar="N", help="lines behind sequence number N")
-    add_output(parser, "wide: the same as --all; json: lines as written", former="text")
-    parser.add_argument("--coordinator", default=coordinator(), metavar="HOST:PORT", help="whom to ask")
-    add_access(parser)
-    return asyncio.run(_events(parser.read(argv)))
+    parser.add_argument("--after", type=number, default=0, metavar="N", help="start after line number N")
+    add_output(parser, "wide: the same as --all; json: the lines of the journal as they are", former="text")
+    add_coordinator(parser)
+
+
+def events(values: argparse.Namespace) -> int:
+    """Print the journal, in words or as it is."""
+    return asyncio.run(_events(values))
 
 
 async def _events(values: argparse.Namespace) -> int:
@@ -96,4 +98,10 @@ async def _from_file(values: argparse.Namespace) -> AsyncIterator[str]:
             await asyncio.sleep(0.1)
 
 
-COMMANDS = {"events": events}
+COMMANDS = {
+    "events": Command(
+        "Print what happened in a cluster, in order: failures, decisions with their reasons, checkpoints.",
+        events,
+        _flags,
+    )
+}

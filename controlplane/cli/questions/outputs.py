@@ -17,10 +17,11 @@ TABLE, WIDE, JSON, YAML = "table", "wide", "json", "yaml"
 FORMS = (TABLE, WIDE, JSON, YAML)
 
 
-def add_output(parser: Parser, about: str = "how", *, json_flag: bool = False, former: str = "") -> None:
+def add_output(parser: Parser, about: str = "", *, json_flag: bool = False, former: str = "") -> None:
     """The flag; with `json_flag` also `--json`. `former`: a word that once meant table, and still does."""
     words = "|".join(FORMS)
-    known = one_of(*FORMS, *([former] if former else []))
+    known = one_of(*FORMS, former=(former,) if former else ())
+    about = f"format of the output; {about}" if about else "format of the output"
     parser.add_argument("-o", "--output", type=known, default=TABLE, metavar=words, help=about)
     if json_flag:
         parser.add_argument(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from controlplane.cli.client import Admin
 from controlplane.cli.errors import OK, CliError, nearest
 from controlplane.cli.flags.credentials import access_of, add_access, coordinator
-from controlplane.cli.flags.parser import Parser, one_of
+from controlplane.cli.flags.parser import Command, Parser, one_of
 from controlplane.cli.questions.documents import shown
 from controlplane.cli.questions.outputs import TABLE, WIDE, add_output, data, for_programs, part
 from controlplane.cli.questions.tables import CHECKPOINTS, TABLES, as_json
@@ -18,7 +18,6 @@ from holdfast.neutral import raw
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     from controlplane.wire import control_pb2 as pb
 
@@ -33,19 +32,21 @@ def add_coordinator(parser: Parser) -> None:
         "--coordinator",
         default=coordinator(),
         metavar="HOST:PORT",
-        help="coordinators, comma separated (default: HOLDFAST_COORDINATOR, else 127.0.0.1:7070)",
+        help="addresses of the coordinators, comma separated (default: the variable HOLDFAST_COORDINATOR, "
+        "else 127.0.0.1:7070)",
     )
     add_access(parser)
 
 
-def get(argv: Sequence[str]) -> int:
-    """Show one table. Exit code 1 when --job names a job that is not there."""
-    parser = Parser("get", "Show one table.")
-    parser.add_argument("what", type=one_of(*TABLES), metavar="|".join(TABLES))
+def _get_flags(parser: Parser) -> None:
+    parser.add_argument("what", type=one_of(*TABLES), metavar="|".join(TABLES), help="the table to show")
     add_output(parser)
-    parser.add_argument("--job", default="", help="of this job only")
+    parser.add_argument("--job", default="", help="show only what belongs to this job")
     add_coordinator(parser)
-    values = parser.read(argv)
+
+
+def get(values: argparse.Namespace) -> int:
+    """Show one table. Exit code 1 when --job names a job that is not there."""
     return asyncio.run(_get(values))
 
 
@@ -70,13 +71,15 @@ def _only(status: pb.StatusReply, job: str) -> None:
         rows.extend(kept)
 
 
-def status(argv: Sequence[str]) -> int:
-    """Show jobs, nodes and ranks, once or again and again."""
-    parser = Parser("status", "Show jobs, nodes and ranks.")
-    add_output(parser, "wide: every field, and checkpoints; json with --watch: a line each time")
+def _status_flags(parser: Parser) -> None:
+    add_output(parser, "wide: all fields, and checkpoints; json with --watch: one line each time")
     parser.add_argument("--watch", action="store_true", help="show it again each second, until Ctrl-C")
     add_coordinator(parser)
-    return asyncio.run(_status(parser.read(argv)))
+
+
+def status(values: argparse.Namespace) -> int:
+    """Show jobs, nodes and ranks, once or again and again."""
+    return asyncio.run(_status(values))
 
 
 async def _status(values: argparse.Namespace) -> int:
@@ -121,15 +124,17 @@ def health(reply: pb.StatusReply) -> str:
     return "\n".join([f"health: {reply.health.level or 'not told'}", *reasons])
 
 
-def stop(argv: Sequence[str]) -> int:
-    """End a job. Exit code 1 when there is none of that name."""
-    parser = Parser("stop", "End a job: its ranks are ended, its checkpoints stay.")
+def _stop_flags(parser: Parser) -> None:
     parser.add_argument("job", help="name of the job")
     parser.add_argument(
-        "--reason", default="asked for with `holdfast stop`", help="what the journal shall say"
+        "--reason", default="asked for with `holdfast stop`", help="the reason that the journal records"
     )
     add_coordinator(parser)
-    return asyncio.run(_stop(parser.read(argv)))
+
+
+def stop(values: argparse.Namespace) -> int:
+    """End a job. Exit code 1 when there is none of that name."""
+    return asyncio.run(_stop(values))
 
 
 async def _stop(values: argparse.Namespace) -> int:
@@ -140,4 +145,12 @@ async def _stop(values: argparse.Namespace) -> int:
     return OK
 
 
-COMMANDS = {"get": get, "status": status, "stop": stop}
+COMMANDS = {
+    "get": Command("Show one table of the cluster that a coordinator leads.", get, _get_flags),
+    "status": Command(
+        "Show the jobs, nodes and ranks of a cluster, and the reasons when it is not healthy.",
+        status,
+        _status_flags,
+    ),
+    "stop": Command("End a job: its processes end at once, its checkpoints stay.", stop, _stop_flags),
+}

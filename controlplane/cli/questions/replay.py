@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from controlplane.cli.errors import OK, CliError
-from controlplane.cli.flags.parser import Parser, whole
+from controlplane.cli.flags.parser import Command, Parser, whole
 from controlplane.cli.questions.outputs import WIDE, add_output, for_programs, part
 from controlplane.daemon.journal import replay as replaying
 from controlplane.daemon.journal.recording import folder_of
@@ -17,7 +17,7 @@ from controlplane.daemon.journal.replay import ReplayError, Step
 from controlplane.telling.event_text import headline, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import argparse
 
 DIFFERS = 1
 """The exit code when an invariant is broken, or the core decides otherwise than it did."""
@@ -30,33 +30,37 @@ class _Wish:
     last: int
 
 
-def replay(argv: Sequence[str]) -> int:
-    """Run a recorded reign through the core. Exit code 1 where it stops before its end."""
-    parser = Parser(
-        "replay",
-        "Tell the core again what a coordinator was told in one reign: each event, what is decided upon it, "
-        "and why. It stops where an invariant is broken, or where something else is decided than was then.",
-    )
+ABOUT = (
+    "Repeat the decisions of one leader term from its recording: each event, the decision, and the reason. "
+    "It stops with exit code 1 where an invariant is broken, or where the decision differs from the "
+    "recorded one."
+)
+
+
+def _flags(parser: Parser) -> None:
     parser.add_argument(
-        "journal", help="a coordinator's journal; or a recording itself (JOURNAL's .reigns/TERM.jsonl)"
+        "journal", help="the journal of a coordinator, or one recording (JOURNAL.reigns/TERM.jsonl)"
     )
     parser.add_argument(
         "--term",
         type=whole(1, "terms begin at 1"),
         default=0,
         metavar="N",
-        help="this reign (default: the newest)",
+        help="the number of the leader term (default: the newest)",
     )
-    parser.add_argument("--all", action="store_true", help="show also events upon which nothing is decided")
+    parser.add_argument("--all", action="store_true", help="show also events without a decision")
     parser.add_argument(
         "--last",
         type=whole(0, "a count of steps"),
         default=0,
         metavar="N",
-        help="show the last N steps only; 0: all",
+        help="show only the last N steps; 0: all",
     )
-    add_output(parser, "wide: the same as --all; json: a line a step", former="text")
-    values = parser.read(argv)
+    add_output(parser, "wide: the same as --all; json: one line for each step", former="text")
+
+
+def replay(values: argparse.Namespace) -> int:
+    """Run a recorded reign through the core. Exit code 1 where it stops before its end."""
     path = recording(Path(values.journal), values.term)
     wish = _Wish(values.output, values.all or values.output == WIDE, values.last)
     try:
@@ -133,4 +137,4 @@ def _text(kind: str, body: object) -> str:
     return words if words.startswith(kind) else f"{kind}: {words}"
 
 
-COMMANDS = {"replay": replay}
+COMMANDS = {"replay": Command(ABOUT, replay, _flags)}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from controlplane.cli.client import Admin
 from controlplane.cli.errors import OK
 from controlplane.cli.flags.credentials import access_of
-from controlplane.cli.flags.parser import Parser, seconds, whole
+from controlplane.cli.flags.parser import Command, Parser, seconds, whole
 from controlplane.cli.questions.outputs import WIDE, add_output, for_programs, part
 from controlplane.cli.questions.queries import add_coordinator, as_data, health
 from controlplane.cli.questions.tables import NOTHING, plain, why
@@ -21,7 +21,6 @@ from holdfast.neutral import raw
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     from controlplane.wire import control_pb2 as pb
 
@@ -46,23 +45,25 @@ class Rates:
         return rates
 
 
-def top(argv: Sequence[str]) -> int:
-    """Show the cluster again and again, until Ctrl-C."""
-    parser = Parser("top", "What trains now, how fast, and what is in its way.")
+def _flags(parser: Parser) -> None:
     parser.add_argument(
         "-n",
         "--count",
         type=whole(1, "nothing would be shown"),
         default=0,
         metavar="N",
-        help="end after so many",
+        help="end after N pictures (default: never)",
     )
     parser.add_argument(
-        "--interval-s", type=seconds(0.1), default=1.0, metavar="SECONDS", help="between two looks"
+        "--interval-s", type=seconds(0.1), default=1.0, metavar="SECONDS", help="time between two pictures"
     )
-    add_output(parser, "wide: everyone who is behind; json: a line each time")
+    add_output(parser, "wide: all ranks that are behind; json: one line each time")
     add_coordinator(parser)
-    return asyncio.run(_top(parser.read(argv)))
+
+
+def top(values: argparse.Namespace) -> int:
+    """Show the cluster again and again, until Ctrl-C."""
+    return asyncio.run(_top(values))
 
 
 async def _top(values: argparse.Namespace) -> int:
@@ -154,4 +155,11 @@ def _trouble(status: pb.StatusReply) -> str:
     return plain(["NODE", "STATE", "HEARD", "REASON"], rows) if rows else ""
 
 
-COMMANDS = {"top": top}
+COMMANDS = {
+    "top": Command(
+        "Show all jobs with steps per second, the ranks that make no progress, and the nodes with problems. "
+        "Refreshes until Ctrl-C.",
+        top,
+        _flags,
+    )
+}

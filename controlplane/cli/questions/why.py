@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from controlplane.cli.client import Admin
 from controlplane.cli.errors import OK, CliError, UsageError
 from controlplane.cli.flags.credentials import access_of
-from controlplane.cli.flags.parser import Parser
+from controlplane.cli.flags.parser import Command, Parser
 from controlplane.cli.questions.events import read_line
 from controlplane.cli.questions.outputs import WIDE, add_output, data
 from controlplane.cli.questions.queries import add_coordinator
@@ -19,21 +19,25 @@ from controlplane.telling import story
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
 
-def why(argv: Sequence[str]) -> int:
-    """Tell one incident, the newest unless named. Exit code 1 when there is none."""
-    parser = Parser("why", "What happened, on what evidence, what was done about it, and what it cost.")
+def _flags(parser: Parser) -> None:
     parser.add_argument(
         "incident", nargs="?", default="", help="its number, or JOB/NUMBER; default: the newest"
     )
-    parser.add_argument("--job", default="", help="of this job only")
-    parser.add_argument("--list", action="store_true", help="all incidents, a line each")
-    add_output(parser, "wide: with --list, each told whole; json, yaml: times in seconds", json_flag=True)
-    parser.add_argument("--journal", default="", metavar="FILE", help="read this file instead of asking")
+    parser.add_argument("--job", default="", help="only incidents of this job")
+    parser.add_argument("--list", action="store_true", help="list all incidents, one line each")
+    add_output(
+        parser, "wide: with --list, the full text of each; json, yaml: times in seconds", json_flag=True
+    )
+    parser.add_argument(
+        "--journal", default="", metavar="FILE", help="read this journal instead of asking a coordinator"
+    )
     add_coordinator(parser)
-    values = parser.read(argv)
+
+
+def why(values: argparse.Namespace) -> int:
+    """Tell one incident, the newest unless named. Exit code 1 when there is none."""
     found = story.stories(asyncio.run(lines_of(values)))
     if values.list:
         show(found, values.output)
@@ -90,4 +94,11 @@ def show(found: list[story.Story], form: str) -> None:
         print(told + "\n" if form == WIDE else told.partition("\n")[0])
 
 
-COMMANDS = {"why": why}
+COMMANDS = {
+    "why": Command(
+        "Explain one incident: what failed, the evidence, the decision, how long each phase took, and how "
+        "many steps were lost.",
+        why,
+        _flags,
+    )
+}

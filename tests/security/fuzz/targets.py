@@ -168,14 +168,14 @@ def settings(rng: Random) -> bool:
         value = rng.choice((*WORDS, "0", "-1", "1e999", "nan", "5", "0.0.0.0:1", "127.0.0.1:99999"))
         words.append(f"--{name.replace('_', '-')}={value}")
     try:
-        read_settings(kind, _PARSERS[kind].read(words), judge)  # type: ignore[arg-type]
+        read_settings(kind, _PARSERS[kind].parse_args(words), judge)  # type: ignore[arg-type]
     except UsageError:
         return False
     return True
 
 
 def _parser(kind: type) -> Parser:
-    parser = Parser("fuzz", "")
+    parser = Parser(prog="fuzz")
     add_settings(parser, kind)
     return parser
 
