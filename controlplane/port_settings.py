@@ -1,4 +1,4 @@
-"""Whom the ports of both daemons let in, beyond what proves who is who (docs/security.md)."""
+"""Which callers the ports of both daemons refuse, beyond authentication (docs/security.md)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class PortSettings:
 
     tls_own_authority: bool = setting(
         False,
-        "the authority of --tls-ca signs for this cluster alone: certificates without a URI of ours are "
-        "taken by their subject, too (OU the role, CN the name)",
+        "the authority of --tls-ca signs for this cluster only: also accept certificates without a "
+        "holdfast:// URI, by their subject (OU is the role, CN the name)",
     )
     deny_list: str = setting(
         "",
-        "file of callers who are shut out: lines `serial HEX` (a certificate) or `caller ROLE/NAME`, read "
-        "anew when it changes; empty: none",
+        "file of callers to refuse, one line each: `serial HEX` (a certificate) or `caller ROLE/NAME`; read "
+        "again when it changes; empty: none",
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from controlplane import contradictions
+from controlplane.decision_settings import DecisionSettings
 from controlplane.kube_settings import KubeSettings
 from controlplane.port_settings import PortSettings, check_port
 from controlplane.setting import SettingsError, check, check_word, coordinators, host_port, setting
@@ -38,150 +39,107 @@ def check_name(kind: str, name: str) -> None:
 
 @dataclass(frozen=True)  # without slots: it is a second base
 class TlsSettings:
-    """What proves who we are on a gRPC port. The environment can say each, too: HOLDFAST_TLS_CERT ..."""
+    """How a gRPC port is protected. Environment variables can set each field too: HOLDFAST_TLS_CERT ..."""
 
     tls_cert: str = setting(
-        "", "PEM file of our certificate, read anew when it changes; empty: none", env=True
+        "", "PEM file of this process's certificate, read again when it changes; empty: none", env=True
     )
-    tls_key: str = setting("", "PEM file of its key", env=True)
+    tls_key: str = setting("", "PEM file of the certificate's key", env=True)
     tls_ca: str = setting(
         "",
-        "PEM file of the authority whose certificates we believe; a server with one asks for them",
+        "PEM file of the trusted certificate authority; a server that has one demands client certificates",
         env=True,
     )
     insecure: bool = setting(
-        False, "plaintext, and nobody asked who they are, on addresses that others can reach", env=True
+        False, "allow plaintext without authentication on addresses that other machines can reach", env=True
     )
     private: bool = setting(
-        False, "a laptop's own cluster on loopback: no TLS, no tokens, whatever the environment says"
+        False, "a private cluster on loopback: no TLS and no tokens, even if environment variables set them"
     )
 
 
 @dataclass(frozen=True)
 class CallerSettings(TlsSettings):
-    """What we show when we call, and whom we expect to answer."""
+    """Credentials of a client, and the server that it expects."""
 
     tls_name: str = setting(
-        "", "name in the certificates of those we call; empty: the host that we call", env=True
+        "", "name to expect in the server's certificate; empty: the host in its address", env=True
     )
-    token_file: str = setting("", "file of our bearer token; empty: HOLDFAST_TOKEN, if set", env=True)
+    token_file: str = setting(
+        "", "file with the bearer token to send; empty: the variable HOLDFAST_TOKEN, if set", env=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdSettings:
     """How to reach etcd."""
 
-    etcd: str = setting("127.0.0.1:2379", "etcd endpoints, host:port, comma separated")
+    etcd: str = setting("127.0.0.1:2379", "addresses of etcd, host:port, comma separated")
     etcd_ca: str = setting("", "PEM file of the authority that signed etcd's certificate; empty: no TLS")
-    etcd_cert: str = setting("", "PEM file of our client certificate")
-    etcd_key: str = setting("", "PEM file of its key")
-    etcd_user: str = setting("", "etcd user")
-    etcd_password_file: str = setting("", "file that holds the etcd password")
+    etcd_cert: str = setting("", "PEM file of the client certificate for etcd")
+    etcd_key: str = setting("", "PEM file of the key of --etcd-cert")
+    etcd_user: str = setting("", "user name for etcd")
+    etcd_password_file: str = setting("", "file with the password of --etcd-user")
     etcd_private: bool = setting(
-        False, "this etcd is a laptop's own: versions unfit for production earn a warning only"
+        False, "this etcd is private: only warn about versions that can lose writes, instead of refusing them"
     )
 
 
 @dataclass(frozen=True, slots=True)
-class CoordinatorSettings(EtcdSettings, KubeSettings, TlsSettings, PortSettings):
+class CoordinatorSettings(EtcdSettings, KubeSettings, TlsSettings, PortSettings, DecisionSettings):
     """One coordinator process."""
 
-    cluster: str = setting("default", "name of the cluster; agents must name the same")
-    listen: str = setting("127.0.0.1:7070", "host:port for agents and tools; port 0 takes a free one")
+    cluster: str = setting("default", "name of the cluster; its agents must use the same")
+    listen: str = setting(
+        "127.0.0.1:7070", "host:port to serve agents and commands on; port 0: any free port"
+    )
     tokens: str = setting(
-        "", "file of the tokens' digests and roles (docs/security.md), read anew when it changes; empty: none"
+        "",
+        "file with the digests and roles of tokens (docs/security.md), read again when it changes; empty: "
+        "none",
     )
     health: str = setting(
-        "", "host:port that answers grpc.health.v1 in plaintext, nothing else, for probes; empty: none"
+        "", "host:port for health probes (grpc.health.v1, in plaintext, nothing else); empty: none"
     )
-    advertise: str = setting("", "host:port that others reach it at; empty: the listen address")
-    metrics: str = setting("127.0.0.1:0", "host:port of /metrics; port 0 takes a free one, empty: none")
-    page: str = setting("127.0.0.1:0", "host:port of the status page; port 0 takes a free one, empty: none")
-    page_public: bool = setting(
-        False, "the page shows the cluster also to those who have not logged in; acting takes a login"
+    advertise: str = setting(
+        "", "host:port under which others reach this coordinator; empty: the --listen address"
     )
-    log_format: str = setting("text", "of log lines: text for people, json for machines", words=LOG_FORMATS)
-    journal: str = setting("", "JSON lines file of every event, effect and decision; empty: none")
+    metrics: str = setting("127.0.0.1:0", "host:port of /metrics; port 0: any free port, empty: none")
+    page: str = setting("127.0.0.1:0", "host:port of the status page; port 0: any free port, empty: none")
+    page_public: bool = setting(False, "show the status page without a login; actions on it always need one")
+    log_format: str = setting(
+        "text", "format of log lines: text for people, json for programs", words=LOG_FORMATS
+    )
+    journal: str = setting("", "file for every event, effect and decision, as JSON lines; empty: none")
     journal_bytes: int = setting(
         32 << 20,
-        "a journal of this size gets a number (FILE.000001), and another one is begun; 0: it grows for ever",
+        "a journal of this size is renamed (FILE.000001), and a new one is started; 0: no limit",
         unit="bytes",
         minimum=0,
     )
-    journal_files: int = setting(8, "so many journals with numbers stay, besides the one written", minimum=1)
+    journal_files: int = setting(8, "renamed journals to keep", minimum=1)
     recording_bytes: int = setting(
         32 << 20,
-        "most that is recorded of one reign beside the journal, for `holdfast replay`",
+        "largest recording of one leader term, kept beside the journal for `holdfast replay`",
         unit="bytes",
         minimum=1 << 16,
     )
-    recordings: int = setting(4, "reigns whose recordings stay", minimum=1)
-    overdue_after_s: float = setting(
-        30.0,
-        "snapshots and checkpoints of a training job are overdue, and mended, after this at the earliest",
-        unit="s",
-        minimum=1,
-    )
-    address_file: str = setting("", "file to write the bound addresses to, as JSON, once serving")
+    recordings: int = setting(4, "recordings to keep, one for each leader term", minimum=1)
+    address_file: str = setting("", "file to write the addresses in use to, as JSON, once the process serves")
     lease_ttl_s: float = setting(
-        10.0, "a leader that etcd has not heard of for so long is replaced", unit="s", minimum=2
+        10.0, "a leader is replaced when etcd has not heard from it for this long", unit="s", minimum=2
     )
-    node_timeout_s: float = setting(30.0, "a node silent for so long is lost", unit="s", minimum=1)
-    stop_timeout_s: float = setting(
-        30.0, "a survivor that does not stop within this is killed", unit="s", minimum=1
-    )
-    form_timeout_s: float = setting(
-        60.0, "a member that does not form and restore within this is killed", unit="s", minimum=1
-    )
-    retry_s: float = setting(
-        1.0, "an order whose effect is not seen is repeated after this", unit="s", minimum=0.1
-    )
-    broken_grace_s: float = setting(
-        6.0, "a broken collective without a dead member re-forms after this", unit="s", minimum=0
-    )
-    join_grace_s: float = setting(
-        10.0, "with the minimum of nodes there, wait so long for more", unit="s", minimum=0
-    )
-    shrink_after_s: float = setting(
-        5.0,
-        "a job waits so long for a lost node, or another, before it goes on with fewer",
-        unit="s",
-        minimum=0,
-    )
-    grow_after_s: float = setting(
-        10.0, "a node must have stood for so long before a job grows onto it", unit="s", minimum=0
-    )
-    resize_every_s: float = setting(
-        30.0, "planned changes of a job's places are so far apart", unit="s", minimum=0
-    )
-    launch_timeout_s: float = setting(
-        120.0, "a launcher that has not started a process within this is silent", unit="s", minimum=1
-    )
-    mass_loss_ratio: float = setting(
-        0.3,
-        "when more of the nodes than this fall silent within one node timeout, no node is given up before "
-        "each was asked directly; 1: never. Fewer than 4 nodes know no mass loss",
-        minimum=0,
-    )
-    brake_max_s: float = setting(
-        30.0, "for so long at most, decisions are paused by a mass loss", unit="s", minimum=1
-    )
-    lemon_score: float = setting(
-        3.0, "a node whose failures weigh more than this is the last choice for seats", minimum=0.1
-    )
-    quarantine_s: float = setting(86400.0, "for so long it is", unit="s", minimum=1)
-    pause_when_critical: bool = setting(False, "start nothing new while the cluster's health is critical")
     alert_webhook: str = setting(
         "",
-        "URL that is told of the cluster's health: Alertmanager's own (.../api/v2/alerts), or one that takes "
-        "what Alertmanager sends to webhooks; say one with a token in it by HOLDFAST_ALERT_WEBHOOK, since "
-        "others see command lines; empty: nobody",
+        "URL to send changes of the cluster's health to: Alertmanager's API (.../api/v2/alerts), or a "
+        "receiver of Alertmanager's webhooks. Put a URL with a token into the variable "
+        "HOLDFAST_ALERT_WEBHOOK, because other users can read command lines; empty: none",
         env=True,
     )
     otlp_endpoint: str = setting(
         "",
-        "URL of an OTLP/HTTP collector that gets a trace of each incident, as http://collector:4318; needs "
-        "the extra `otel`; empty: none",
+        "URL of an OTLP/HTTP collector for a trace of each incident, such as http://collector:4318; needs "
+        "`pip install 'holdfast[otel]'`; empty: none",
         env=True,
     )
 
@@ -191,101 +149,123 @@ class AgentSettings(CallerSettings, PortSettings, StorageSettings):
     """One agent process, beside one node."""
 
     tls_peer_name: str = setting(
-        "", "name in the certificates of other agents; empty: the host of their address", env=True
+        "", "name to expect in the certificates of other agents; empty: the host in their address", env=True
     )
 
-    cluster: str = setting("default", "name of the cluster; the coordinator must name the same")
-    coordinator: str = setting("127.0.0.1:7070", "coordinators, host:port, comma separated")
+    cluster: str = setting("default", "name of the cluster; its coordinators must use the same")
+    coordinator: str = setting("127.0.0.1:7070", "addresses of the coordinators, host:port, comma separated")
     node: str = setting("", "name of this node; empty: the host name")
     address: str = setting(
         "",
-        "host or IP that other nodes' ranks reach this node at; empty: found by the route to the coordinator",
+        "host or IP under which other nodes reach this node; empty: the address of the route to the "
+        "coordinator",
     )
-    slots: int = setting(0, "ranks this node can hold; 0: one per device, else one per core", minimum=0)
+    slots: int = setting(
+        0, "ranks that this node can hold; 0: one per GPU, without GPUs one per core", minimum=0
+    )
     run_dir: str = setting("", "folder for sockets, logs and pid files; empty: /tmp/holdfast-<uid>")
-    shm_dir: str = setting("/dev/shm", "folder in memory for snapshots and boards")
-    metrics: str = setting("127.0.0.1:0", "host:port of /metrics; port 0 takes a free one, empty: none")
-    log_format: str = setting("text", "of log lines: text for people, json for machines", words=LOG_FORMATS)
-    address_file: str = setting("", "file to write the bound addresses to, as JSON, once running")
-    beat_interval_s: float = setting(1.0, "how often ranks and the agent beat", unit="s", minimum=0.05)
-    process_timeout_s: float = setting(5.0, "a rank silent for so long is dead", unit="s", minimum=0.2)
+    shm_dir: str = setting("/dev/shm", "folder in memory for snapshots and progress pages")
+    metrics: str = setting("127.0.0.1:0", "host:port of /metrics; port 0: any free port, empty: none")
+    log_format: str = setting(
+        "text", "format of log lines: text for people, json for programs", words=LOG_FORMATS
+    )
+    address_file: str = setting("", "file to write the addresses in use to, as JSON, once the process runs")
+    beat_interval_s: float = setting(
+        1.0, "time between two heartbeats, of ranks and of the agent", unit="s", minimum=0.05
+    )
+    process_timeout_s: float = setting(
+        5.0, "a rank counts as dead when its process has been silent for this long", unit="s", minimum=0.2
+    )
     device_timeout_s: float = setting(
-        10.0, "a device that its sensor calls bad, or cannot read, for so long is bad", unit="s", minimum=0.2
+        10.0,
+        "a device counts as bad when its sensor has reported errors, or nothing, for this long",
+        unit="s",
+        minimum=0.2,
     )
     hang_floor_s: float = setting(
-        60.0, "a rank is not called hung before so long without progress", unit="s", minimum=0.1
+        60.0, "shortest time without progress after which a rank can count as hung", unit="s", minimum=0.1
     )
     hang_first_s: float = setting(
         1800.0,
-        "the same for the first step of a job, while nothing is known of its pace",
+        "the same for the first step of a job, whose usual duration is unknown",
         unit="s",
         minimum=0.1,
     )
     hang_factor: float = setting(
         10.0,
-        "a rank without progress for so many times as long as its steps usually take is hung; 0: never",
+        "a rank counts as hung after this many times the usual duration of its steps; 0: never",
         unit="times",
         minimum=0,
     )
     fence_after_s: float = setting(
         120.0,
-        "ranks stop when no coordinator could be heard for so long, and none was found to be down: another "
-        "node may have their seats by then; 0: never",
+        "ranks stop when a coordinator has not answered the agent for this long (a refused connection is an "
+        "answer): it may have given their places to another node; 0: never",
         unit="s",
         minimum=0,
     )
     orphan_timeout_s: float = setting(
-        60.0, "a launcher without an agent for so long ends its ranks", unit="s", minimum=1
+        60.0, "a launcher without an agent ends its ranks after this time", unit="s", minimum=1
     )
     own_launcher: bool = setting(
-        True, "start a launcher when none runs; off where `holdfast exec` is it, in a container of its own"
+        True,
+        "start a launcher when none runs; switch off where `holdfast exec` is the launcher, in another "
+        "container",
     )
     drain_grace_s: float = setting(
         20.0,
-        "after SIGTERM, ranks have so long to go elsewhere before the node ends; 0: it ends at once",
+        "after SIGTERM, time for the ranks to move to other nodes before the agent exits; 0: none",
         unit="s",
         minimum=0,
     )
-    show_output: bool = setting(True, "copy the ranks' output to standard output, prefixed")
+    show_output: bool = setting(True, "copy the output of the ranks to standard output, with a prefix")
     show_tracebacks: bool = setting(
-        True, "copy also the traceback that ends a script; off where the job's end tells it anyway"
+        True, "also copy the traceback that ends a script; switch off where the end of the job shows it"
     )
-    ledger: str = setting("", "folder where ranks write which samples each step consumed; empty: none")
+    ledger: str = setting("", "folder where ranks record the samples that each step consumed; empty: none")
     upload_bytes_per_s: int = setting(
         0,
-        "most that this node writes to storages, all uploads together; 0: unlimited",
+        "highest rate at which this node writes to storage, all uploads together; 0: unlimited",
         unit="bytes/s",
         minimum=0,
     )
     storage_deadline_s: float = setting(
-        300.0, "a storage that does not answer, retries included, for so long has failed", unit="s", minimum=1
+        300.0,
+        "a storage has failed when it has not answered for this long, retries included",
+        unit="s",
+        minimum=1,
     )
     scrub_bytes_per_s: int = setting(
         64 << 20,
-        "most that the background reading of checkpoints takes; 0: unlimited",
+        "highest rate of the background verification of checkpoints; 0: unlimited",
         unit="bytes/s",
         minimum=0,
     )
     jobs: str = setting(
         "",
-        "jobs whose ranks this node takes, comma separated; empty: all that our certificate speaks for",
+        "jobs whose ranks this node takes, comma separated; empty: all that its certificate allows",
     )
     domain: str = setting(
-        "", "what this node fails together with (a rack, a power feed); empty: the node is its own"
+        "",
+        "failure domain: name of what this node fails together with (a rack, a power feed); empty: itself "
+        "only",
     )
     peer_listen: str = setting(
         "",
-        "host:port where other agents leave copies of their snapshots; port 0 takes a free one; "
-        "empty: the node's address, a free port",
+        "host:port where other agents leave copies of their snapshots; port 0: any free port; "
+        "empty: the node's address and a free port",
     )
     peer_bytes_per_s: int = setting(
         0,
-        "most that this node sends of its snapshots to other nodes; 0: unlimited",
+        "highest rate at which this node sends snapshots to other nodes; 0: unlimited",
         unit="bytes/s",
         minimum=0,
     )
     peer_timeout_s: float = setting(
-        10.0, "an agent that is silent for so long in the midst of a copy ends it", unit="s", minimum=1
+        10.0,
+        "a copy between two agents is given up when the other agent has been silent for this long",
+        unit="s",
+        minimum=1,
     )
 
 

@@ -26,9 +26,9 @@ class StorageSettings:
 
     storage_allowed: str = setting(
         "",
-        "prefixes of URLs, comma separated, below which the storages of jobs must lie, as "
-        "s3://bucket/team,file:///checkpoints: a job with another storage is refused before that is opened; "
-        "empty: any",
+        "URL prefixes that the storage of a job must begin with, comma separated, such as "
+        "s3://bucket/team,file:///checkpoints; a job with another storage is refused, and that storage is "
+        "not opened; empty: any",
     )
 
 

@@ -6,14 +6,21 @@ from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import USAGE, CliError
 from controlplane.cli.flags.parser import Command, Parser
-from controlplane.cli.flags.settings import add_settings, read_settings
+from controlplane.cli.flags.settings import add_groups, read_settings
+from controlplane.decision_settings import DecisionSettings
+from controlplane.kube_settings import KubeSettings
+from controlplane.port_settings import PortSettings
 from controlplane.settings import (
     AgentSettings,
+    CallerSettings,
     CoordinatorSettings,
+    EtcdSettings,
     SettingsError,
+    TlsSettings,
     check_agent,
     check_coordinator,
 )
+from controlplane.storage_settings import StorageSettings
 
 if TYPE_CHECKING:
     import argparse
@@ -21,7 +28,15 @@ if TYPE_CHECKING:
 
 
 def _coordinator_flags(parser: Parser) -> None:
-    add_settings(parser, CoordinatorSettings)
+    titles = {
+        CoordinatorSettings: "the coordinator",
+        EtcdSettings: "etcd",
+        DecisionSettings: "decisions",
+        TlsSettings: "TLS",
+        PortSettings: "callers",
+        KubeSettings: "Kubernetes",
+    }
+    add_groups(parser, CoordinatorSettings, titles)
 
 
 def coordinator(values: argparse.Namespace) -> int:
@@ -33,7 +48,13 @@ def coordinator(values: argparse.Namespace) -> int:
 
 
 def _agent_flags(parser: Parser) -> None:
-    add_settings(parser, AgentSettings)
+    titles = {
+        AgentSettings: "the agent",
+        StorageSettings: "storage",
+        CallerSettings: "TLS",
+        PortSettings: "callers",
+    }
+    add_groups(parser, AgentSettings, titles)
 
 
 def agent(values: argparse.Namespace) -> int:
@@ -65,11 +86,13 @@ COMMANDS = {
         "elects one leader, and the others take over when it fails.",
         coordinator,
         _coordinator_flags,
+        "holdfast coordinator [flags]",
     ),
     "agent": Command(
         "Run the agent of one node. It connects to the coordinator, starts and watches the ranks of the "
         "node, keeps their snapshots in memory and writes checkpoints.",
         agent,
         _agent_flags,
+        "holdfast agent [flags]",
     ),
 }

@@ -25,54 +25,61 @@ def add_checkpoint_flags(parser: Parser) -> None:
 
 
 def _add_when(parser: Parser) -> None:
-    when = parser.add_argument_group("when checkpoints are made")
+    when = parser.add_argument_group("when snapshots and checkpoints are made")
     steps = whole(1, "a count of steps")
     when.add_argument(
         "--snapshot-every",
         type=steps,
         default=None,
         metavar="STEPS",
-        help=f"steps between copies into the agent's memory (default: {_SNAPSHOT_EVERY})",
+        help=f"steps between two snapshots, copies into the agent's memory (default: {_SNAPSHOT_EVERY})",
     )
     when.add_argument(
         "--checkpoint-every", type=steps, default=None, metavar="STEPS",
-        help="steps between durable checkpoints (default: 100)",
+        help="steps between two checkpoints on storage (default: 100)",
     )  # fmt: skip
     when.add_argument(
         "--checkpoint-every-s", type=seconds(0.0), default=0.0, metavar="SECONDS",
-        help="besides: one when so long has gone by since the last; 0: by steps alone",
+        help="also make a checkpoint when the last is this old; 0: by steps only",
     )  # fmt: skip
     when.add_argument(
         "--checkpoint-auto", action="store_true",
-        help="instead: the interval that loses least (Young/Daly), from failures and costs as they are seen",
+        help="choose the interval that loses least (Young/Daly), from the observed failures and costs",
     )  # fmt: skip
     when.add_argument(
         "--full-every", type=steps, default=None, metavar="STEPS",
-        help=f"steps between checkpoints that start a new base (default: {_FULL_EVERY})",
+        help=f"steps between two full checkpoints; others write only changes (default: {_FULL_EVERY})",
     )  # fmt: skip
 
 
 def _add_where(parser: Parser) -> None:
-    where = parser.add_argument_group("where checkpoints go, and how long they stay")
+    where = parser.add_argument_group("where checkpoints are stored, and how long")
     where.add_argument(
-        "--storage", default="", metavar="URL", help="a folder or any fsspec URL; without it there are none"
+        "--storage",
+        default="",
+        metavar="URL",
+        help="where checkpoints go: a folder or any fsspec URL; without it there are no checkpoints",
     )
-    where.add_argument("--mirror", default="", metavar="URL", help="a second storage that gets them all too")
+    where.add_argument("--mirror", default="", metavar="URL", help="a second storage for every checkpoint")
     where.add_argument(
         "--commit-when", type=one_of("both", "first"), default=None, metavar="both|first",
-        help="with a mirror: committed when both hold it, or when the first does (default: both)",
+        help="with --mirror: a checkpoint counts when both storages hold it, or the first (default: both)",
     )  # fmt: skip
     where.add_argument(
         "--codec", type=one_of("none", "zstd", "auto"), default="auto", metavar="none|zstd|auto",
-        help="compression of chunks; auto: when the upload is slower than compressing",
+        help="compression; auto: where the upload is slower than compressing",
     )  # fmt: skip
     count = whole(0, "a count of checkpoints")
     where.add_argument(
-        "--keep-last", type=count, default=0, metavar="N", help="newest checkpoints that are kept; 0: all"
+        "--keep-last",
+        type=count,
+        default=0,
+        metavar="N",
+        help="how many of the newest checkpoints to keep; 0: all",
     )
     where.add_argument(
         "--keep-every", type=whole(0, "a count of steps"), default=0, metavar="STEPS",
-        help="besides, the first checkpoint of every so many steps stays for ever; 0: none",
+        help="with --keep-last: also keep the first checkpoint of every STEPS steps for ever; 0: none",
     )  # fmt: skip
     where.add_argument(
         "--replicas", type=whole(0, "a count of copies"), default=1, metavar="N",
@@ -80,7 +87,7 @@ def _add_where(parser: Parser) -> None:
     )  # fmt: skip
     where.add_argument(
         "--scrub-every-s", type=seconds(0.0), default=3600.0, metavar="SECONDS",
-        help="between two background readings of the newest checkpoint; 0: none",
+        help="time between two background verifications of the newest checkpoint; 0: never",
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What the command line shows to a coordinator: flags and environment made into credentials."""
+"""Credentials for a coordinator, from flags and environment."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 def coordinator() -> str:
-    """Whom to ask when no flag says so."""
+    """The addresses to ask when no flag names any."""
     return os.environ.get("HOLDFAST_COORDINATOR", "") or "127.0.0.1:7070"
 
 
 def add_access(parser: argparse.ArgumentParser) -> None:
-    """The flags that say what we show."""
-    add_settings(parser.add_argument_group("who we are"), CallerSettings)
+    """Add the flags of TLS and login."""
+    add_settings(parser.add_argument_group("TLS and login"), CallerSettings)
 
 
 def access_of(values: argparse.Namespace | None = None) -> Access:
-    """What these flags and the environment say. Raises UsageError."""
+    """The credentials that these flags and the environment give. Raises UsageError."""
     from controlplane.access.own import Access
 
     said = from_environment(CallerSettings) | (given(CallerSettings, values) if values is not None else {})

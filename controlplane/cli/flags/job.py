@@ -39,7 +39,11 @@ def add_job_flags(parser: Parser) -> None:
 def _add_torchrun_flags(parser: Parser) -> None:
     job = parser.add_argument_group("the job (torchrun's flags)")
     job.add_argument(
-        "--nnodes", type=node_range, default=(1, 1), metavar="N|MIN:MAX", help="nodes (default: 1)"
+        "--nnodes",
+        type=node_range,
+        default=(1, 1),
+        metavar="N|MIN:MAX",
+        help="number of nodes; MIN:MAX: train with fewer while some are missing (default: 1)",
     )
     job.add_argument(
         "--nproc-per-node",
@@ -53,41 +57,50 @@ def _add_torchrun_flags(parser: Parser) -> None:
         type=whole(0, "a count"),
         default=3,
         metavar="N",
-        help="tries of the same exception at the same step",
+        help="how often the same exception at the same step is tried again; for a script without the SDK: "
+        "restarts in all",
     )
     job.add_argument(
-        "--rdzv-id", default="", metavar="NAME", help="the job's name; the same name continues the same job"
+        "--rdzv-id", default="", metavar="NAME", help="name of the job; the same name continues the same job"
     )
-    job.add_argument("-m", "--module", action="store_true", help="the script is a module, as in python -m")
-    job.add_argument("--no-python", action="store_true", help="the script is a program")
-    job.add_argument("--standalone", action="store_true", help="taken as torchrun's; a local run always is")
+    job.add_argument("-m", "--module", action="store_true", help="SCRIPT is a module, as in python -m")
+    job.add_argument("--no-python", action="store_true", help="SCRIPT is a program, not a Python file")
+    job.add_argument(
+        "--standalone",
+        action="store_true",
+        help="accepted for torchrun's sake; `holdfast run` always is standalone",
+    )
     for name in NOT_OURS:
         job.add_argument(
-            "--" + name.replace("_", "-"), default=None, metavar="X", help="taken, without effect"
+            "--" + name.replace("_", "-"),
+            default=None,
+            metavar="X",
+            help="accepted for torchrun's sake, without effect",
         )
 
 
 def _add_own_flags(parser: Parser) -> None:
-    ours = parser.add_argument_group("what Holdfast adds")
+    ours = parser.add_argument_group("failures")
     ours.add_argument(
         "--spares",
         type=whole(0, "a count of warm processes per node"),
         default=0,
         metavar="N",
-        help="warm spare processes per node",
+        help="warm spare processes per node; one takes over when a rank dies",
     )
     ours.add_argument(
         "--on-nan",
         choices=ON_NAN,
         default="rollback",
-        help="a loss that is NaN or Inf: go back to an older state, stop, or ignore it (default: rollback)",
+        help="when the loss is NaN or Inf: go back to an older state, stop the job, or ignore it "
+        "(default: rollback)",
     )
     ours.add_argument(
         "--nan-skip-window",
         type=whole(0, "a count of batches"),
         default=0,
         metavar="N",
-        help="batches that are left out after such a roll back, the faulty one the last (default: 0)",
+        help="with rollback: batches to skip, the one with the bad loss the last (default: 0)",
     )
 
 

@@ -25,11 +25,11 @@ PLANNED = (*SIZES, "dp", "micro_batch", "stages")
 
 def add_layout_flags(parser: Parser) -> None:
     """The sizes of one replica of the model, in ranks or in nodes."""
-    ours = parser.add_argument_group("the layout (ranks that share one replica of the model)")
+    ours = parser.add_argument_group("parallel layout of the model")
     about = {
-        "tensor": "ranks that share each layer, on one node",
-        "pipeline": "stages of layers",
-        "context": "parts of the sequence",
+        "tensor": "ranks that share each layer, all on one node",
+        "pipeline": "ranks in a row that each hold a stage of layers",
+        "context": "ranks that share each sequence",
     }
     for name, words in about.items():
         ours.add_argument(
@@ -40,14 +40,18 @@ def add_layout_flags(parser: Parser) -> None:
             help=f"{words} (default: 1)",
         )
     ours.add_argument(
-        "--layout", default="", metavar="FILE", help="these sizes from a file of `holdfast plan -o`"
+        "--layout",
+        default="",
+        metavar="FILE",
+        help="read these sizes from a file that `holdfast plan -o` wrote",
     )
     ours.add_argument(
         "--replica-nodes",
         type=whole(1, "a replica of the model has a node at least"),
         default=None,
         metavar="N",
-        help="nodes that hold one replica: the job shrinks and grows by so many (default: by the layout)",
+        help="nodes that hold one replica of the model; the job shrinks and grows by this number (default: "
+        "from the layout)",
     )
 
 

@@ -13,17 +13,29 @@ from controlplane.cli.errors import UsageError
 from controlplane.settings import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Mapping
 
 Settings = TypeVar("Settings")
 _BOOLS = {"1": True, "true": True, "0": False, "false": False}
 
 
-def add_settings(parser: argparse._ActionsContainer, kind: type, only_unit: str | None = None) -> None:
+def add_groups(parser: argparse.ArgumentParser, kind: type, titles: Mapping[type, str]) -> None:
+    """One flag per field of `kind`, in a group for each class of `titles`: `kind` itself and its bases."""
+    shared = {spec.name for base in titles if base is not kind for spec in dataclasses.fields(base)}
+    for base, title in titles.items():
+        add_settings(parser.add_argument_group(title), base, but=shared if base is kind else ())
+
+
+def add_settings(
+    parser: argparse._ActionsContainer,
+    kind: type,
+    only_unit: str | None = None,
+    but: Collection[str] = (),
+) -> None:
     """One flag per field of `kind`; with `only_unit` only fields of that unit. Absent flags stay absent."""
     types = typing.get_type_hints(kind)
     for spec in dataclasses.fields(kind):
-        if only_unit is not None and spec.metadata["unit"] != only_unit:
+        if spec.name in but or (only_unit is not None and spec.metadata["unit"] != only_unit):
             continue
         options: dict[str, Any] = {"default": argparse.SUPPRESS, "help": _help(spec)}
         if types[spec.name] is bool:
@@ -96,7 +108,8 @@ def _help(spec: dataclasses.Field[Any]) -> str:
     if spec.default in ("", None):
         return str(about)
     unit = f" {spec.metadata['unit']}" if spec.metadata["unit"] else ""
-    return f"{about} (default: {spec.default}{unit})"
+    default = f"{spec.default:g}" if isinstance(spec.default, float) else spec.default
+    return f"{about} (default: {default}{unit})"
 
 
 def _metavar(spec: dataclasses.Field[Any], kind: type) -> str:

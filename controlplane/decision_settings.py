@@ -1,0 +1,103 @@
+"""When a coordinator gives up, waits, moves and blames. The defaults are those of the decision core."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controlplane.core.records.timing import CoreSettings
+from controlplane.setting import setting
+
+_CORE = CoreSettings()
+
+
+@dataclass(frozen=True)  # without slots: it is a second base
+class DecisionSettings:
+    """The settings that the core decides by: `core_settings` hands each to the field of the same name."""
+
+    node_timeout_s: float = setting(
+        _CORE.node_timeout_s,
+        "a node counts as lost when its agent has been silent for this long",
+        unit="s",
+        minimum=1,
+    )
+    stop_timeout_s: float = setting(
+        _CORE.stop_timeout_s,
+        "how long a surviving rank may take to stop its step after a failure; then it is killed",
+        unit="s",
+        minimum=1,
+    )
+    form_timeout_s: float = setting(
+        _CORE.form_timeout_s,
+        "how long a rank may take to build its process groups and restore its state; then it is killed",
+        unit="s",
+        minimum=1,
+    )
+    retry_s: float = setting(
+        _CORE.retry_s, "time after which an order without visible effect is repeated", unit="s", minimum=0.1
+    )
+    broken_grace_s: float = setting(
+        _CORE.broken_grace_s,
+        "after a broken collective, how long to wait for news of a dead rank before the same ranks try again",
+        unit="s",
+        minimum=0,
+    )
+    join_grace_s: float = setting(
+        _CORE.join_grace_s,
+        "how long a job that has its minimum of nodes waits for more",
+        unit="s",
+        minimum=0,
+    )
+    shrink_after_s: float = setting(
+        _CORE.shrink_after_s,
+        "how long a job waits for a lost node, or another in its place, before it goes on with fewer",
+        unit="s",
+        minimum=0,
+    )
+    grow_after_s: float = setting(
+        _CORE.grow_after_s,
+        "how long a new node must have been up before a job grows onto it",
+        unit="s",
+        minimum=0,
+    )
+    resize_every_s: float = setting(
+        _CORE.resize_every_s,
+        "shortest time between two planned changes of a job's nodes",
+        unit="s",
+        minimum=0,
+    )
+    launch_timeout_s: float = setting(
+        _CORE.launch_timeout_s,
+        "how long a node may take to start a process; then its launcher counts as dead",
+        unit="s",
+        minimum=1,
+    )
+    overdue_after_s: float = setting(
+        _CORE.overdue_after_s,
+        "a late snapshot or checkpoint of a training job is asked for again, at the earliest after this time",
+        unit="s",
+        minimum=1,
+    )
+    mass_loss_ratio: float = setting(
+        _CORE.mass_loss_ratio,
+        "when more than this share of the nodes falls silent within one node timeout, the coordinator asks "
+        "each node directly before it gives any up; 1: never. Clusters of fewer than 4 nodes are exempt",
+        minimum=0,
+    )
+    brake_max_s: float = setting(
+        _CORE.brake_max_s,
+        "longest time that decisions wait for the answers of silent nodes (see --mass-loss-ratio)",
+        unit="s",
+        minimum=1,
+    )
+    lemon_score: float = setting(
+        _CORE.lemon_score,
+        "a node whose failures add up to more than this is quarantined: it gets ranks only when no other "
+        "node is free",
+        minimum=0.1,
+    )
+    quarantine_s: float = setting(
+        _CORE.quarantine_s, "how long a node stays quarantined", unit="s", minimum=1
+    )
+    pause_when_critical: bool = setting(
+        _CORE.pause_when_critical, "start nothing new while the health of the cluster is critical"
+    )
