@@ -9,7 +9,7 @@ from controlplane.setting import SettingsError, setting
 
 @dataclass(frozen=True)  # without slots: it is a second base
 class PortSettings:
-    """Of the coordinator's port and of the agents' peer ports."""
+    """Settings of the coordinator's port and of the agents' peer ports."""
 
     tls_own_authority: bool = setting(
         False,
@@ -24,7 +24,7 @@ class PortSettings:
 
 
 def check_port(settings: PortSettings, *, asks: bool) -> None:
-    """Raise SettingsError on what would shut out nobody: a port that asks nobody knows nobody."""
+    """Raise SettingsError on a deny list for a port that does not authenticate its callers."""
     if settings.deny_list and not asks:
         raise SettingsError(
             f"--deny-list {settings.deny_list} shuts out nobody where nobody is asked who they are: give "

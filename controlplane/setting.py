@@ -1,4 +1,4 @@
-"""How one setting is said: its default, reason, unit, smallest value. See controlplane.settings."""
+"""Declare and check one setting: default, help, unit, smallest value, words. See controlplane.settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PORT_MAX = 65535
 
 
 class SettingsError(ValueError):
-    """A setting that cannot be. The message names it and says how to mend it."""
+    """An invalid setting. The message names it and says how to correct it."""
 
 
 def setting(
@@ -21,14 +21,14 @@ def setting(
     env: bool = False,
     words: tuple[str, ...] = (),
 ) -> Any:
-    """A dataclass field that the command line can show: its reason, unit, smallest value or words. With
-    `env` the environment may say it too: HOLDFAST_ and the name in capitals."""
+    """Return a dataclass field from which the command line makes a flag; `about` is its help. With `env`, the
+    variable HOLDFAST_<NAME> may set it too."""
     known = {"about": about, "unit": unit, "minimum": minimum, "env": env, "words": words}
     return dataclasses.field(default=default, metadata=known)
 
 
 def check(settings: Any) -> None:
-    """Raise SettingsError when a field is below its minimum, or none of its words."""
+    """Raise SettingsError when a field is below its minimum, or is not one of its words."""
     for spec in dataclasses.fields(settings):
         minimum, value = spec.metadata.get("minimum"), getattr(settings, spec.name)
         if words := spec.metadata.get("words"):
@@ -41,13 +41,13 @@ def check(settings: Any) -> None:
 
 
 def check_word(name: str, value: str, words: tuple[str, ...]) -> None:
-    """Raise SettingsError when a setting is none of the words that it may be."""
+    """Raise SettingsError when a setting is not one of the words that it may be."""
     if value not in words:
         raise SettingsError(f"--{name.replace('_', '-')} {value!r} is none of {', '.join(words)}")
 
 
 def host_port(flag: str, text: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[v6]:port`. Raises SettingsError."""
+    """Return host and port of `host:port` or `[v6]:port`. Raises SettingsError."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not (port.isascii() and port.isdigit()) or int(port) > _PORT_MAX:
@@ -56,15 +56,15 @@ def host_port(flag: str, text: str) -> tuple[str, int]:
 
 
 def check_dialled(flag: str, text: str) -> None:
-    """Raise SettingsError when nobody can be called there: port 0 stands for any free one only where somebody
-    listens."""
+    """Raise SettingsError on an address that cannot be connected to: port 0 means "any free port" only for a
+    server."""
     _, port = host_port(flag, text)
     if port == 0:
         raise SettingsError(f"{flag} {text!r:.80} is no address: nobody listens at port 0")
 
 
 def coordinators(text: str) -> tuple[str, ...]:
-    """The addresses that --coordinator names. Raises SettingsError when one will not do, or there is none."""
+    """Return the addresses that --coordinator names. Raises SettingsError on an invalid one, or on none."""
     found = tuple(address.strip() for address in text.split(",") if address.strip())
     for address in found:
         check_dialled("--coordinator", address)

@@ -1,4 +1,4 @@
-"""The settings of both daemons: frozen dataclasses, every field with its unit, default and reason.
+"""The settings of both daemons: frozen dataclasses, every field with its default, unit and help text.
 
 The command line makes its flags from these (`heartbeat_s` becomes `--heartbeat-s`)."""
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from controlplane import contradictions
+from controlplane import timeout_constraints
 from controlplane.decision_settings import DecisionSettings
 from controlplane.kube_settings import KubeSettings
 from controlplane.port_settings import PortSettings, check_port
@@ -29,7 +29,7 @@ LOG_FORMATS = ("text", "json")
 
 
 def check_name(kind: str, name: str) -> None:
-    """Raise SettingsError when `name` cannot name a cluster, a node or a job."""
+    """Raise SettingsError when `name` is not a valid name for a cluster, a node or a job."""
     if not NAME.fullmatch(name):
         raise SettingsError(
             f"{kind} name {name!r} will not do: letters, digits, '.', '_' and '-', 63 at most, "
@@ -72,7 +72,7 @@ class CallerSettings(TlsSettings):
 
 @dataclass(frozen=True, slots=True)
 class EtcdSettings:
-    """How to reach etcd."""
+    """The connection to etcd."""
 
     etcd: str = setting("127.0.0.1:2379", "addresses of etcd, host:port, comma separated")
     etcd_ca: str = setting("", "PEM file of the authority that signed etcd's certificate; empty: no TLS")
@@ -87,7 +87,7 @@ class EtcdSettings:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings(EtcdSettings, KubeSettings, TlsSettings, PortSettings, DecisionSettings):
-    """One coordinator process."""
+    """The settings of one coordinator process."""
 
     cluster: str = setting("default", "name of the cluster; its agents must use the same")
     listen: str = setting(
@@ -146,7 +146,7 @@ class CoordinatorSettings(EtcdSettings, KubeSettings, TlsSettings, PortSettings,
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings(CallerSettings, PortSettings, StorageSettings):
-    """One agent process, beside one node."""
+    """The settings of the agent of one node."""
 
     tls_peer_name: str = setting(
         "", "name to expect in the certificates of other agents; empty: the host in their address", env=True
@@ -270,7 +270,7 @@ class AgentSettings(CallerSettings, PortSettings, StorageSettings):
 
 
 def check_coordinator(settings: CoordinatorSettings) -> None:
-    """Raise SettingsError on values that cannot be, alone or together."""
+    """Raise SettingsError on invalid values, and on values that contradict each other."""
     check(settings)
     check_name("cluster", settings.cluster)
     check_exposed("--listen", settings.listen.rpartition(":")[0], settings)
@@ -278,7 +278,7 @@ def check_coordinator(settings: CoordinatorSettings) -> None:
         check_exposed("--page", settings.page.rpartition(":")[0], settings)
     _check_tls(settings, settings.tokens)
     check_port(settings, asks=not settings.private and bool(_asks(settings) or settings.tokens))
-    _agree(contradictions.COORDINATOR, settings)
+    _agree(timeout_constraints.COORDINATOR, settings)
     if settings.mass_loss_ratio > 1:
         raise SettingsError(
             f"--mass-loss-ratio {settings.mass_loss_ratio} is no part of the nodes: give 0 to 1 (1: never)"
@@ -288,7 +288,7 @@ def check_coordinator(settings: CoordinatorSettings) -> None:
 
 
 def _check_url(flag: str, url: str) -> None:
-    """Its value is not told: there may be a token in it."""
+    """Raise SettingsError on an invalid URL. The message leaves the URL out: it may contain a token."""
     if not url:
         return
     if not url.startswith(("http://", "https://")):
@@ -304,7 +304,7 @@ def _check_url(flag: str, url: str) -> None:
 
 
 def check_agent(settings: AgentSettings) -> None:
-    """Raise SettingsError on values that cannot be, alone or together."""
+    """Raise SettingsError on invalid values, and on values that contradict each other."""
     check(settings)
     check_name("cluster", settings.cluster)
     if settings.node:
@@ -325,11 +325,11 @@ def check_agent(settings: AgentSettings) -> None:
     _check_tls(settings)
     check_port(settings, asks=not settings.private and _asks(settings))
     check_storages(settings)
-    _agree(contradictions.AGENT, settings)
+    _agree(timeout_constraints.AGENT, settings)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches this host."""
+    """Return whether only this machine can reach this host."""
     try:
         return ipaddress.ip_address(host.strip("[]").partition("%")[0]).is_loopback
     except ValueError:
@@ -337,7 +337,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_exposed(flag: str, host: str, settings: TlsSettings) -> None:
-    """Raise SettingsError when others would reach a plaintext port that nobody asked for by name."""
+    """Raise SettingsError on a plaintext port that other machines can reach, unless --insecure is set."""
     if is_loopback(host) or (settings.insecure and not settings.private):
         return
     if settings.private:
@@ -362,7 +362,7 @@ def _check_tls(settings: TlsSettings, tokens: str = "") -> None:
         )
 
 
-def _agree(rules: tuple[contradictions.Rule, ...], settings: Any) -> None:
-    reason = contradictions.contradiction(rules, settings)
+def _agree(rules: tuple[timeout_constraints.Constraint, ...], settings: Any) -> None:
+    reason = timeout_constraints.violation(rules, settings)
     if reason:
         raise SettingsError(f"{reason} (timeouts that race each other kill jobs)")

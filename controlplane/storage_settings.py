@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 FLAG = "--storage-allowed"
 LOCAL = "file"
 _SAME = {"local": LOCAL, "s3a": "s3", "gcs": "gs"}
-"""Schemes that mean another one's storages."""
+"""Schemes that are other names of the same storages."""
 _DECODINGS_MAX = 8
-"""Whoever encodes a name more often than that hides something."""
+"""A name that is encoded more often than this is refused."""
 
 
 @dataclass(frozen=True)  # without slots: it is a second base
 class StorageSettings:
-    """What the storages of jobs may be."""
+    """Which storages a job may use."""
 
     storage_allowed: str = setting(
         "",
@@ -34,7 +34,7 @@ class StorageSettings:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a URL points to. `parts`: what stands between the slashes of its path."""
+    """The place that a URL names. `parts` are the pieces of its path between the slashes."""
 
     scheme: str
     host: str
@@ -42,7 +42,7 @@ class Place:
 
     @classmethod
     def of(cls, url: str) -> Place:
-        """Of a URL, or of a path. Raises ValueError: it can be read in more than one way."""
+        """Parse a URL or a path. Raises ValueError when it can be read in more than one way."""
         if "::" in url or "\\" in url or not url.isprintable():
             raise ValueError("'::', '\\' and characters that cannot be seen will not do")
         scheme, found, rest = url.partition("://")
@@ -61,30 +61,30 @@ class Place:
         return cls(scheme, host, tuple(kept))
 
     def below(self, prefix: Place) -> bool:
-        """Whether this is that place, or within it. A scheme alone is all that goes by it."""
+        """Return whether this is that place or lies in it. A prefix of only a scheme contains all of it."""
         whole = not prefix.host and not prefix.parts
         if self.scheme != prefix.scheme or not (whole or self.host == prefix.host):
             return False
         return self.parts[: len(prefix.parts)] == prefix.parts
 
     def really(self, real: Callable[[str], str]) -> Place:
-        """Where this is when links are followed, if it is on this machine."""
+        """Return this place with links resolved, if it is on this machine."""
         return Place.of(real("/" + "/".join(self.parts))) if self.scheme == LOCAL else self
 
 
 class Allowed:
-    """The prefixes of one agent; none: whatever a job names."""
+    """The URL prefixes that one agent allows; without any, it allows every storage."""
 
     def __init__(self, text: str) -> None:
-        """Read the setting. Raises SettingsError with the prefix that will not do."""
+        """Parse the setting. Raises SettingsError that names an invalid prefix."""
         self._text = ", ".join(part for each in text.split(",") if (part := each.strip()))
         self._prefixes = tuple(_prefix(part) for part in self._text.split(", ") if part)
         if text and not self._prefixes:
             raise SettingsError(f"{FLAG} {text!r} names no prefix: give one, or leave the flag out")
 
     def refusal(self, url: str, real: Callable[[str], str] = str) -> str:
-        """Why a job's storage is not opened; "": it may be, or there is none. `real` follows the links of a
-        path."""
+        """Return why a job's storage is refused; "" when it is allowed or empty. `real` resolves the links of
+        a path."""
         if not url or not self._prefixes:
             return ""
         try:
@@ -105,7 +105,7 @@ class Allowed:
 
 
 def check_storages(settings: StorageSettings) -> None:
-    """Raise SettingsError on prefixes that cannot be."""
+    """Raise SettingsError on invalid prefixes."""
     Allowed(settings.storage_allowed)
 
 

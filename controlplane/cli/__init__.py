@@ -1,1 +1,1 @@
-"""The command line: `holdfast run`, the daemons by hand, the questions to a coordinator, the demo."""
+"""The command line `holdfast`: run and submit jobs, start daemons, query a coordinator, show the demo."""

@@ -1,4 +1,4 @@
-"""Questions and orders to a coordinator over gRPC, with errors that people can mend."""
+"""Call a coordinator over gRPC; failures become errors with a solution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command line ends with: exit codes, and errors that people can mend."""
+"""Exit codes of the command line, and the errors that lead to them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 OK = 0
 FAILED = 1
-"""The job failed, or what was asked for is not there."""
+"""The job failed, or what the command asked for does not exist."""
 USAGE = 2
-"""A flag, a value or a setting that cannot be."""
+"""A wrong flag, value or setting."""
 UNREACHABLE = 3
 """No coordinator answers."""
 INTERRUPTED = 130
@@ -22,13 +22,13 @@ TERMINATED = 143
 
 
 class CliError(Exception):
-    """An operating error: one message that names the thing and the mend, and the exit code."""
+    """An error for the user: one message that names the cause and the solution, and the exit code."""
 
     code = FAILED
 
 
 class UsageError(CliError):
-    """A flag, a value or a setting that cannot be."""
+    """A wrong flag, value or setting."""
 
     code = USAGE
 

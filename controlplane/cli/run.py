@@ -105,7 +105,7 @@ def run(values: argparse.Namespace) -> int:
 
 
 def _beginning(values: argparse.Namespace) -> Beginning:
-    """What becomes of checkpoints that are there already. Raises UsageError."""
+    """Return how the run treats existing checkpoints. Raises UsageError."""
     from controlplane.cli.local.lives import Beginning
 
     if values.fresh and values.adopt:
@@ -141,7 +141,7 @@ def _plan(values: argparse.Namespace) -> ClusterPlan:
 
 
 def _check_folders(values: argparse.Namespace) -> None:
-    """Raise UsageError when a folder that was named will not do."""
+    """Raise UsageError when a folder that a flag names cannot be used."""
     if not Path(values.shm_dir).is_dir():
         raise UsageError(f"--shm-dir {values.shm_dir} is no folder: name one in memory, like /dev/shm")
     for flag, folder in (("--log-dir", values.log_dir), ("--ledger", values.ledger)):
@@ -156,7 +156,7 @@ def _check_folders(values: argparse.Namespace) -> None:
 
 
 def _probe(url: str, mirror: str) -> None:
-    """Raise UsageError when a storage will not do, before anything is started."""
+    """Raise UsageError when a storage cannot be used, before anything is started."""
     if not url:
         return
     from holdfast.checkpoint.errors import CheckpointError

@@ -1,4 +1,4 @@
-"""`holdfast simulate`: what failures would cost a cluster, decided by the real core."""
+"""`holdfast simulate`: estimate what failures cost a cluster, with the real decision core."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EPILOG = """examples:
 
 
 def run(values: argparse.Namespace) -> int:
-    """Print what became of it. Exit code 2 for what cannot be simulated, with the mend."""
+    """Simulate and print the result. Exit code 2 for input that cannot be simulated, with the solution."""
     try:
         setup, failures = _setup(values), _failures(values)
         if values.compare:

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from controlplane import contradictions
+from controlplane import timeout_constraints
 from controlplane.core import health, view
 from controlplane.core.cluster import Cluster
 from controlplane.core.failures import network, quarantine
@@ -317,12 +317,12 @@ def test_every_rule_names_settings_that_exist() -> None:
     ours = {field.name for field in dataclasses.fields(CoordinatorSettings)}
     theirs = {field.name for field in dataclasses.fields(AgentSettings)}
     for rules, known in (
-        (contradictions.COORDINATOR, ours),
-        (contradictions.AGENT, theirs),
-        (contradictions.BOTH, ours | theirs),
+        (timeout_constraints.COORDINATOR, ours),
+        (timeout_constraints.AGENT, theirs),
+        (timeout_constraints.BOTH, ours | theirs),
     ):
         assert {name for rule in rules for name in (rule.low, rule.high)} <= known
-        assert contradictions.contradiction(rules, CoordinatorSettings(), AgentSettings()) == ""
+        assert timeout_constraints.violation(rules, CoordinatorSettings(), AgentSettings()) == ""
 
 
 def test_an_agent_that_dies_again_and_again_does_not_relaunch_a_plain_job_for_ever() -> None:

@@ -1,1 +1,1 @@
-"""`holdfast checkpoint`: what lies on a storage, read without any daemon."""
+"""`holdfast checkpoint`: read, verify, compare, export and delete checkpoints on a storage."""

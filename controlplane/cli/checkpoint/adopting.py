@@ -1,4 +1,4 @@
-"""`holdfast checkpoint adopt`: after etcd was lost, a coordinator learns what lies on the storage."""
+"""`holdfast checkpoint adopt`: after etcd was lost, tell a coordinator which checkpoints a storage holds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _flags(parser: Parser) -> None:
 
 
 def adopt(values: argparse.Namespace) -> int:
-    """Verify every checkpoint, then have the coordinator know the whole ones. Exit code 1 when none was."""
+    """Verify every checkpoint, then register the complete ones. Exit code 1 when there is none."""
     with opened(values) as store:
         job = one_job(store, values.job)
         whole, refused = survey(store, job)
@@ -57,7 +57,7 @@ async def _adopt(
 
 
 def survey(store: Store, job: str) -> tuple[list[CheckpointRecord], list[str]]:
-    """The records of every whole checkpoint of a job, and why the others are none. Reads every chunk."""
+    """Return the records of the complete checkpoints of a job, and why others are refused. Reads chunks."""
     whole, refused = [], []
     for result in verify(store, job, load.listing(store, job)):
         if result.errors:
@@ -84,7 +84,7 @@ def on_storage(url: str, mirror: str, job: str) -> tuple[list[CheckpointRecord],
 
 
 def record(store: Store, job: str, checkpoint: str) -> CheckpointRecord:
-    """What etcd is to know of a published checkpoint."""
+    """Return the record of a published checkpoint, as etcd keeps it."""
     content = store.read(names.manifest(job, checkpoint), MANIFEST_BYTES_MAX)
     manifest, digest = opened_manifest(content, job, checkpoint)
     words = tuple(sorted(shard.shard for shard in manifest.shards))

@@ -1,4 +1,4 @@
-"""`holdfast checkpoint gc`: delete what is not to be kept. Without --apply it only shows what would go."""
+"""`holdfast checkpoint gc`: delete what need not be kept. Without --apply it only shows what would go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holdfast checkpoint diff`: which tensors differ, told by the manifests; no chunk is read."""
+"""`holdfast checkpoint diff`: compare two checkpoints by their manifests; no chunk is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holdfast checkpoint list`: what lies there, newest first. Reads manifests, no chunks."""
+"""`holdfast checkpoint list`: the checkpoints on a storage, newest first. Reads manifests, no chunks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def list_(values: argparse.Namespace) -> int:
 
 
 def row(store: Store, job: str, found: Found) -> dict[str, Any]:
-    """What a manifest says of its checkpoint; `error` says why it cannot be read."""
+    """Return the row of one checkpoint; `error` says why its manifest cannot be read."""
     told: dict[str, Any] = {"job": job, "checkpoint": found.id, "step": found.step}
     try:
         manifest = load.read_manifest(store, job, found.id)

@@ -1,4 +1,4 @@
-"""What every verb begins with: its flags, the storage, the job and the checkpoints meant."""
+"""The common part of the verbs: flags, opening the storage, finding the job and the checkpoint."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def add_checkpoint(parser: Parser) -> None:
 
 @contextmanager
 def opened(values: argparse.Namespace) -> Iterator[Store]:
-    """The storage that the flags name; closed afterwards. Its errors become one line and exit code 1."""
+    """Open the storage that the flags name, and close it afterwards. Its errors become CliError."""
     try:
         store = Store.open(values.url, second=values.mirror)
         try:
@@ -60,7 +60,7 @@ def opened(values: argparse.Namespace) -> Iterator[Store]:
 
 
 def jobs(store: Store, wanted: str) -> list[str]:
-    """The jobs meant: the one named, or all that the storage has. Raises CliError when there is none."""
+    """Return the named job, or all jobs of the storage. Raises CliError when there is none."""
     known = list(store.folders("jobs"))
     if not known:
         raise CliError(f"storage {store.url}: holds no checkpoints of Holdfast (no folder jobs/ in it)")
@@ -72,7 +72,7 @@ def jobs(store: Store, wanted: str) -> list[str]:
 
 
 def one_job(store: Store, wanted: str) -> str:
-    """The one job meant. Raises CliError when there are several and none is named."""
+    """Return the one job. Raises CliError when there are several and none is named."""
     found = jobs(store, wanted)
     if len(found) > 1:
         raise UsageError(f"storage {store.url}: has {len(found)} jobs, name one with --job: {_some(found)}")
@@ -80,7 +80,7 @@ def one_job(store: Store, wanted: str) -> str:
 
 
 def find(store: Store, job: str, wanted: str) -> Found:
-    """The checkpoint meant by an id, a step, or "" for the newest. Raises CliError."""
+    """Return the checkpoint with this id or step, or for "" the newest. Raises CliError."""
     listed = load.listing(store, job)
     if not listed:
         raise CliError(f"storage {store.url}: job {job} has no checkpoint")

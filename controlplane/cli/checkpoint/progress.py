@@ -1,4 +1,4 @@
-"""Progress of what takes long: bytes and rate, on standard error, where a person looks."""
+"""Show the progress of long work on standard error, as bytes and rate, if it is a terminal."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class Bar(Protocol):
-    """Hears how far the work is; from any thread."""
+    """Receives the progress of the work, from any thread."""
 
     def advance(self, nbytes: int) -> None:
         """So many bytes more are done."""
 
 
 class _Silent:
-    """Nobody looks."""
+    """Shows nothing: standard error is not a terminal."""
 
     def advance(self, nbytes: int) -> None:
         """Nothing is shown."""

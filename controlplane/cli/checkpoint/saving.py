@@ -1,4 +1,4 @@
-"""`holdfast checkpoint now`: a running job makes its newest state durable."""
+"""`holdfast checkpoint now`: save the newest state of a running job."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _BROKEN = (CheckpointCorrupt, CheckpointRefused)
 
 @dataclass(slots=True)
 class Verified:
-    """One checkpoint and what is wrong with it."""
+    """One checkpoint and the errors found in it."""
 
     job: str
     id: str
@@ -91,7 +91,7 @@ def verify(store: Store, job: str, listed: Sequence[Found]) -> list[Verified]:
 
 
 def _read_all(store: Store, manifests: Sequence[Manifest]) -> dict[str, str]:
-    """Chunks that are not as they were written: by name, what is wrong."""
+    """Return the damaged chunks by name, with the error."""
     wanted = {m.file(chunk): (m, chunk) for m in reversed(manifests) for chunk in m.chunks}
     total = sum(chunk.stored for _, chunk in wanted.values())
     with shown_bar("verifying", total) as bar, ThreadPoolExecutor(WORKERS, "verify") as pool:

@@ -1,1 +1,1 @@
-"""The demonstration: training is hurt on purpose, and the result compared with an undisturbed run."""
+"""The demo: kill processes of a training run, and compare the result with an undisturbed run."""

@@ -1,4 +1,4 @@
-"""The flags that describe a job: torchrun's, and what Holdfast adds. From them a JobSpec."""
+"""The flags that describe a job, torchrun's and Holdfast's own, and the JobSpec made from them."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def job_name(values: argparse.Namespace, command: Sequence[str]) -> tuple[str, b
 
 
 def clean_name(text: str) -> str:
-    """`text` where it can name a job; else what is left of it, made distinct by a digest."""
+    """Return `text` if it is a valid job name; otherwise its valid characters and a digest of all."""
     if NAME.fullmatch(text):
         return text
     kept = re.sub(r"[^A-Za-z0-9._-]", "-", text).lstrip("._-")[:50] or "job"

@@ -1,4 +1,4 @@
-"""`holdfast drain`, `cordon` and `uncordon`: a node is to be free of ranks, or to take no new ones."""
+"""`holdfast drain`, `cordon` and `uncordon`: move ranks off a node, refuse new ones, or allow them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holdfast pause` and `resume`: a job stops at a step boundary and holds its state, until it shall go on."""
+"""`holdfast pause` and `resume`: stop a job at a step boundary with its state in memory; continue it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holdfast quarantine`: which nodes have a history of failures, and giving one its good name back."""
+"""`holdfast quarantine`: list the nodes with a history of failures, and release one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holdfast describe`: everything that a coordinator knows of one job, node or checkpoint."""
+"""`holdfast describe`: show everything that a coordinator knows about one job, node or checkpoint."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _flags(parser: Parser) -> None:
 
 
 def describe(values: argparse.Namespace) -> int:
-    """Tell all about one thing. Exit code 1 when there is none of the name."""
+    """Show everything about one thing. Exit code 1 when there is none of this name."""
     return asyncio.run(_describe(values))
 
 
@@ -56,7 +56,7 @@ async def _describe(values: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """One thing: its row, what people are told of it, and what belongs to it."""
+    """One thing: its row, the facts to show about it, and what belongs to it."""
 
     kind: str
     row: Any
@@ -68,7 +68,7 @@ class Known:
 
 
 def told(known: Known, lines: Lines, shown: int) -> str:
-    """For people: the newest `shown` of what there are many."""
+    """Return the text for people, with the newest `shown` incidents and events."""
     heads = [story.told(each).partition("\n")[0] for each in known.incidents[-shown:]]
     parts = [
         _facts(known.facts),

@@ -1,4 +1,4 @@
-"""`-o table|wide|json|yaml`, of every command that shows something: for people, in full, for programs."""
+"""The flag `-o table|wide|json|yaml` of every command that shows something, and what it prints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORMS = (TABLE, WIDE, JSON, YAML)
 
 
 def add_output(parser: Parser, about: str = "", *, json_flag: bool = False, former: str = "") -> None:
-    """The flag; with `json_flag` also `--json`. `former`: a word that once meant table, and still does."""
+    """Add the flag, with `json_flag` also `--json`. `former` is an old word for `table` that still works."""
     words = "|".join(FORMS)
     known = one_of(*FORMS, former=(former,) if former else ())
     about = f"format of the output; {about}" if about else "format of the output"
@@ -30,7 +30,7 @@ def add_output(parser: Parser, about: str = "", *, json_flag: bool = False, form
 
 
 def for_programs(form: str) -> bool:
-    """Whether programs read it: what is made for them alone need not be made for people."""
+    """Return whether this form is for programs: then the text for people need not be made."""
     return form in _DATA
 
 

@@ -1,4 +1,4 @@
-"""`holdfast status`, `holdfast get` and `holdfast stop`: questions and orders to a coordinator."""
+"""`holdfast status`, `holdfast get` and `holdfast stop`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HEALTH_MAX = 400
 
 
 def add_coordinator(parser: Parser) -> None:
-    """The flags that say whom to ask, and what to show them."""
+    """Add the flags that name the coordinators and the credentials for them."""
     parser.add_argument(
         "--coordinator",
         default=coordinator(),

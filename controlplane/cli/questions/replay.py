@@ -1,4 +1,4 @@
-"""`holdfast replay`: what a coordinator was told, told to the core again, step by step."""
+"""`holdfast replay`: repeat a coordinator's decisions from its recording, step by step."""
 
 from __future__ import annotations
 

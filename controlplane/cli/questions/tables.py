@@ -1,4 +1,4 @@
-"""What a coordinator answered, as rows: for a table, for JSON. Pure."""
+"""The answer of a coordinator as rows, for tables and for JSON. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holdfast top`: what trains now, how fast, and what is in its way; shown anew every second."""
+"""`holdfast top`: show speed and problems of every job, again every second."""
 
 from __future__ import annotations
 

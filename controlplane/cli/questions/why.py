@@ -1,4 +1,4 @@
-"""`holdfast why`: what happened, on what evidence, what was done, and what it cost."""
+"""`holdfast why`: explain one incident: evidence, decision, durations, cost."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controlplane import contradictions
+from controlplane import timeout_constraints
 from controlplane.core.elasticity import draining
 from controlplane.core.failures import deaths, eligibility, marks, quarantine
 from controlplane.core.membership import mass_failure, members, replacement
@@ -90,7 +90,7 @@ def _refusal(m: ClusterState, node: Node, event: ev.NodeJoined) -> tuple[str, bo
             "give this agent a name of its own with --node",
             True,
         )
-    reason = contradictions.disagreement(event, m.settings) or _of_the_future(m, event)
+    reason = timeout_constraints.mismatch(event, m.settings) or _of_the_future(m, event)
     if reason:
         return reason, False
     if event.incarnation < node.incarnation and node.state != "lost":
