@@ -39,7 +39,7 @@ ABOUT = (
 
 def _flags(parser: Parser) -> None:
     parser.add_argument(
-        "journal", help="the journal of a coordinator, or one recording (JOURNAL.reigns/TERM.jsonl)"
+        "journal", help="the journal of a coordinator, or one recording, such as journal.reigns/7.jsonl"
     )
     parser.add_argument(
         "--term",
