@@ -80,28 +80,64 @@ def _failure_flags(parser: Parser) -> None:
     add("--mtbf-s", type=number, metavar="S", help="random failures: mean time between two in the cluster")
     add("--node-mtbf-s", type=number, metavar="S", help="random failures: mean time between two of one node")
     add("--repair-s", type=number, default=21_600.0, metavar="S", help="random failures: median repair time")
-    add("--repair-sigma", type=number, default=1.5, help="random failures: sigma of lognormal repair times")
     add(
-        "--burst-ratio", type=number, default=0.0, help="random failures: share that hits neighbours too, 0-1"
+        "--repair-sigma",
+        type=number,
+        metavar="X",
+        default=1.5,
+        help="random failures: sigma of lognormal repair times",
     )
-    add("--burst-nodes", type=int, default=8, help="random failures: most nodes that one failure hits")
-    add("--process-ratio", type=number, default=0.0, help="random failures: share that kills a process only")
-    add("--seed", type=int, default=1, help="seed of the random failures")
+    add(
+        "--burst-ratio",
+        type=number,
+        metavar="X",
+        default=0.0,
+        help="random failures: share that hits neighbours too, 0-1",
+    )
+    add(
+        "--burst-nodes",
+        type=int,
+        metavar="N",
+        default=8,
+        help="random failures: most nodes that one failure hits",
+    )
+    add(
+        "--process-ratio",
+        type=number,
+        metavar="X",
+        default=0.0,
+        help="random failures: share that kills a process only",
+    )
+    add("--seed", type=int, metavar="N", default=1, help="seed of the random failures")
 
 
 def _job_flags(parser: Parser) -> None:
     add = parser.add_argument
-    add("--nodes", type=int, required=True, help="nodes of the cluster")
-    add("--nproc-per-node", type=int, default=1, help="ranks per node")
-    add("--nodes-per-replica", type=int, default=1, help="nodes that hold one replica of the model")
-    add("--spares", type=int, default=0, help="nodes that wait for a failure")
-    add("--nodes-min", type=int, default=0, help="the job waits with fewer nodes; 0: one replica")
+    add("--nodes", type=int, metavar="N", required=True, help="nodes of the cluster")
+    add("--nproc-per-node", type=int, metavar="N", default=1, help="ranks per node")
+    add(
+        "--nodes-per-replica",
+        type=int,
+        metavar="N",
+        default=1,
+        help="nodes that hold one replica of the model",
+    )
+    add("--spares", type=int, metavar="N", default=0, help="nodes that wait for a failure")
+    add(
+        "--nodes-min", type=int, metavar="N", default=0, help="the job waits with fewer nodes; 0: one replica"
+    )
     add("--fixed", action="store_true", help="never train on fewer nodes than at the start")
-    add("--days", type=number, default=174.0, help="days to simulate")
-    add("--recovery-s", type=number, default=21.0, help="duration of a recovery, with detection")
-    add("--checkpoint-every-s", type=number, default=10.0, help="training time between two copies of state")
-    add("--stall-s", type=number, default=0.0, help="how long each copy stops training")
-    add("--step-s", type=number, default=1.0, help="duration of one training step")
+    add("--days", type=number, metavar="X", default=174.0, help="days to simulate")
+    add("--recovery-s", type=number, default=21.0, metavar="S", help="duration of a recovery, with detection")
+    add(
+        "--checkpoint-every-s",
+        type=number,
+        default=10.0,
+        metavar="S",
+        help="training time between two copies of state",
+    )
+    add("--stall-s", type=number, default=0.0, metavar="S", help="how long each copy stops training")
+    add("--step-s", type=number, default=1.0, metavar="S", help="duration of one training step")
     add("--restore", choices=("checkpoint", "donor"), default="checkpoint",
         help="continue from the last copy, or from the state of surviving ranks")  # fmt: skip
 
@@ -195,4 +231,5 @@ def _compared(field: str, setups: Sequence[Setup], found: Sequence[Outcome]) -> 
     return f"{plain(heads, rows)}\n\nbest: {heads[0]} {rows[best][0]}"
 
 
-COMMANDS = {"simulate": Command(ABOUT, run, _flags, epilog=EPILOG)}
+USAGE = "holdfast simulate --nodes N [flags]"
+COMMANDS = {"simulate": Command(ABOUT, run, _flags, USAGE, EPILOG)}

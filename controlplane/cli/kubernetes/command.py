@@ -82,7 +82,11 @@ def _flags(parser: Parser) -> None:
         help="kind of object for the nodes",
     )
     parser.add_argument(
-        "--kubernetes", type=_minor, default=31, metavar="1.N", help="oldest version of Kubernetes to support"
+        "--kubernetes",
+        type=_minor,
+        default=31,
+        metavar="1.N",
+        help="oldest version of Kubernetes to support (default: 1.31)",
     )
     parser.add_argument("--cluster", default="default", metavar="NAME", help="name of the Holdfast cluster")
     parser.add_argument(
@@ -259,7 +263,7 @@ COMMANDS = {
     ),
     "render": Command(
         "Print the manifests of a training job for `kubectl apply -f -`. The Holdfast chart must be "
-        "installed; agent and launcher are added to your image as sidecars. No cluster is contacted.",
+        "installed. The pods run your image as it is, with the agent as a sidecar. No cluster is contacted.",
         render,
         _flags,
         USAGE,
