@@ -96,8 +96,7 @@ def _told(job: Job, seat: Placement) -> str:
 
 
 def recall(m: ClusterState, job: Job) -> None:
-    """Where the seats do not tell what the ranks of the newest generation held, the dead and partners may:
-    what partners tell now may be gone with the next."""
+    """Take from the dead and from partners what the seats do not tell: it may be gone with the next."""
     generation = _of_shards(job)
     if generation is None or not any(map(_silent, _words(job))):
         return
