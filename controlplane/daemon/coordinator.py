@@ -32,8 +32,9 @@ from controlplane.daemon.kube.platform import Platform
 from controlplane.daemon.leadership.identity import Identity
 from controlplane.daemon.leadership.standby import Standby
 from controlplane.daemon.page.server import Page
+from controlplane.daemon.server.context import ServerContext
 from controlplane.daemon.server.health import HealthServer
-from controlplane.daemon.server.rpc import Front, PortTaken, Server
+from controlplane.daemon.server.ports import PortTaken, Server
 from controlplane.daemon.telemetry.alerts import Alerts
 from controlplane.daemon.telemetry.incident_spans import Spans
 from controlplane.daemon.telemetry.metrics import Metrics
@@ -83,7 +84,7 @@ async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
         stack.push_async_callback(journal.close)
         metrics = Metrics(version("holdfast"))
         metrics_address = _start_metrics(settings, metrics, stack)
-        front = Front(settings.cluster, journal, metrics)
+        front = ServerContext(settings.cluster, journal, metrics)
         host, port = host_port("--listen", settings.listen)
         if settings.advertise:
             check_dialled("--advertise", settings.advertise)
@@ -113,7 +114,7 @@ async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
         await _until(stop, works)
 
 
-async def _stand(settings: CoordinatorSettings, etcd: Etcd, front: Front) -> None:
+async def _stand(settings: CoordinatorSettings, etcd: Etcd, front: ServerContext) -> None:
     """Wait for a usable etcd, then be candidate and leader for ever."""
     await _usable(etcd, settings)
     keys = Keyspace(settings.cluster)
@@ -188,7 +189,7 @@ def _start_metrics(settings: CoordinatorSettings, metrics: Metrics, stack: conte
 
 async def _start_page(
     settings: CoordinatorSettings,
-    front: Front,
+    front: ServerContext,
     tls: TlsFiles,
     asks: Asks,
     stack: contextlib.AsyncExitStack,

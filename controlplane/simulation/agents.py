@@ -5,30 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controlplane.core.records import events as ev
-from controlplane.core.records.model import NO_STEP, WHOLE_STATE, Failure, MemberPhase
+from controlplane.core.records.model import WHOLE_STATE, MemberPhase
 from controlplane.simulation import records
 
 if TYPE_CHECKING:
-    from controlplane.core.records.effects import Launch
-
-
-class Rank:
-    """One rank process."""
-
-    __slots__ = (
-        "copied", "copied_by", "failure", "generation", "held", "name", "phase", "rank", "shard", "step",
-        "store",
-    )  # fmt: skip
-
-    def __init__(self, order: Launch, shard: str) -> None:
-        self.name, self.rank = order.member, order.rank
-        self.store = f"{order.node}:1"
-        self.phase = MemberPhase.STARTING
-        self.generation = 0
-        self.step = self.held = self.copied = NO_STEP
-        self.copied_by = 0
-        self.shard = shard
-        self.failure: Failure | None = None
+    from controlplane.simulation.ranks import Rank
 
 
 class Agent:

@@ -10,15 +10,18 @@ from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import NO_STEP, MemberPhase
 from controlplane.simulation import records
-from controlplane.simulation.agents import Agent, Rank, word
+from controlplane.simulation.agents import Agent, word
 from controlplane.simulation.costs import NET_S
+from controlplane.simulation.ranks import Rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from controlplane.core.records.events import Event
     from controlplane.core.records.model import Generation
+    from controlplane.simulation.scene import Scene
+    from controlplane.simulation.situation import Situation
     from controlplane.simulation.training import Stretch
-    from controlplane.simulation.world import World
 
 Batch = list[tuple[Agent, int]]
 """Nodes, each with the life in which it was ordered."""
@@ -38,10 +41,19 @@ class Meeting:
 class Orders:
     """The nodes' side of every order."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(
+        self,
+        scene: Scene,
+        situation: Situation,
+        feed: Callable[[Event], None],
+        report: Callable[[Agent], None],
+        at_once: Callable[[Callable[[], None]], None],
+    ) -> None:
+        """`feed` tells the core an event, `report` one node's statuses, `at_once` many events as one."""
+        self.scene, self.situation = scene, situation
+        self._feed, self._report, self._at_once = feed, report, at_once
         self.meeting: Meeting | None = None
-        setup = world.setup
+        setup = scene.setup
         self.ranks_per_replica = setup.nodes_per_replica * setup.nproc
         self._left: tuple[float, Stretch | None, int, int] = (-1.0, None, 0, NO_STEP)
         # when (s) nodes left which stretch, how far, and with which copy: of thousands at once
@@ -50,7 +62,7 @@ class Orders:
         """Start rank processes."""
         fresh: Batch = []
         for order in orders:
-            agent = self.world.by_name[order.node]
+            agent = self.scene.by_name[order.node]
             if not agent.up or order.member in agent.ranks:
                 continue
             old = agent.ranks.values()
@@ -62,42 +74,42 @@ class Orders:
             agent.ranks[order.member] = fresh_rank
             if not fresh or fresh[-1][0] is not agent:
                 fresh.append((agent, agent.boots))
-        setup = self.world.setup
-        first = self.world.situation.cause == "start"
+        setup = self.scene.setup
+        first = self.situation.cause == "start"
         delay_s = setup.first_start_s if first else setup.costs.spawn_s
         self._later(NET_S, fresh, lambda agent: True)
         self._later(NET_S + delay_s, fresh, _started)
 
     def interrupt(self, orders: Sequence[fx.Interrupt]) -> None:
         """Leave a generation: at once, or (gentle) at the end of the step."""
-        world, batch = self.world, []
+        scene, batch = self.scene, []
         for order in orders:
-            agent = world.by_name[order.node]
+            agent = scene.by_name[order.node]
             if agent.up and agent.stopping < order.generation and agent.in_generation(order.generation):
                 agent.stopping = order.generation
                 batch.append((agent, agent.boots))
         if not batch:
             return
         number, gentle = orders[0].generation, orders[0].gentle
-        training, now = world.training, world.clock.now
+        training, now = scene.training, scene.clock.now
         if gentle and training.on:
             # A hair past the boundary: the step is whole then.
             end = training.boundary(now + NET_S)
-            world.clock.at(end, self._halt)
+            scene.clock.at(end, self._halt)
             self._later(end - now + NET_S, batch, lambda agent: self._leave(agent, number, clean=True))
             return
         self._halt()
         self._later(
-            NET_S + world.setup.costs.stop_s, batch, lambda agent: self._leave(agent, number, clean=False)
+            NET_S + scene.setup.costs.stop_s, batch, lambda agent: self._leave(agent, number, clean=False)
         )
 
     def _halt(self) -> None:
-        self.world.situation.book()
-        if self.world.training.on:
-            self.world.training.halt(self.world.clock.now)
+        self.situation.book()
+        if self.scene.training.on:
+            self.scene.training.halt(self.scene.clock.now)
 
     def _leave(self, agent: Agent, upto: int, clean: bool) -> bool:
-        training, now = self.world.training, self.world.clock.now
+        training, now = self.scene.training, self.scene.clock.now
         if self._left[0] != now or self._left[1] is not training.stretch:
             self._left = (now, training.stretch, training.steps(now), training.copied(now))
         _, stretch, steps, copied = self._left
@@ -108,7 +120,7 @@ class Orders:
                 if copied > NO_STEP:
                     rank.copied, rank.copied_by = copied, rank.generation
             rank.phase = MemberPhase.READY
-            whole = rank.step > NO_STEP and (clean or self.world.setup.donors)
+            whole = rank.step > NO_STEP and (clean or self.scene.setup.donors)
             rank.held = rank.step if whole else NO_STEP
         return True
 
@@ -117,13 +129,13 @@ class Orders:
         generation = orders[0].generation
         if self.meeting is None or self.meeting.generation.number != generation.number:
             self.meeting = Meeting(generation)
-            self.world.clock.after(NET_S + self.world.setup.costs.form_s, self.world.situation.restoring)
+            self.scene.clock.after(NET_S + self.scene.setup.costs.form_s, self.situation.restoring)
         batch: Batch = []
         for order in orders:
-            agent = self.world.by_name[order.node]
+            agent = self.scene.by_name[order.node]
             if agent.up and self._enter(agent, self.meeting):
                 batch.append((agent, agent.boots))
-        costs, number = self.world.setup.costs, generation.number
+        costs, number = self.scene.setup.costs, generation.number
         self._later(NET_S, batch, lambda agent: True)
         self._later(NET_S + costs.form_s + costs.restore_s, batch, lambda agent: self._run(agent, number))
 
@@ -157,30 +169,30 @@ class Orders:
 
     def _train(self, meeting: Meeting) -> None:
         """Everybody is there: steps are made from now on."""
-        world, generation = self.world, meeting.generation
-        world.situation.begun()
-        world.training.begin(generation.number, len(meeting.seats), generation.resume.step, world.clock.now)
-        world.clock.after(world.setup.step_s + NET_S, lambda: self._first_step(meeting))
+        scene, generation = self.scene, meeting.generation
+        self.situation.begun()
+        scene.training.begin(generation.number, len(meeting.seats), generation.resume.step, scene.clock.now)
+        scene.clock.after(scene.setup.step_s + NET_S, lambda: self._first_step(meeting))
 
     def _first_step(self, meeting: Meeting) -> None:
-        world, generation = self.world, meeting.generation
-        stretch = world.training.stretch
-        if stretch is None or stretch.generation != generation.number or not world.training.on:
+        scene, generation = self.scene, meeting.generation
+        stretch = scene.training.stretch
+        if stretch is None or stretch.generation != generation.number or not scene.training.on:
             return
-        costs = world.setup.costs
-        spans_s = (costs.form_s, costs.restore_s, world.setup.step_s)
+        costs = scene.setup.costs
+        spans_s = (costs.form_s, costs.restore_s, scene.setup.step_s)
 
         def tell() -> None:
             for seat in generation.seats:
-                world.feed(records.started(seat, world.by_name[seat.node].boots, generation, spans_s))
+                self._feed(records.started(seat, scene.by_name[seat.node].boots, generation, spans_s))
 
-        world.at_once(tell)
+        self._at_once(tell)
 
     def kill(self, orders: Sequence[fx.Kill]) -> None:
         """End a process: its agent lists it no more."""
         batch: Batch = []
         for order in orders:
-            agent = self.world.by_name[order.node]
+            agent = self.scene.by_name[order.node]
             if agent.up and agent.ranks.pop(order.member, None) is not None:
                 batch.append((agent, agent.boots))
         self._later(NET_S, batch, lambda agent: True)
@@ -189,7 +201,7 @@ class Orders:
         """The job has no place on these nodes any more."""
         batch: Batch = []
         for order in orders:
-            agent = self.world.by_name[order.node]
+            agent = self.scene.by_name[order.node]
             if agent.up and agent.ranks:
                 agent.ranks = {}
                 batch.append((agent, agent.boots))
@@ -198,9 +210,9 @@ class Orders:
     def probe(self, orders: Sequence[fx.Probe]) -> None:
         """Answer for the nodes that are up."""
         for order in orders:
-            up = self.world.by_name[order.node].up
+            up = self.scene.by_name[order.node].up
             event = ev.ProbeAnswered(order.node, order.incarnation, up, "" if up else "no route to host")
-            self.world.clock.after(NET_S, lambda event=event: self.world.feed(event))  # type: ignore[misc]
+            self.scene.clock.after(NET_S, lambda event=event: self._feed(event))  # type: ignore[misc]
 
     def _later(self, delay_s: float, batch: Batch, do: Callable[[Agent], bool]) -> None:
         """After a while, on every node of the batch that still lives the same life: act, and report."""
@@ -210,9 +222,9 @@ class Orders:
         def answer() -> None:
             for agent, boots in batch:
                 if agent.up and agent.boots == boots and do(agent):
-                    self.world.report(agent)
+                    self._report(agent)
 
-        self.world.clock.after(delay_s, lambda: self.world.at_once(answer))
+        self.scene.clock.after(delay_s, lambda: self._at_once(answer))
 
 
 def _started(agent: Agent) -> bool:

@@ -12,7 +12,7 @@ from controlplane.core.records.model import NO_STEP, MemberStatus, Role
 
 if TYPE_CHECKING:
     from controlplane.core.records.model import Generation, Placement
-    from controlplane.simulation.agents import Rank
+    from controlplane.simulation.ranks import Rank
 
 STATE_BYTES = 1 << 30
 

@@ -8,7 +8,7 @@ from controlplane.core.records.model import Cause, JobPhase
 
 if TYPE_CHECKING:
     from controlplane.core.records import effects as fx
-    from controlplane.simulation.world import World
+    from controlplane.simulation.scene import Scene
 
 _PHASES = {
     JobPhase.PENDING: "waiting",
@@ -25,30 +25,30 @@ _PHASES = {
 class Situation:
     """Why nobody trains, if nobody does, and since when that is not booked."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
         self.cause = "start"
         self.planned = False  # the core changes the job's size, and nothing failed
         self._since = 0.0
 
     def book(self) -> None:
         """Put the time since the last booking down to its causes."""
-        world = self.world
-        now, since = world.clock.now, self._since
+        scene = self.scene
+        now, since = scene.clock.now, self._since
         self._since = now
         if now <= since:
             return
-        up, down = world.setup.nodes - len(world.down), len(world.down)
-        world.ledger.add("down", since, now, down)
-        if not world.training.on:
-            world.ledger.add(self.cause, since, now, up)
+        up, down = scene.setup.nodes - len(scene.down), len(scene.down)
+        scene.ledger.add("down", since, now, down)
+        if not scene.training.on:
+            scene.ledger.add(self.cause, since, now, up)
             return
         for cause, count in self._idle(up).items():
-            world.ledger.add(cause, since, now, count)
+            scene.ledger.add(cause, since, now, count)
 
     def _idle(self, up: int) -> dict[str, int]:
         """Nodes that are up and do not train."""
-        setup, seated = self.world.setup, self.world.training.nodes
+        setup, seated = self.scene.setup, self.scene.training.nodes
         usable = min(up, setup.nodes_max)
         fit = usable // setup.nodes_per_replica * setup.nodes_per_replica
         joining = max(0, fit - seated)
@@ -67,7 +67,7 @@ class Situation:
     def failed(self) -> None:
         """A rank of the job died."""
         self.book()
-        self.world.training.halt(self.world.clock.now)
+        self.scene.training.halt(self.scene.clock.now)
         if self.cause != "start":
             self.cause, self.planned = "detect", False
 

@@ -6,31 +6,27 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from controlplane.analysis.goodput import Ledger
 from controlplane.core.cluster import Cluster
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
 from controlplane.core.records.model import Cause, Failure, JobSpec, MemberPhase
 from controlplane.core.records.timing import CoreSettings
 from controlplane.core.state.job import ENDED
-from controlplane.simulation.agents import Agent
-from controlplane.simulation.clock import Clock
 from controlplane.simulation.costs import ETCD_S, NET_S
 from controlplane.simulation.orders import ORDERS, Orders
+from controlplane.simulation.scene import Scene
 from controlplane.simulation.situation import Situation
-from controlplane.simulation.training import Training
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from controlplane.core.records.events import Event
     from controlplane.core.records.model import Incident
+    from controlplane.simulation.agents import Agent
     from controlplane.simulation.costs import Setup
     from controlplane.simulation.failures import Failures, Outage
 
 JOB = "job"
-BINS = 240
-"""Parts of the simulated time that the picture tells apart."""
 
 
 class SimulationError(RuntimeError):
@@ -62,26 +58,18 @@ def settings_of(setup: Setup) -> CoreSettings:
     )
 
 
-class World:
+class World(Scene):
     """One run. `run()` lives through it; then `ledger`, `training` and `incidents` say what became of it."""
 
     def __init__(self, setup: Setup, failures: Failures, settings: CoreSettings | None = None) -> None:
-        setup.check()
-        self.setup, self.failures = setup, failures
+        super().__init__(setup)
+        self.failures = failures
         self.settings = settings or settings_of(setup)
-        self.clock = Clock()
-        self.end_s = setup.days * 86_400.0
-        self.ledger = Ledger(self.end_s / BINS)
-        self.training = Training(setup, self.ledger)
         self.situation = Situation(self)
-        self.orders = Orders(self)
+        self.orders = Orders(self, self.situation, self.feed, self.report, self.at_once)
         self.cluster = Cluster(self.settings)
-        width = len(str(setup.nodes - 1))
-        self.agents = [Agent(f"n{number:0{width}}") for number in range(setup.nodes)]
-        self.by_name = {agent.name: agent for agent in self.agents}
         self.events = 0  # steps of the core
         self.heard_at = 0.0  # when the core last heard of every node that is up
-        self.down: dict[str, Outage] = {}
         self._unjudged: dict[str, None] = {}  # of them those that the core has not given up yet
         self.struck = 0  # failures that stopped training
         self.spared = 0  # failures of nodes that were not in the job

@@ -6,7 +6,7 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Any
 
-from controlplane.daemon.server.rpc import DROPS_TOLD_PER_S
+from controlplane.daemon.server.context import DROPS_TOLD_PER_S
 from controlplane.wire import bounds
 from controlplane.wire import control_pb2 as pb
 from tests.agent.peering import JOB

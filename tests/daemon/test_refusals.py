@@ -11,7 +11,7 @@ import pytest
 
 from controlplane.core.records.events import MemberReport
 from controlplane.core.records.model import MemberPhase, MemberStatus
-from controlplane.daemon.server.rpc import DROPS_TOLD_PER_S
+from controlplane.daemon.server.context import DROPS_TOLD_PER_S
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
 from tests.daemon.rig import Agent, until

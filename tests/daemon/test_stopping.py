@@ -22,7 +22,7 @@ from controlplane.daemon.leadership.recorder import Recorder
 from controlplane.daemon.leadership.reign import Reign
 from controlplane.daemon.leadership.rows import Records
 from controlplane.daemon.server.admin import check_spec
-from controlplane.daemon.server.rpc import stop_within
+from controlplane.daemon.server.ports import stop_within
 from controlplane.daemon.telemetry.metrics import Metrics
 from controlplane.settings import SettingsError
 from tests.daemon.rig import until

@@ -30,7 +30,7 @@ from tests.helm.chart import (
 from tests.helm.schemas import check
 
 if TYPE_CHECKING:
-    from controlplane.cli.kubernetes.pod import Values
+    from controlplane.cli.kubernetes.values import Values
 
 COORDINATORS = [f"r-holdfast-coordinator-{index}.r-holdfast-candidates.ns.svc:7070" for index in range(3)]
 CONTEXT = {

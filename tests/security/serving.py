@@ -16,7 +16,8 @@ from controlplane.daemon.etcd.keyspace import Keyspace
 from controlplane.daemon.journal.journal import Journal
 from controlplane.daemon.leadership.reign import Reign
 from controlplane.daemon.leadership.rows import Records
-from controlplane.daemon.server.rpc import Front, Server
+from controlplane.daemon.server.context import ServerContext
+from controlplane.daemon.server.ports import Server
 from controlplane.daemon.telemetry.metrics import Metrics
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.control_pb2_grpc import AdminStub
@@ -50,7 +51,7 @@ class Kept:
 class Served:
     """A front that answers at `address`."""
 
-    def __init__(self, front: Front, server: Server) -> None:
+    def __init__(self, front: ServerContext, server: Server) -> None:
         self.front, self.server = front, server
         self.address = f"127.0.0.1:{server.port}"
 
@@ -69,7 +70,7 @@ async def serving(
     deny: DenyList | None = None,
 ) -> AsyncIterator[Served]:
     """Serve; with `reigns` as a leader whose store is this process's memory."""
-    front, tls = Front(CLUSTER, Journal(), Metrics("test")), tls or TlsFiles()
+    front, tls = ServerContext(CLUSTER, Journal(), Metrics("test")), tls or TlsFiles()
     asks = Asks(CLUSTER, tls.verifies, tokens, subjects, deny)
     server = Server(front, "127.0.0.1", 0, tls, asks)
     front.address = f"127.0.0.1:{server.port}"
@@ -86,7 +87,7 @@ async def serving(
 
 
 @contextlib.asynccontextmanager
-async def reigning(front: Front, elected: Elected | None = None) -> AsyncIterator[Reign]:
+async def reigning(front: ServerContext, elected: Elected | None = None) -> AsyncIterator[Reign]:
     """Lead, from what `elected` says, or from nothing; the store is this process's memory."""
     records = Records(Keyspace(CLUSTER))
     reign = Reign(

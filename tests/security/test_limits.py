@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from controlplane.access.guard import Sparing
 from controlplane.access.tls import LIMITS, STREAMS_MAX, TlsFiles, listen
-from controlplane.daemon.server import rpc
+from controlplane.daemon.server import context, ports
 from controlplane.scraping import CONNECTIONS_MAX, ScrapeServer
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.codec import MESSAGE_BYTES_MAX
@@ -88,11 +88,11 @@ async def test_connections_over_the_limit_are_hung_up_on() -> None:
 async def test_streams_without_a_hello_are_bounded() -> None:
     async with serving() as served, contextlib.AsyncExitStack() as stack:
         calls: list[Any] = []
-        while len(calls) < rpc.HELLOS_MAX + 8:
+        while len(calls) < context.HELLOS_MAX + 8:
             options = (("grpc.use_local_subchannel_pool", 1),)
             channel = await stack.enter_async_context(grpc.aio.insecure_channel(served.address, options))
             method = channel.stream_stream("/holdfast.control.v1.Control/Link")
-            calls += [method() for _ in range(min(STREAMS_MAX, rpc.HELLOS_MAX + 8 - len(calls)))]
+            calls += [method() for _ in range(min(STREAMS_MAX, context.HELLOS_MAX + 8 - len(calls)))]
         await until(lambda: sum(call.done() for call in calls) == 8)
         turned = [call for call in calls if call.done()]
         assert {await call.code() for call in turned} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
@@ -156,7 +156,7 @@ def test_few_lines_are_told_of_many() -> None:
 
 @pytest.mark.parametrize("name", ["grpc.max_concurrent_streams", "grpc.server_handshake_timeout_ms"])
 def test_both_servers_have_the_limits(name: str) -> None:
-    assert name in dict(rpc._OPTIONS)
+    assert name in dict(ports._OPTIONS)
 
 
 def test_connections_to_metrics_are_bounded() -> None:

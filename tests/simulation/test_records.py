@@ -22,7 +22,7 @@ from controlplane.core.records.model import (
     Tier,
 )
 from controlplane.simulation import records
-from controlplane.simulation.agents import Rank
+from controlplane.simulation.ranks import Rank
 
 FAILURE = Failure(Cause.SIGNALED, "killed", signal=9)
 

@@ -6,11 +6,11 @@ import asyncio
 import signal
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.demo.kills import Kill, impossible, read_kill
+from controlplane.cli.demo.wish import Wish
 from controlplane.cli.errors import INTERRUPTED, TERMINATED, CliError, UsageError
 from controlplane.cli.flags.parser import Command, Parser, seconds, whole
 from holdfast import removal
@@ -20,25 +20,6 @@ if TYPE_CHECKING:
 
 SCRIPT = Path(__file__).parents[3] / "examples" / "train_gpt.py"
 EPILOG = "Exit code 0 means: the final weights are identical, and no sample was repeated or skipped."
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What the flags ask for."""
-
-    steps: int
-    nodes: int
-    per_node: int
-    kills: tuple[Kill, ...]
-    as_json: bool
-    keep: bool
-    seed: int
-    timeout_s: float
-
-    @property
-    def world_size(self) -> int:
-        """Ranks in all."""
-        return self.nodes * self.per_node
 
 
 def demo(values: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from controlplane.cli.demo.command import Wish
+    from controlplane.cli.demo.wish import Wish
 
 SPARES = 1
 REDRAW_S = 0.1

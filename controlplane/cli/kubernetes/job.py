@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import UsageError
 from controlplane.cli.kubernetes import tls
-from controlplane.cli.kubernetes.pod import LOCKED, Manifest, Values, labels, pod_security, pod_spec
+from controlplane.cli.kubernetes.pod import LOCKED, labels, pod_security, pod_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from controlplane.cli.kubernetes.values import Manifest, Values
 
 DEFAULTS: Values = {
     "kind": "Job",

@@ -4,12 +4,12 @@ The chart's templates say the same (helm/holdfast/templates/_job.tpl); a test re
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from controlplane.cli.kubernetes.tls import agent_flags, agent_mounts, agent_volumes
 
-Values = dict[str, Any]
-Manifest = dict[str, Any]
+if TYPE_CHECKING:
+    from controlplane.cli.kubernetes.values import Manifest, Values
 
 RUN_DIR, SHM_DIR, COPY_DIR = "/hf", "/hf-shm", "/holdfast"
 LOCKED: Manifest = {

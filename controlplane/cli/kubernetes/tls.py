@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from controlplane.cli.kubernetes.pod import Manifest, Values
+    from controlplane.cli.kubernetes.values import Manifest, Values
 
 FOLDER = "/etc/holdfast/tls"
 DENIED = "/etc/holdfast/denied"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from controlplane.daemon.etcd.election import Election, Leadership
     from controlplane.daemon.etcd.keyspace import Keyspace
     from controlplane.daemon.etcd.rows import Listing, Row
-    from controlplane.daemon.server.rpc import Front
+    from controlplane.daemon.server.context import ServerContext
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,12 @@ class Standby:
     """Runs for ever: a candidate while another leads, the leader while it may."""
 
     def __init__(
-        self, etcd: Etcd, election: Election, keys: Keyspace, front: Front, core_settings: CoreSettings
+        self,
+        etcd: Etcd,
+        election: Election,
+        keys: Keyspace,
+        front: ServerContext,
+        core_settings: CoreSettings,
     ) -> None:
         self._etcd, self._election, self._keys = etcd, election, keys
         self._front, self._core_settings = front, core_settings

@@ -18,7 +18,7 @@ from controlplane.wire import control_pb2 as pb
 
 if TYPE_CHECKING:
     from controlplane.access.callers import Caller
-    from controlplane.daemon.server.rpc import Front
+    from controlplane.daemon.server.context import ServerContext
 
 ACTS: dict[str, Any] = {
     "drain": pb.DrainRequest,
@@ -49,7 +49,7 @@ class _Context:
         """Nobody reads it here: the reason names the leader."""
 
 
-async def act(front: Front, caller: Caller, name: str, document: Any) -> dict[str, Any]:
+async def act(front: ServerContext, caller: Caller, name: str, document: Any) -> dict[str, Any]:
     """Do it, as this caller. Raises Refused."""
     kind = ACTS.get(name)
     if kind is None:

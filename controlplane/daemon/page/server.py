@@ -13,7 +13,7 @@ from controlplane.settings import is_loopback
 if TYPE_CHECKING:
     from controlplane.access.asking import Asks
     from controlplane.access.tls import TlsFiles
-    from controlplane.daemon.server.rpc import Front
+    from controlplane.daemon.server.context import ServerContext
 
 
 class Page:
@@ -24,7 +24,7 @@ class Page:
 
     def __init__(
         self,
-        front: Front,
+        front: ServerContext,
         address: tuple[str, int],
         tls: TlsFiles,
         asks: Asks,

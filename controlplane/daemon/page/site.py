@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from controlplane.daemon.page.places import Visit
     from controlplane.daemon.page.sessions import Session
     from controlplane.daemon.page.watch import Watch
-    from controlplane.daemon.server.rpc import Front
+    from controlplane.daemon.server.context import ServerContext
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ _COUNTED: dict[int, str] = {
 class Site:
     """Answers requests. `open`: whoever comes may look; `local`: it listens on loopback only."""
 
-    def __init__(self, front: Front, watch: Watch, asks: Asks, **how: bool) -> None:
+    def __init__(self, front: ServerContext, watch: Watch, asks: Asks, **how: bool) -> None:
         self._front, self._watch = front, watch
         self._open, self._local, self._secure = how["open"], how["local"], how["secure"]
         self._sessions, self._logs_in = Sessions(asks), asks.tokens is not None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from controlplane.daemon.journal.journal import Line
     from controlplane.daemon.leadership.reign import Reign
     from controlplane.daemon.page.picture import Row
-    from controlplane.daemon.server.rpc import Front
+    from controlplane.daemon.server.context import ServerContext
     from controlplane.telling.story import Story
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ LINGER_S = 5.0
 class Watch:
     """One per process; `news` is set, and made anew, with every change."""
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: ServerContext) -> None:
         self._front = front
         self._reign: Reign | None = None
         self._viewers = 0

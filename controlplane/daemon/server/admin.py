@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from controlplane.core.records.model import JobSpec
     from controlplane.daemon.leadership.reign import Reign, Wish
-    from controlplane.daemon.server.rpc import Front
+    from controlplane.daemon.server.context import ServerContext
 
 LEADER_KEY = "holdfast-leader"
 """Trailing metadata of a standby's refusal: host:port of the leader, when known."""
@@ -47,7 +47,7 @@ RANKS_MAX = 16_384
 class Admin(AdminServicer):
     """Answers while this coordinator leads; a standby names the leader."""
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: ServerContext) -> None:
         self._front = front
 
     async def Submit(self, request: pb.SubmitRequest, context: Any) -> pb.SubmitReply:

@@ -1,0 +1,28 @@
+"""Define what a demo is asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from controlplane.cli.demo.kills import Kill
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the flags ask for."""
+
+    steps: int
+    nodes: int
+    per_node: int
+    kills: tuple[Kill, ...]
+    as_json: bool
+    keep: bool
+    seed: int
+    timeout_s: float
+
+    @property
+    def world_size(self) -> int:
+        """Ranks in all."""
+        return self.nodes * self.per_node

@@ -1,0 +1,10 @@
+"""Name the shapes of manifests and of the values they are rendered from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Values = dict[str, Any]
+
+
+Manifest = dict[str, Any]

@@ -1,0 +1,33 @@
+"""Hold what every part of a simulated run looks at: its setup and clock, the nodes, and what was booked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controlplane.analysis.goodput import Ledger
+from controlplane.simulation.agents import Agent
+from controlplane.simulation.clock import Clock
+from controlplane.simulation.training import Training
+
+if TYPE_CHECKING:
+    from controlplane.simulation.costs import Setup
+    from controlplane.simulation.failures import Outage
+
+BINS = 240
+"""Parts of the simulated time that the picture tells apart."""
+
+
+class Scene:
+    """One run, without the core and without what drives it. Times in s of the virtual clock."""
+
+    def __init__(self, setup: Setup) -> None:
+        setup.check()
+        self.setup = setup
+        self.clock = Clock()
+        self.end_s = setup.days * 86_400.0
+        self.ledger = Ledger(self.end_s / BINS)
+        self.training = Training(setup, self.ledger)
+        width = len(str(setup.nodes - 1))
+        self.agents = [Agent(f"n{number:0{width}}") for number in range(setup.nodes)]
+        self.by_name = {agent.name: agent for agent in self.agents}
+        self.down: dict[str, Outage] = {}
