@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agent.host.paths import Paths
-    from holdfast.checkpoint.format.manifest import Manifest
+    from holdfast.checkpoint.format.manifest_records import Manifest
     from holdfast.ipc.arena import SlotView
 
 

@@ -16,7 +16,7 @@ from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, unseal
 from holdfast.checkpoint.storage import pacing
 
 if TYPE_CHECKING:
-    from holdfast.checkpoint.format.manifest import Manifest
+    from holdfast.checkpoint.format.manifest_records import Manifest
     from holdfast.checkpoint.storage.store import Store
 
 _ROTTEN = (CheckpointCorrupt, CheckpointRefused)

@@ -160,7 +160,7 @@ def _probe(url: str, mirror: str) -> None:
     if not url:
         return
     from holdfast.checkpoint.errors import CheckpointError
-    from holdfast.checkpoint.storage.store import probe
+    from holdfast.checkpoint.storage.probing import probe
 
     try:
         found = probe(url, mirror)

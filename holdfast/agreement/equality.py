@@ -18,7 +18,7 @@ from holdfast.groups import transfer
 from holdfast.groups.groups import carrier, gather_numbers
 from holdfast.reentry import lines
 from holdfast.snapshots import keeping
-from holdfast.state import shards
+from holdfast.state import shard_ids
 from holdfast.state.proof import NUMBERS, Proof
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Equality:
         every = transfer.tell_all(details, carrier(self._session._backend, self._session.device))
         with contextlib.suppress(RuntimeError):  # nobody leaves before all have heard: then it says no more
             self._gather([0])
-        raise SessionError(differing.text(every, when, dict(shards.staged(self._session._tracked.at))))
+        raise SessionError(differing.text(every, when, dict(shard_ids.staged(self._session._tracked.at))))
 
     def _scatter(self) -> None:
         """Buffers differ: from now on each rank keeps its own, where snapshots are taken."""
@@ -132,7 +132,7 @@ class Equality:
             return
         if session._environment.snapshot_every:
             tracked.scattered = True
-            session._shard = shards.word(tracked)
+            session._shard = shard_ids.of(tracked)
             becomes = "each rank keeps its own from now on: a lost one costs the steps since the snapshot"
         else:
             self._differing = True

@@ -17,7 +17,7 @@ from holdfast.groups.groups import carrier, gather_numbers
 from holdfast.ipc import layout
 from holdfast.ipc.arena import Arena
 from holdfast.snapshots import snapshot
-from holdfast.state import shards
+from holdfast.state import shard_ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,10 +80,10 @@ def _word(session: Session, resume: Resume) -> str:
     named: a process that is new here has not seen that they differ."""
     tracked = session._tracked
     if not tracked.objects:
-        return shards.WHOLE
+        return shard_ids.WHOLE
     words = []
     for tracked.scattered in (True, False):
-        words.append(shards.word(tracked))
+        words.append(shard_ids.of(tracked))
     named = {source.shard for source in resume.sources}
     tracked.scattered = words[0] in named and words[1] not in named
     return words[0] if tracked.scattered else words[1]
@@ -127,7 +127,7 @@ def _own(session: Session, resume: Resume) -> bool:
             session._held_in == 0 or resume.step > 0
         )  # of a later function: what the script has made for it
         return built or session._held == resume.step
-    own = shards.number(session._shard)
+    own = shard_ids.number(session._shard)
     mine = [source for source in _named(session, resume) if source.word == own]
     if session._held == resume.step and (not mine or any(source.living for source in mine)):
         if session._kept is not None:
@@ -146,14 +146,14 @@ def _named(session: Session, resume: Resume) -> tuple[_Source, ...]:
     """The sources as the agent named them; the one rank gives what this rank holds."""
     if not resume.sources:
         living = resume.tier in _LIVING
-        return (_Source(shards.number(session._shard), 0, 1, resume.rank, resume.arena, living),)
+        return (_Source(shard_ids.number(session._shard), 0, 1, resume.rank, resume.arena, living),)
     return tuple(sorted(_source(source, resume) for source in resume.sources))
 
 
 def _source(source: Source, resume: Resume) -> _Source:
     living = source.tier in _LIVING
     arena = source.arena or ("" if living else resume.arena)
-    word = shards.number(source.shard)
+    word = shard_ids.number(source.shard)
     return _Source(word, source.share, source.shares, source.rank, arena, living, source.shard)
 
 
@@ -169,7 +169,7 @@ def _reshard(session: Session, resume: Resume) -> bool:
     if not session._tracked.objects:  # it tracks within a function that is over
         return True
     lost = resharding.load(session._tracked, resume)
-    session._shard, session._held = shards.word(session._tracked), resume.step
+    session._shard, session._held = shard_ids.of(session._tracked), resume.step
     if lost:
         session._inexact.append(f"{lost} of rank {session._rank}")
     return True
@@ -193,7 +193,7 @@ class _Exchange:
         self._device = carrier(session._backend, session.device)
         self._gifts: dict[tuple[int, int], _Gift] = {}  # by word and share
         self._pieces: dict[int, _Assembly] = {}
-        self._word = shards.number(session._shard)
+        self._word = shard_ids.number(session._shard)
 
     def run(self) -> set[int]:
         try:
@@ -208,7 +208,7 @@ class _Exchange:
     def _run(self) -> set[int]:
         resume, fresh = self._resume, self._resume.tier == "fresh"
         self._session._equality.meet(resume.step, holds=self._has, fresh=fresh)
-        self._word = shards.number(self._session._shard)
+        self._word = shard_ids.number(self._session._shard)
         sources = _named(self._session, resume)
         rows = self._gather(sources)
         if not resume.sources:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, CheckpointRefused, NameRefused
 from holdfast.checkpoint.format import envelope, names
-from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, Manifest, unseal
+from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, unseal
 from holdfast.checkpoint.storage import lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from holdfast.checkpoint.format.manifest_records import Manifest
     from holdfast.checkpoint.format.names import Entry
     from holdfast.checkpoint.storage.store import Store
 

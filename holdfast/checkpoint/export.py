@@ -28,7 +28,7 @@ from holdfast.ipc.shm import align
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast.checkpoint.format.manifest import Manifest
+    from holdfast.checkpoint.format.manifest_records import Manifest
     from holdfast.checkpoint.format.names import Bytes
     from holdfast.checkpoint.storage.store import Store
     from holdfast.checkpoint.whole import Box, Global, Whole

@@ -17,7 +17,7 @@ from holdfast.checkpoint.errors import (
     StorageError,
 )
 from holdfast.checkpoint.format import names
-from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, Manifest, Shard, unseal
+from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, unseal
 from holdfast.checkpoint.reading import read_chunk, read_chunk_into
 from holdfast.ipc import layout
 from holdfast.ipc.arena import SkipReason
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.checkpoint.format.chunks import Chunk
+    from holdfast.checkpoint.format.manifest_records import Manifest, Shard
     from holdfast.checkpoint.storage.store import Store
     from holdfast.ipc.arena import Arena
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from holdfast.checkpoint.format.chunks import Chunk
-    from holdfast.checkpoint.format.manifest import Manifest
+    from holdfast.checkpoint.format.manifest_records import Manifest
     from holdfast.checkpoint.storage.store import Store
 
 WORKERS = 4

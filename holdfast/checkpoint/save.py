@@ -17,7 +17,7 @@ from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, Check
 from holdfast.checkpoint.format import codec as codecs
 from holdfast.checkpoint.format import cutting, names
 from holdfast.checkpoint.format import parts as parting
-from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, Manifest, unseal
+from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, unseal
 from holdfast.checkpoint.format.manifest import seal as seal_manifest
 from holdfast.checkpoint.format.parts import Part
 from holdfast.checkpoint.format.records import CheckpointPart
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from holdfast.checkpoint.format.chunks import Ref
     from holdfast.checkpoint.format.cutting import Cut
+    from holdfast.checkpoint.format.manifest_records import Manifest
     from holdfast.checkpoint.storage.store import Store
     from holdfast.ipc.arena import SlotView
     from holdfast.ipc.layout import Tensor

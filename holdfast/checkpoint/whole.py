@@ -17,7 +17,7 @@ from holdfast.checkpoint.format import typed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.checkpoint.format.manifest import Manifest, Piece, Shard
+    from holdfast.checkpoint.format.manifest_records import Manifest, Piece, Shard
     from holdfast.ipc.layout import Tensor
 
 DCP = "dcp"

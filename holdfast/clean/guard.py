@@ -47,7 +47,7 @@ class Guard:
         self._uncleared = gradients.Uncleared()
         self._small: dict[str, Any] | None = {}  # None: an object did not give its state
         self._complained = False
-        self._modes = modes.Kept(state.Tracked())  # of nothing
+        self._modes = modes.Kept()
         self._groups: list[list[dict[str, Any]]] = []
         self._random: randomness.Kept | None = None
         self._whole: tuple[list[torch.Tensor], list[torch.Tensor], list[dict[Any, Any]]] | None = None
@@ -86,7 +86,7 @@ class Guard:
         """Let go of the objects and of what was kept of them."""
         self.arm()
         self._small, self._groups, self._random = {}, [], None
-        self._modes = modes.Kept(self._tracked)  # of nothing
+        self._modes = modes.Kept()
 
     def begin(self, step: int, *, keep_random: bool, whole: bool = False) -> None:
         """A step begins. `whole`: keep a copy of everything, until it is complete."""
@@ -221,7 +221,10 @@ class Guard:
     def _keep(self, step: int, *, keep_random: bool) -> None:
         self._anchor = step
         self._unowned.begin(counted=self.skippable)
-        self._small, self._modes = self._copy_small(), modes.Kept(self._tracked)
+        self._small, self._modes = (
+            self._copy_small(),
+            modes.Kept(self._tracked.modules, self._tracked.optimizers),
+        )
         self._groups = [_options(optimizer) for optimizer in self._tracked.optimizers]
         self._random = randomness.Kept() if keep_random else None
 

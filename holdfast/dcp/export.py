@@ -20,7 +20,7 @@ from holdfast.dcp.reader import HoldfastReader
 if TYPE_CHECKING:
     import os
 
-    from holdfast.checkpoint.format.manifest import Manifest
+    from holdfast.checkpoint.format.manifest_records import Manifest
 
 
 def folder(

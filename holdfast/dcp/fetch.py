@@ -17,7 +17,7 @@ from holdfast.dcp.memory import address, scratch
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from holdfast.checkpoint.format.manifest import Manifest
+    from holdfast.checkpoint.format.manifest_records import Manifest
     from holdfast.checkpoint.storage.store import Store
     from holdfast.checkpoint.whole import Box
 

@@ -17,7 +17,7 @@ from holdfast.state.tracked import dtype_of
 if TYPE_CHECKING:
     from typing import Any
 
-    from holdfast.checkpoint.format.manifest import Manifest, Shard
+    from holdfast.checkpoint.format.manifest_records import Manifest, Shard
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -24,16 +25,30 @@ if TYPE_CHECKING:
     from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 
     from holdfast.checkpoint.format.records import CheckpointPart
+    from holdfast.checkpoint.storage.store import Store
     from holdfast.dcp.plan import Portion
-    from holdfast.dcp.writer import HoldfastWriter
     from holdfast.ipc.layout import Tensor
 
 
-class PartWriter:
-    """One rank's part of one save."""
+@dataclass(frozen=True, slots=True)
+class Save:
+    """One save of one rank: where it goes, and as which checkpoint. `base`: the full checkpoint whose chunks
+    it may use."""
 
-    def __init__(self, writer: HoldfastWriter, base: str, plan: SavePlan, planner: SavePlanner) -> None:
-        self._writer, self._base, self._planner = writer, base, planner
+    store: Store
+    job: str
+    checkpoint: str
+    rank: int
+    kind: str
+    base: str
+    codec: str
+
+
+class PartWriter:
+    """Writes one rank's part of one save."""
+
+    def __init__(self, save: Save, plan: SavePlan, planner: SavePlanner) -> None:
+        self._save, self._planner = save, planner
         assigned = plan.storage_data  # a cached plan may be another writer's
         own = isinstance(assigned, Assignment)
         self._portions = assigned.portions if own else tuple(map(dcp_plan.whole, plan.items))
@@ -41,14 +56,14 @@ class PartWriter:
 
     def run(self) -> CheckpointPart:
         """Make all of it durable; what the coordinator is to know of it."""
-        writer, store = self._writer, self._writer.store
+        one, store = self._save, self._save.store
         state = self._plain()
         portions = [portion for portion in self._portions if portion.item.tensor_data is not None]
         placed, data_bytes = _place(portions)
         memory = Scattered(placed, [self._asking(portion) for portion in portions])
-        shard = f"{whole.DCP}.{writer.rank}"
-        target = Target(writer.job, self._base, writer.checkpoint_id, shard, writer.codec)
-        index = bases.index(store, writer.job, self._base)
+        shard = f"{whole.DCP}.{one.rank}"
+        target = Target(one.job, one.base, one.checkpoint, shard, one.codec)
+        index = bases.index(store, one.job, one.base)
         writing = Writing(store, target, index, placed, cast("memoryview", memory))
         (cuts,) = cutting.plan(placed, 1)
         refs = writing.run(cuts, nice=not self._awaited())
@@ -60,19 +75,19 @@ class PartWriter:
     def _part(
         self, shard: str, tensors: tuple[Tensor, ...], data_bytes: int, placed: Any, state: Any
     ) -> parts.Part:
-        writer = self._writer
-        step, generation = names.split_id(writer.checkpoint_id)
+        one = self._save
+        step, generation = names.split_id(one.checkpoint)
         return parts.Part(
-            job=writer.job,
-            id=writer.checkpoint_id,
+            job=one.job,
+            id=one.checkpoint,
             step=step,
             generation=generation,
-            kind=writer.kind,
-            base=self._base,
+            kind=one.kind,
+            base=one.base,
             shard=shard,
             share=0,
             shares=1,
-            rank=writer.rank,
+            rank=one.rank,
             data_bytes=data_bytes,
             tensors=tensors,
             placed=placed,

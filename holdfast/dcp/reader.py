@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from torch.distributed.checkpoint.planner import LoadPlanner
 
-    from holdfast.checkpoint.format.manifest import Manifest
+    from holdfast.checkpoint.format.manifest_records import Manifest
 
 log = logging.getLogger("holdfast.sdk.dcp")
 

@@ -17,7 +17,7 @@ from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, Check
 from holdfast.checkpoint.format import manifest, names
 from holdfast.checkpoint.storage.store import Store
 from holdfast.dcp import plan as dcp_plan
-from holdfast.dcp.part import PartWriter
+from holdfast.dcp.part import PartWriter, Save
 from holdfast.dcp.stage import HoldfastStager, StateDict
 from holdfast.errors import SessionError
 
@@ -114,7 +114,8 @@ class HoldfastWriter(StorageWriter):
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Make this rank's chunks and its part durable. Every failure is raised, so that torch tells all."""
-        part = PartWriter(self, self._base, plan, planner).run()
+        one = Save(self.store, self.job, self.checkpoint_id, self._rank, self.kind, self._base, self.codec)
+        part = PartWriter(one, plan, planner).run()
         done: Future[list[WriteResult]] = Future()
         done.set_result([WriteResult(_PART, part.bytes_written, part)])
         return done
@@ -175,11 +176,6 @@ class HoldfastWriter(StorageWriter):
         if self._store is None:
             self._store = Store.open(self.url)
         return self._store
-
-    @property
-    def rank(self) -> int:
-        """This process's rank in the save's group."""
-        return self._rank
 
     def __getstate__(self) -> dict[str, Any]:
         """For a save in another process: what it opened, and the copies, stay here."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.errors import StateError
 from holdfast.ipc.shm import ArenaError
 from holdfast.reentry import lines
-from holdfast.state import shards
+from holdfast.state import shard_ids
 
 if TYPE_CHECKING:
     from holdfast.reentry.agent_client import Gate
@@ -98,7 +98,7 @@ def _started(session: Session, gate: Gate, first: tuple[float, float, float], no
 def ask_early(session: Session, gate: Gate) -> None:
     """The state is in place: ask for room if it is complete, and say at once which part of it this rank holds
     where others hold other parts, even if the optimizer has no state yet."""
-    if session._completed or session._shard != shards.WHOLE:
+    if session._completed or session._shard != shard_ids.WHOLE:
         ask_for_room(session, gate)
 
 

@@ -14,7 +14,7 @@ import torch
 from holdfast.checkpoint.format import typed
 from holdfast.errors import SessionError
 from holdfast.ipc import layout
-from holdfast.state import built, modes, shards
+from holdfast.state import built, modes, shard_ids, shards
 from holdfast.state import tracked as state
 from holdfast.state.optimizers import parameters_of
 
@@ -64,7 +64,7 @@ class Plan:
             self.parts.append(part)
             base += len(part.tensors)
         self.tensors = [tensor for part in self.parts for tensor in part.tensors]
-        self.shard = shards.word(tracked)
+        self.shard = shard_ids.of(tracked)
         self.placed, self.data_bytes = _placed(self.parts)
         whole = json.loads(layout.encode(self.placed, None))
         self._tensors_text = json.dumps(whole["tensors"], separators=(",", ":"))
@@ -84,14 +84,14 @@ class Plan:
             texts.append(f"[{json.dumps(part.name)},{text}]")
         more = f',"random":{json.dumps(typed.encode(random))}' if random is not None else ""
         more += f',"functions":{json.dumps(functions)}' if functions else ""
-        if own := shards.claimed(self._tracked):
+        if own := shard_ids.claimed(self._tracked):
             more += f',"own":{json.dumps(own)}'
         if self._tracked.scattered:
             more += ',"scattered":true'
         contract = self._tracked.contract()
         more += f',"data":{contract}' if contract else ""
         state_text = f'{{"objects":{{"dict":[{",".join(texts)}]}},"away":{self._away_text}{more}}}'
-        shard = f',"shard":{json.dumps(self.shard)}' if self.shard != shards.WHOLE else ""
+        shard = f',"shard":{json.dumps(self.shard)}' if self.shard != shard_ids.WHOLE else ""
         return f'{{"tensors":{self._tensors_text},"state":{state_text}{shard}}}'.encode()
 
     def _text(self, part: Part) -> str | None:

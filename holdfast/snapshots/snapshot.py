@@ -16,7 +16,7 @@ from holdfast.ipc import layout
 from holdfast.ipc.arena import Arena, SkipReason, SlotView, SlotWriter
 from holdfast.ipc.shm import HEADER_ALIGN_BYTES, align
 from holdfast.snapshots import copying, gpu, plan
-from holdfast.state import shards
+from holdfast.state import shard_ids
 from holdfast.state.tracked import dtype_of
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Snapshots:
     @property
     def shard(self) -> str:
         """The word of what the newest look has seen."""
-        return self._plan.shard if self._plan is not None else shards.WHOLE
+        return self._plan.shard if self._plan is not None else shard_ids.WHOLE
 
     def attach(self, path: str) -> None:
         """Use the arena at `path`. Raises ArenaError."""

@@ -13,8 +13,6 @@ from holdfast.state import shards
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from holdfast.state.tracked import Tracked
-
 Labels = list[list[str | None]]
 """Of each group of an optimizer, the names of its parameters; None: no tracked module names it."""
 
@@ -134,8 +132,10 @@ def _parts(modules: Iterable[torch.nn.Module]) -> list[torch.nn.Module]:
 class Kept:
     """The modes and groups at a step's start, for a step that is undone."""
 
-    def __init__(self, tracked: Tracked) -> None:
-        parts = _parts(tracked.modules)
+    def __init__(
+        self, modules: Iterable[torch.nn.Module] = (), optimizers: Iterable[torch.optim.Optimizer] = ()
+    ) -> None:
+        parts = _parts(modules)
         self._training = [(part, part.training) for part in parts]
         self._grads = [
             (value, value.requires_grad)
@@ -145,7 +145,7 @@ class Kept:
         ]
         self._groups = [
             (optimizer, [(group, list(group["params"])) for group in optimizer.param_groups])
-            for optimizer in tracked.optimizers
+            for optimizer in optimizers
         ]
 
     def restore(self) -> None:

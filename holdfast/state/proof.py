@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from holdfast.checkpoint.format import typed
-from holdfast.state import digest, shards
+from holdfast.state import digest, shard_ids
 from holdfast.state import tracked as state
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def group(tracked: Tracked, part: Part, kind: str = "state") -> str:
         for name, whole, tensor in zip(part.names, part.wholes, part.tensors, strict=True)
         if whole is not None and kind == PARTS
     ]
-    place = [] if tracked.claims[part.name].shard else shards.staged(tracked.at)
+    place = [] if tracked.claims[part.name].shard else shard_ids.staged(tracked.at)
     return repr((kind, part.name, placed, place, tracked.claims[part.name].shard))
 
 

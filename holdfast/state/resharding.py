@@ -14,7 +14,7 @@ import torch
 from holdfast.checkpoint.format import typed
 from holdfast.errors import RestoreError, SessionError
 from holdfast.groups import transfer
-from holdfast.state import modes, shards
+from holdfast.state import modes, shard_ids, shards
 from holdfast.state import tracked as state
 from holdfast.state.optimizers import parameters_of
 
@@ -68,24 +68,24 @@ def _reading(resume: Resume) -> Iterator[None]:
 def _own_word(tracked: Tracked, saved: dict[str, Any]) -> str:
     """The shard that is this rank's as it is; "": it is to be cut from all of them. Raises SessionError when
     that cannot be."""
-    word, plain_parts = shards.word(tracked), shards.claimed(tracked) or shards.staged(tracked.at)
+    word, plain_parts = shard_ids.of(tracked), shard_ids.claimed(tracked) or shard_ids.staged(tracked.at)
     tracked.scattered = True
-    apart = shards.word(tracked)
+    apart = shard_ids.of(tracked)
     tracked.scattered = word not in saved and apart in saved
     if tracked.scattered:
         return apart
     if word in saved:
         return word if plain_parts else ""
-    older = shards.older_word(tracked)
+    older = shard_ids.older(tracked)
     named = [name for found in saved.values() for name in _says(found, "own") or ()]
-    if named := shards.claimed(tracked) or named:
+    if named := shard_ids.claimed(tracked) or named:
         raise SessionError(
             f"{', '.join(dict.fromkeys(named))}: state that is not the same on all ranks (per_rank=True or "
             "shard=...) was saved by ranks of another layout, and the checkpoint has no part for rank "
             f"{tracked.at.rank} of {tracked.at.world_size}. Only DTensors can be cut anew: run it with the "
             "number of ranks, and the names, that it was saved with"
         )
-    if older not in saved and (found := _plain_parameters(tracked)) and shards.staged(tracked.at):
+    if older not in saved and (found := _plain_parameters(tracked)) and shard_ids.staged(tracked.at):
         raise SessionError(
             f"{found[0]} is a plain tensor of one pipeline stage or tensor-parallel part, and the checkpoint "
             "was saved by other ones. Only DTensors can be cut anew: run it with the sizes it was saved with"

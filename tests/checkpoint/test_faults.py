@@ -13,9 +13,10 @@ import pytest
 from holdfast.checkpoint.errors import StorageError
 from holdfast.checkpoint.load import listing
 from holdfast.checkpoint.storage import causes
+from holdfast.checkpoint.storage.probing import probe
 from holdfast.checkpoint.storage.retrying import Attempts, GaveUpError, Patience
 from holdfast.checkpoint.storage.stats import Stats
-from holdfast.checkpoint.storage.store import Store, probe
+from holdfast.checkpoint.storage.store import Store
 from tests.checkpoint.faulty import ECONNRESET, EIO, ENOSPC, EROFS, Faulty
 from tests.checkpoint.states import JOB, SMALL, content, loaded, save, snapshot
 

@@ -16,8 +16,9 @@ from holdfast.checkpoint.format import chunks, names
 from holdfast.checkpoint.load import listing, verify
 from holdfast.checkpoint.mirroring import mirror
 from holdfast.checkpoint.storage.pacing import Pace
+from holdfast.checkpoint.storage.probing import probe
 from holdfast.checkpoint.storage.retrying import Patience
-from holdfast.checkpoint.storage.store import Store, probe
+from holdfast.checkpoint.storage.store import Store
 from tests.checkpoint import proxy as faults
 from tests.checkpoint.s3 import HASTY, QUICK
 from tests.checkpoint.states import JOB, SMALL, content, loaded, save, snapshot

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from holdfast.checkpoint.format.manifest import Manifest
+    from holdfast.checkpoint.format.manifest_records import Manifest
     from tests.checkpoint.states import Shapes
 
 SHAPES: Shapes = [("w", "float32", (40_000,)), ("v", "float32", (40_000,)), ("b", "float32", (16,))]

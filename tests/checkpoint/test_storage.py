@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.checkpoint.errors import CheckpointError, StorageError
 from holdfast.checkpoint.load import listing, verify
-from holdfast.checkpoint.storage.store import Store, probe
+from holdfast.checkpoint.storage.probing import probe
+from holdfast.checkpoint.storage.store import Store
 from tests.checkpoint.states import JOB, Shapes, arena_for, content, loaded, save, snapshot
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ import pytest
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointError, StorageError
 from holdfast.checkpoint.mirroring import Copied, mirror
 from holdfast.checkpoint.storage.pacing import PIECE_BYTES, Pace
-from holdfast.checkpoint.storage.store import Store, probe
+from holdfast.checkpoint.storage.probing import probe
+from holdfast.checkpoint.storage.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path

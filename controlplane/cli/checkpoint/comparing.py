@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from holdfast.checkpoint.format.manifest import Manifest
+    from holdfast.checkpoint.format.manifest_records import Manifest
     from holdfast.ipc.layout import Tensor
 
 _Bytes = list[tuple[str, int, int, int]]  # chunk, its byte, the tensor's byte, length

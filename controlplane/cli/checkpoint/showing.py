@@ -16,7 +16,7 @@ from holdfast.checkpoint.format.promised import read
 if TYPE_CHECKING:
     import argparse
 
-    from holdfast.checkpoint.format.manifest import Manifest, Shard
+    from holdfast.checkpoint.format.manifest_records import Manifest, Shard
 
 
 def _flags(parser: Parser) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.checkpoint.format.chunks import Chunk
-    from holdfast.checkpoint.format.manifest import Manifest
+    from holdfast.checkpoint.format.manifest_records import Manifest
     from holdfast.checkpoint.load import Found
     from holdfast.checkpoint.storage.store import Store
 

@@ -14,9 +14,6 @@ from holdfast.checkpoint.format import envelope, names
 from holdfast.checkpoint.format.chunks import Chunk, Ref
 from holdfast.checkpoint.format.envelope import SCHEMA
 from holdfast.checkpoint.format.manifest import (
-    Manifest,
-    Piece,
-    Shard,
     Table,
     check_id,
     check_piece,
@@ -24,6 +21,7 @@ from holdfast.checkpoint.format.manifest import (
     count,
     parse_chunks,
 )
+from holdfast.checkpoint.format.manifest_records import Manifest, Piece, Shard
 from holdfast.ipc import layout
 from holdfast.version import __version__
 

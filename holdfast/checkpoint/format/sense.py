@@ -14,7 +14,7 @@ from holdfast.ipc.shm import PAGE_BYTES
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
 
-    from holdfast.checkpoint.format.manifest import Manifest, Shard
+    from holdfast.checkpoint.format.manifest_records import Manifest, Shard
     from holdfast.ipc.layout import Tensor
 
 ITEM_BYTES = {

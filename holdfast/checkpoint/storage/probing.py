@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from holdfast.checkpoint.errors import StorageError
 from holdfast.checkpoint.storage.retrying import Patience
-
-if TYPE_CHECKING:
-    from holdfast.checkpoint.storage.store import Store
+from holdfast.checkpoint.storage.store import Store
 
 PATIENCE = Patience(deadline_s=15.0, attempt_s=10.0, connect_s=3.0, silence_s=5.0, pause_max_s=1.0)
 _FOLDER = "probe"
@@ -23,6 +20,16 @@ class Probe:
 
     url: str
     limits: tuple[str, ...]
+
+
+def probe(url: str, mirror: str = "", *, patience: Patience = PATIENCE) -> Probe:
+    """Try everything that Holdfast needs at `url`, and at the storage that mirrors it. Raises StorageError
+    with url and mend; says what they cannot promise."""
+    store = Store.open(url, second=mirror, patience=patience)
+    try:
+        return examine(store)
+    finally:
+        store.close()
 
 
 def examine(store: Store) -> Probe:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import fsspec
 
 from holdfast.checkpoint.errors import CheckpointError, StorageError
-from holdfast.checkpoint.storage import causes, drivers, pacing, probing
+from holdfast.checkpoint.storage import causes, drivers, pacing
 from holdfast.checkpoint.storage.local import DRAFT_AGE_S, LocalBackend
 from holdfast.checkpoint.storage.remote import RemoteBackend
 from holdfast.checkpoint.storage.retrying import PATIENCE, GaveUpError, Patience
@@ -239,16 +239,6 @@ class Store:
                 raise
             tried = error.tried if isinstance(error, GaveUpError) else ""
             raise storage_error(self.url, doing, error, tried) from error
-
-
-def probe(url: str, mirror: str = "", *, patience: Patience = probing.PATIENCE) -> probing.Probe:
-    """Try everything that Holdfast needs at `url`, and at the storage that mirrors it. Raises StorageError
-    with url and mend; says what they cannot promise."""
-    store = Store.open(url, second=mirror, patience=patience)
-    try:
-        return probing.examine(store)
-    finally:
-        store.close()
 
 
 def _check_scheme(url: str, shown: str) -> None:

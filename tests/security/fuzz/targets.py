@@ -32,7 +32,7 @@ from controlplane.settings import (
 from controlplane.wire import codec, health_pb2, peer_pb2
 from controlplane.wire import control_pb2 as pb
 from holdfast.checkpoint.errors import CheckpointError
-from holdfast.checkpoint.format import envelope, manifest
+from holdfast.checkpoint.format import envelope, manifest, manifest_records
 from holdfast.ipc.frames import Decoder, FrameError, encode
 from tests.security.fuzz import inputs
 from tests.security.fuzz.messages import WORDS, damage, fill
@@ -153,9 +153,9 @@ def manifests(rng: Random) -> bool:
     return True
 
 
-_SHARD = manifest.Shard("all", (0,), 0, (), (), {})
+_SHARD = manifest_records.Shard("all", (0,), 0, (), (), {})
 _MANIFEST = manifest.seal(
-    manifest.Manifest("j", "10-1", 10, 1, "full", "10-1", ((0, 10),), "0.1.0", (), (_SHARD,))
+    manifest_records.Manifest("j", "10-1", 10, 1, "full", "10-1", ((0, 10),), "0.1.0", (), (_SHARD,))
 )
 
 
