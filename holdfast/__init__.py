@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast.coordinates import Coordinates
     from holdfast.errors import SessionError
+    from holdfast.reentry.checkpoint_requests import CheckpointHandle
     from holdfast.session import Session
-    from holdfast.snapshots.checkpoint_requests import CheckpointHandle
 
 from holdfast.version import __version__
 
 __all__ = ["CheckpointHandle", "Coordinates", "Session", "SessionError", "__version__"]
 
 _HOMES = {
-    "CheckpointHandle": "holdfast.snapshots.checkpoint_requests",
+    "CheckpointHandle": "holdfast.reentry.checkpoint_requests",
     "Coordinates": "holdfast.coordinates",
     "Session": "holdfast.session",
     "SessionError": "holdfast.errors",

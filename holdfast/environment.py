@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast import coordinates
-from holdfast.data.ledger import Ledger
 from holdfast.errors import SessionError
 from holdfast.ipc.progress_page import Board
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
-    from holdfast.groups.formation import Formation
+    from holdfast.ipc.formation import Formation
 
 
 WORKER = "worker"
@@ -69,12 +68,8 @@ class Environment:
                 'function: call it under if __name__ == "__main__"'
             )
 
-    def open_ledger(self) -> Ledger | None:
-        """Where this rank writes what it consumed, if that is wanted."""
-        return Ledger(Path(self.ledger), self.member or f"alone.{self.rank}") if self.ledger else None
-
-    def open_board(self) -> Board | None:
-        """The page on which it shows its progress. Raises SessionError when it cannot be opened."""
+    def open_page(self) -> Board | None:
+        """The progress page, if the agent has made one. Raises SessionError when it cannot be opened."""
         if not self.board:
             return None
         try:

@@ -37,6 +37,7 @@ BREAKERS = {
     "swallowed": ("a.py", "try:\n    f()\nexcept Exception:\n    pass\n"),
     "unfinished": ("a.py", "# TO" + "DO: later\n"),
     "removals": ("agent/a.py", "import shutil\nshutil.rmtree('a')\n"),
+    "reaches": ("tests/a.py", "def f(self):\n    self._session._x = 1\n"),
     "mapped": ("agent/nowhere/__init__.py", ""),
 }
 
@@ -53,6 +54,7 @@ def test_every_rule_can_fail(rule: tidy.Rule) -> None:
         (tidy.mocks, "def test_a(monkeypatch):\n    monkeypatch.setattr('a.b', 1)\n"),
         (tidy.skips, "import pytest\n@pytest.mark.skip\ndef test_a(): ...\n"),
         (tidy.skips, "import pytest\n@pytest.mark.skipif(True)\ndef test_a(): ...\n"),
+        (tidy.reaches, "print(session._x)\n"),
         (tidy.swallowed, "import contextlib\nwith contextlib.suppress(Exception):\n    f()\n"),
     ],
 )
@@ -75,6 +77,7 @@ def test_every_way_to_delete_is_seen(text: str) -> None:
     ("rule", "text"),
     [
         (tidy.mocks, "def test_a(monkeypatch):\n    monkeypatch.setenv('A', 'b')\n"),
+        (tidy.reaches, "session.__class__, session.step\n"),
         (tidy.skips, "import pytest\npytest.skip('no such kernel here')\n"),
         (tidy.swallowed, "try:\n    f()\nexcept OSError:\n    pass\n"),
     ],

@@ -194,6 +194,16 @@ def _removing(node: ast.Attribute | ast.Constant | ast.ImportFrom) -> str:
     return ", ".join(n for n in names if n in _REMOVING or (n == "remove" and node.module == "os"))
 
 
+def reaches(file: Tracked) -> Iterator[str]:
+    """Nobody but the session itself reads its private attributes: modules are given RankState, or less."""
+    if file.path == "holdfast/session.py":
+        return
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.endswith("__"):
+            if re.search(r"(^|[._])session$", ast.unparse(node.value)):
+                yield f"line {node.lineno}: {ast.unparse(node)}: a private attribute of a session"
+
+
 def mapped(file: Tracked) -> Iterator[str]:
     """Every package of ours has its paragraph in ARCHITECTURE.md."""
     folder, name = file.path.rpartition("/")[::2]
@@ -208,7 +218,7 @@ def mapped(file: Tracked) -> Iterator[str]:
 Rule = Callable[[Tracked], Iterator[str]]
 RULES: tuple[Rule, ...] = (
     *(file_length, function_length, names, machine, mocks, skips),
-    *(generated, swallowed, unfinished, mapped, removals),
+    *(generated, swallowed, unfinished, mapped, removals, reaches),
 )
 
 

@@ -18,7 +18,7 @@ from agent.deciding.silence import unheard_s
 from controlplane.core.records import events
 from controlplane.core.records.model import Collective, MemberPhase, Standing
 from holdfast.ipc.progress_page import ACTIVITIES, PHASES
-from holdfast.launch.traces import CHARS_MAX
+from holdfast.ipc.traces import CHARS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

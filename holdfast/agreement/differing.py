@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.state.proof import NUMBERS
+from holdfast.agreement.proof import NUMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING
 import torch.distributed as dist
 
 from holdfast.agreement import differing, giving
+from holdfast.agreement.proof import NUMBERS, Proof
 from holdfast.errors import SessionError, StateError
 from holdfast.groups import transfer
 from holdfast.groups.groups import carrier, gather_numbers
-from holdfast.reentry import lines
-from holdfast.snapshots import keeping
+from holdfast.ipc import recovery_log
 from holdfast.state import shard_ids
-from holdfast.state.proof import NUMBERS, Proof
 
 if TYPE_CHECKING:
-    from holdfast.session import Session
+    from collections.abc import Callable
+
+    from holdfast.ipc.agent_client import AgentClient
+    from holdfast.rank_state import RankState
     from holdfast.snapshots.plan import Plan
 
 LOOK_EVERY = 100
@@ -35,9 +37,9 @@ log = logging.getLogger("holdfast.sdk")
 class Equality:
     """One session's comparisons with its peers."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._proof = Proof(session._tracked)
+    def __init__(self, state: RankState, ask_for_room: Callable[[AgentClient], None]) -> None:
+        self._state, self._ask_for_room = state, ask_for_room
+        self._proof = Proof(state.tracked)
         self._columns = 0  # numbers of the rank that tracks most
         self._first = False  # the coming boundary is the generation's first
         self._told = False  # that buffers differ
@@ -47,14 +49,14 @@ class Equality:
     def meet(self, step: int, *, holds: bool, fresh: bool) -> None:
         """Compare all of it among those that hold the state of `step`. `fresh`: as the script built it.
         Raises SessionError on every rank when it is not equal."""
-        session = self._session
-        own = session._tracked.objects
-        claims = session._tracked.claims
+        state = self._state
+        own = state.tracked.objects
+        claims = state.tracked.claims
         chosen = [name for name in own if fresh and holds and claims[name].from_rank_0]
         rows = self._gather([len(own), len(chosen), holds, self._differing])
         self._columns, self._first = max(row[0] for row in rows) * NUMBERS, True
         if most := max(row[1] for row in rows):
-            giving.give(session, chosen, most)
+            giving.give(state, chosen, most)
         states, buffers = differing.keys(self._compare(None if holds else -1))
         if states:
             when = "as the script built it" if fresh else f"in the state of step {step}"
@@ -62,29 +64,29 @@ class Equality:
         lost = [rank for rank, row in enumerate(rows) if not row[2] and row[0]]
         if fresh and buffers:
             self._scatter()
-        elif session._rank in lost and (buffers or any(row[3] for row in rows)):
-            session._inexact.append(f"buffers of rank {session._rank}")
+        elif state.rank in lost and (buffers or any(row[3] for row in rows)):
+            state.inexact.append(f"buffers of rank {state.rank}")
 
     def at_boundary(self) -> None:
         """Compare a slice, when it is time: all ranks have completed this step. Raises SessionError."""
-        session = self._session
-        every = session._environment.snapshot_every or LOOK_EVERY
-        due = self._first or session._completed % every == 0
-        if session._gate is None or not due or not self._columns or not dist.is_initialized():
+        state = self._state
+        every = state.environment.snapshot_every or LOOK_EVERY
+        due = self._first or state.completed % every == 0
+        if state.agent is None or not due or not self._columns or not dist.is_initialized():
             return
         self._first = False
-        states, buffers = differing.keys(self._compare(session._completed // every))
+        states, buffers = differing.keys(self._compare(state.completed // every))
         if states:
-            self._refuse(states, f"after step {session._completed - 1}")
+            self._refuse(states, f"after step {state.completed - 1}")
         if buffers:
             self._scatter()
-            keeping.ask_for_room(session, session._gate)
+            self._ask_for_room(state.agent)
 
     def _compare(self, look: int | None) -> Rows:
         """Every rank's numbers. A look of -1: this rank has nothing to compare."""
         plan = self._plan() if look != -1 else None
         own = self._proof.rows(plan, look) if plan is not None else []
-        silent = look != -1 and plan is None and bool(self._session._tracked.objects)
+        silent = look != -1 and plan is None and bool(self._state.tracked.objects)
         rows = self._gather([*own, *[0] * (self._columns - len(own)), int(silent)])
         self._tell_silent([rank for rank, row in enumerate(rows) if row[-1]])
         return [row[:-1] for row in rows]
@@ -101,45 +103,45 @@ class Equality:
         self._silent = ranks
 
     def _plan(self) -> Plan | None:
-        session = self._session
-        if not session._tracked.objects:
+        state = self._state
+        if not state.tracked.objects:
             return None
         try:
-            return session._snapshots.plan()
+            return state.snapshots.plan()
         except StateError as error:  # it costs snapshots, which say so; there is nothing to compare
             log.warning("the state cannot be compared with the other ranks': %s", error)
             return None
 
     def _gather(self, numbers: list[int]) -> Rows:
-        session = self._session
+        state = self._state
         if not numbers:
-            return [[] for _ in range(session._world_size)]
-        return gather_numbers(numbers, carrier(session._backend, session.device), session._world_size)
+            return [[] for _ in range(state.world_size)]
+        return gather_numbers(numbers, carrier(state.backend, state.device), state.world_size)
 
     def _refuse(self, keys: set[int], when: str, *, holds: bool = True) -> None:
         plan = self._plan() if holds else None
         details = self._proof.details(plan, keys) if plan is not None else {}
-        every = transfer.tell_all(details, carrier(self._session._backend, self._session.device))
+        every = transfer.tell_all(details, carrier(self._state.backend, self._state.device))
         with contextlib.suppress(RuntimeError):  # nobody leaves before all have heard: then it says no more
             self._gather([0])
-        raise SessionError(differing.text(every, when, dict(shard_ids.staged(self._session._tracked.at))))
+        raise SessionError(differing.text(every, when, dict(shard_ids.staged(self._state.tracked.at))))
 
     def _scatter(self) -> None:
         """Buffers differ: from now on each rank keeps its own, where snapshots are taken."""
-        session, tracked = self._session, self._session._tracked
-        gate = session._gate
-        if gate is None:
+        state, tracked = self._state, self._state.tracked
+        agent = state.agent
+        if agent is None:
             return
-        if session._environment.snapshot_every:
+        if state.environment.snapshot_every:
             tracked.scattered = True
-            session._shard = shard_ids.of(tracked)
+            state.shard_id = shard_ids.of(tracked)
             becomes = "each rank keeps its own from now on: a lost one costs the steps since the snapshot"
         else:
             self._differing = True
             becomes = "and no snapshots are taken: a lost rank's own cannot be had again"
-        if not self._told and session._rank == 0:
-            lines.tell(
-                gate,
+        if not self._told and state.rank == 0:
+            recovery_log.tell(
+                agent,
                 logging.WARNING,
                 "buffers of the tracked modules differ between ranks (batch norm under plain DDP or FSDP?): "
                 "%s; session.ddp(model) makes them equal at the end of each step, and no step is lost",

@@ -14,60 +14,60 @@ from holdfast.groups.groups import carrier
 from holdfast.state import randomness
 
 if TYPE_CHECKING:
-    from holdfast.session import Session
+    from holdfast.rank_state import RankState
 
 
-def tell_lost(session: Session, seed: int | None) -> None:
+def tell_lost(state: RankState, generators: Generators | None, seed: int | None) -> None:
     """A loop whose steps are not seeded goes on with a state that was given: say what of it is lost where the
     session keeps no generators."""
-    if seed is None and session._generators is None and session._given:
-        session._inexact.append(
-            f"random numbers of rank {session._rank} (steps(seed=None) leaves them to the script, and only "
+    if seed is None and generators is None and state.clean.received:
+        state.inexact.append(
+            f"random numbers of rank {state.rank} (steps(seed=None) leaves them to the script, and only "
             "Session(seed=None) keeps them)"
         )
-        session._given = False
+        state.clean.received = False
 
 
 class Generators:
     """One session's generators, and those of its peers as of the newest boundary."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, state: RankState) -> None:
+        self._state = state
         self._step = -1
         self._ranks: list[Any] = []  # of all ranks, after that step
 
     def found(self) -> dict[str, Any]:
         """What goes into a snapshot: this rank's now, and all ranks' where they are known as of now."""
-        session = self._session
-        if session._tracked.random is not None:  # they have just come, and go on to others as they are
-            come: dict[str, Any] = typed.decode(session._tracked.random)
+        state = self._state
+        if state.tracked.random is not None:  # they have just come, and go on to others as they are
+            come: dict[str, Any] = typed.decode(state.tracked.random)
             return come
-        own = randomness.capture(session._rank)
-        return {**own, "ranks": self._ranks} if self._step == session._completed else own
+        own = randomness.capture(state.rank)
+        return {**own, "ranks": self._ranks} if self._step == state.completed else own
 
     def at_boundary(self) -> None:
         """Learn the others', when a snapshot is due: all ranks have completed this step."""
-        session = self._session
-        every = session._environment.snapshot_every
-        if not every or session._completed % every or not dist.is_initialized():
+        state = self._state
+        every = state.environment.snapshot_every
+        if not every or state.completed % every or not dist.is_initialized():
             return
-        device = carrier(session._backend, session.device)
-        told = transfer.tell_all(typed.encode(randomness.capture(session._rank)), device)
-        self._ranks, self._step = [typed.decode(data) for data in told], session._completed
+        device = carrier(state.backend, state.device)
+        told = transfer.tell_all(typed.encode(randomness.capture(state.rank)), device)
+        self._ranks, self._step = [typed.decode(data) for data in told], state.completed
 
     def restore(self, random: Any, step: int) -> None:
         """The state of `step` has come with these: take up this rank's own, or say that they are lost. Raises
         RestoreError."""
-        session = self._session
+        state = self._state
         try:
             found = typed.decode(random)
             ranks = found.get("ranks", ())
             self._ranks, self._step = list(ranks), step if ranks else -1
-            if found.get("rank") == session._rank:
+            if found.get("rank") == state.rank:
                 randomness.apply(found)
-            elif len(ranks) == session._world_size:
-                randomness.apply(ranks[session._rank])
+            elif len(ranks) == state.world_size:
+                randomness.apply(ranks[state.rank])
             elif step:
-                session._inexact.append(f"random numbers of rank {session._rank}")
+                state.inexact.append(f"random numbers of rank {state.rank}")
         except (typed.TypedDataError, LookupError, TypeError, ValueError, RuntimeError) as error:
             raise RestoreError(f"the state's random generators cannot be restored: {error!r}") from error

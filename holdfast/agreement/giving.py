@@ -6,36 +6,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.agreement.proof import group
 from holdfast.groups import transfer
 from holdfast.groups.groups import carrier, gather_numbers
 from holdfast.snapshots import plan
 from holdfast.state import digest
-from holdfast.state.proof import group
 from holdfast.state.tracked import Tracked
 
 if TYPE_CHECKING:
-    from holdfast.session import Session
+    from holdfast.rank_state import RankState
 
 
-def give(session: Session, names: list[str], columns: int) -> None:
+def give(state: RankState, names: list[str], columns: int) -> None:
     """Give each of these objects from the first rank of those that are to hold the same; all ranks take part,
     with `columns` objects at most. Raises RestoreError when another rank's does not fit."""
-    device = carrier(session._backend, session.device)
+    device = carrier(state.backend, state.device)
     mine = {}
     for name in names:
-        alone = _alone(session._tracked, name)
+        alone = _alone(state.tracked, name)
         found, header = plan.current(None, alone)
         mine[digest.number(group(alone, found.parts[0]).encode())] = alone, found, header
     row = [number for key, (_, _, header) in mine.items() for number in (key, len(header))]
-    rows = gather_numbers([*row, *[0] * (2 * columns - len(row))], device, session._world_size)
+    rows = gather_numbers([*row, *[0] * (2 * columns - len(row))], device, state.world_size)
     sizes = [dict(zip(row[::2], row[1::2], strict=True)) for row in rows]
     for key in sorted({key for held in sizes for key in held if key}):
         source, *takers = [rank for rank, held in enumerate(sizes) if key in held]
-        route = transfer.Route(source, tuple(takers), session._rank, device)
+        route = transfer.Route(source, tuple(takers), state.rank, device)
         if not takers or not route.concerns_me:
             continue
         alone, found, header = mine[key]
-        if session._rank == source:
+        if state.rank == source:
             transfer.give(route, found.tensors, header)
         else:
             transfer.take(route, sizes[source][key], alone)

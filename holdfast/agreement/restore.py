@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from holdfast.agreement import resharding
 from holdfast.errors import RestoreError
 from holdfast.groups import transfer
 from holdfast.groups.groups import carrier, gather_numbers
@@ -22,9 +23,11 @@ from holdfast.state import shard_ids
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.groups.formation import Resume, Source
+    from holdfast.agreement.equality import Equality
+    from holdfast.agreement.generators import Generators
     from holdfast.ipc.arena import SlotView
-    from holdfast.session import Session
+    from holdfast.ipc.formation import Resume, Source
+    from holdfast.rank_state import RankState
 
 _LIVING = ("fresh", "donor")
 _NEEDS, _WORD, _PORT, _HEADER = range(4)
@@ -48,26 +51,27 @@ class _Source:
         return self.word, self.share
 
 
-def restore(session: Session, resume: Resume, port: int) -> set[int]:
+def restore(
+    state: RankState, equality: Equality, generators: Generators | None, resume: Resume, port: int
+) -> set[int]:
     """Put the state in place on all ranks. The ports at which the ranks' groups were accepted.
 
     Raises RestoreError or ArenaError, on every rank when a shard has no source."""
-    tracked = session._tracked
-    tracked.at, tracked.random, tracked.data = session.layout, None, False
-    session._shard = _word(session, resume)
-    ports = _restore(session, resume, port)
-    if session._generators is not None and tracked.random is not None:
-        session._generators.restore(tracked.random, resume.step)
+    tracked = state.tracked
+    tracked.at, tracked.random, tracked.data = state.layout, None, False
+    state.shard_id = _word(state, resume)
+    ports = _restore(state, equality, resume, port)
+    if generators is not None and tracked.random is not None:
+        generators.restore(tracked.random, resume.step)
     tracked.random = None
-    session._streams.restored(resume)
     return ports
 
 
-def header(session: Session, resume: Resume) -> bytes:
+def header(state: RankState, resume: Resume) -> bytes:
     """The header of the state that this rank is to read from an arena; b"" when it reads none. Raises
     ArenaError."""
-    for source in _named(session, resume):
-        if source.rank == session._rank and source.arena:
+    for source in _named(state, resume):
+        if source.rank == state.rank and source.arena:
             with Arena.open(source.arena, touched=False) as arena:
                 slot = arena.find_partial(resume.step, shard=source.shard) if source.shares > 1 else None
                 slot = slot or snapshot.find(arena, resume.step, resume.born, source.shard)
@@ -75,10 +79,10 @@ def header(session: Session, resume: Resume) -> bytes:
     return b""
 
 
-def _word(session: Session, resume: Resume) -> str:
+def _word(state: RankState, resume: Resume) -> str:
     """The word of what this rank holds. Whether buffers are each rank's own is known by the sources that are
     named: a process that is new here has not seen that they differ."""
-    tracked = session._tracked
+    tracked = state.tracked
     if not tracked.objects:
         return shard_ids.WHOLE
     words = []
@@ -89,64 +93,64 @@ def _word(session: Session, resume: Resume) -> str:
     return words[0] if tracked.scattered else words[1]
 
 
-def _restore(session: Session, resume: Resume, port: int) -> set[int]:
-    _check_fresh(session, resume)
-    _check_given(session, resume)
-    has = _reshard(session, resume) if resume.reshard else _own(session, resume)
-    if session._world_size == 1:
-        _check_alone(session, resume, has)
+def _restore(state: RankState, equality: Equality, resume: Resume, port: int) -> set[int]:
+    _check_fresh(state, resume)
+    _check_given(state, resume)
+    has = _reshard(state, resume) if resume.reshard else _own(state, resume)
+    if state.world_size == 1:
+        _check_alone(state, resume, has)
         return set()
-    return _Exchange(session, resume, port, has).run()
+    return _Exchange(state, equality, resume, port, has=has).run()
 
 
-def _check_fresh(session: Session, resume: Resume) -> None:
+def _check_fresh(state: RankState, resume: Resume) -> None:
     """The state as a script builds it can only be given by one that has not trained. Raises RestoreError."""
-    giver = resume.tier == "fresh" and resume.step == 0 and session._rank == resume.rank
-    if giver and session._held_in and session._held != 0:
+    giver = resume.tier == "fresh" and resume.step == 0 and state.rank == resume.rank
+    if giver and state.clean.generation and state.clean.step != 0:
         raise RestoreError(
             "the state is to begin as the script builds it, but this process has trained since"
         )
 
 
-def _check_given(session: Session, resume: Resume) -> None:
+def _check_given(state: RankState, resume: Resume) -> None:
     """A living rank gives the step that it holds, or none: it would train on from its own state, and count it
     as the other. Raises RestoreError."""
     first = (resume.rank, resume.tier)
     gives = [(source.rank, source.tier) for source in resume.sources] or [first]
-    if (session._rank, "donor") in gives and session._held != resume.step:
-        raise RestoreError(f"this process is to give step {resume.step}, and holds {session._held}")
+    if (state.rank, "donor") in gives and state.clean.step != resume.step:
+        raise RestoreError(f"this process is to give step {resume.step}, and holds {state.clean.step}")
 
 
-def _own(session: Session, resume: Resume) -> bool:
+def _own(state: RankState, resume: Resume) -> bool:
     """What this rank has without the others: the state it held, or all of its shard in an arena.
 
     Where an arena is the source of a shard, no living rank holds that very state: one of the same step that
     a rank may hold is another generation's."""
     if resume.tier == "fresh":  # what has been trained since it was built is not what the script built
         built = (
-            session._held_in == 0 or resume.step > 0
+            state.clean.generation == 0 or resume.step > 0
         )  # of a later function: what the script has made for it
-        return built or session._held == resume.step
-    own = shard_ids.number(session._shard)
-    mine = [source for source in _named(session, resume) if source.word == own]
-    if session._held == resume.step and (not mine or any(source.living for source in mine)):
-        if session._kept is not None:
-            session._kept.adopt(session._tracked)
+        return built or state.clean.step == resume.step
+    own = shard_ids.number(state.shard_id)
+    mine = [source for source in _named(state, resume) if source.word == own]
+    if state.clean.step == resume.step and (not mine or any(source.living for source in mine)):
+        if state.entry.kept is not None:
+            state.entry.kept.adopt(state.tracked)
         return True
     for source in mine:
-        if source.rank == session._rank and source.arena and source.shares == 1:
-            session._held = -1
-            snapshot.load(source.arena, resume.step, session._tracked, resume.born, source.shard)
-            session._held = resume.step
+        if source.rank == state.rank and source.arena and source.shares == 1:
+            state.clean.step = -1
+            snapshot.load(source.arena, resume.step, state.tracked, resume.born, source.shard)
+            state.clean.step = resume.step
             return True
     return False
 
 
-def _named(session: Session, resume: Resume) -> tuple[_Source, ...]:
+def _named(state: RankState, resume: Resume) -> tuple[_Source, ...]:
     """The sources as the agent named them; the one rank gives what this rank holds."""
     if not resume.sources:
         living = resume.tier in _LIVING
-        return (_Source(shard_ids.number(session._shard), 0, 1, resume.rank, resume.arena, living),)
+        return (_Source(shard_ids.number(state.shard_id), 0, 1, resume.rank, resume.arena, living),)
     return tuple(sorted(_source(source, resume) for source in resume.sources))
 
 
@@ -157,21 +161,19 @@ def _source(source: Source, resume: Resume) -> _Source:
     return _Source(word, source.share, source.shares, source.rank, arena, living, source.shard)
 
 
-def _check_alone(session: Session, resume: Resume, has: bool) -> None:
-    if not (has or resume.tier in _LIVING or not session._tracked.objects):
-        raise RestoreError(f"no state of step {resume.step} for shard {session._shard!r} was named")
+def _check_alone(state: RankState, resume: Resume, has: bool) -> None:
+    if not (has or resume.tier in _LIVING or not state.tracked.objects):
+        raise RestoreError(f"no state of step {resume.step} for shard {state.shard_id!r} was named")
 
 
-def _reshard(session: Session, resume: Resume) -> bool:
-    from holdfast.state import resharding
-
-    session._held = -1
-    if not session._tracked.objects:  # it tracks within a function that is over
+def _reshard(state: RankState, resume: Resume) -> bool:
+    state.clean.step = -1
+    if not state.tracked.objects:  # it tracks within a function that is over
         return True
-    lost = resharding.load(session._tracked, resume)
-    session._shard, session._held = shard_ids.of(session._tracked), resume.step
+    lost = resharding.load(state.tracked, resume)
+    state.shard_id, state.clean.step = shard_ids.of(state.tracked), resume.step
     if lost:
-        session._inexact.append(f"{lost} of rank {session._rank}")
+        state.inexact.append(f"{lost} of rank {state.rank}")
     return True
 
 
@@ -188,12 +190,13 @@ class _Gift:
 class _Exchange:
     """One restore through the group."""
 
-    def __init__(self, session: Session, resume: Resume, port: int, has: bool) -> None:
-        self._session, self._resume, self._port, self._has = session, resume, port, has
-        self._device = carrier(session._backend, session.device)
+    def __init__(self, state: RankState, equality: Equality, resume: Resume, port: int, *, has: bool) -> None:
+        self._state, self._equality = state, equality
+        self._resume, self._port, self._has = resume, port, has
+        self._device = carrier(state.backend, state.device)
         self._gifts: dict[tuple[int, int], _Gift] = {}  # by word and share
         self._pieces: dict[int, _Assembly] = {}
-        self._word = shard_ids.number(session._shard)
+        self._word = shard_ids.number(state.shard_id)
 
     def run(self) -> set[int]:
         try:
@@ -207,12 +210,12 @@ class _Exchange:
 
     def _run(self) -> set[int]:
         resume, fresh = self._resume, self._resume.tier == "fresh"
-        self._session._equality.meet(resume.step, holds=self._has, fresh=fresh)
-        self._word = shard_ids.number(self._session._shard)
-        sources = _named(self._session, resume)
+        self._equality.meet(resume.step, holds=self._has, fresh=fresh)
+        self._word = shard_ids.number(self._state.shard_id)
+        sources = _named(self._state, resume)
         rows = self._gather(sources)
         if not resume.sources:
-            sources = _implied(resume, rows, rebuilt=self._session._late)
+            sources = _implied(resume, rows, rebuilt=self._state.entry.tracks_inside)
             simple = len(sources) == 1 and sources[0].rank == resume.rank
             if not simple and any(row[_NEEDS] for row in rows):
                 wider = self._gather(sources)
@@ -221,28 +224,28 @@ class _Exchange:
         for source in sources:
             self._pass(source, sources, rows)
         for assembly in self._pieces.values():
-            assembly.adopt(self._session)
+            assembly.adopt(self._state)
         return {row[_PORT] for row in rows}
 
     def _gather(self, sources: tuple[_Source, ...]) -> list[list[int]]:
         """Every rank's needs, word, port, and the sizes of the headers that it gives."""
-        session, resume = self._session, self._resume
-        mine = [source for source in sources if source.rank == session._rank]
+        state, resume = self._state, self._resume
+        mine = [source for source in sources if source.rank == state.rank]
         columns = max(Counter(source.rank for source in sources).values())
         for source in mine:
             if source.key not in self._gifts:
                 self._gifts[source.key] = self._gift(source)
         sizes = [len(self._gifts[source.key].header) for source in mine]
-        first = not resume.sources and session._rank == resume.rank and resume.tier != "fresh"
-        tracked = session._tracked.objects
+        first = not resume.sources and state.rank == resume.rank and resume.tier != "fresh"
+        tracked = state.tracked.objects
         needs = 0 if first or self._has or not tracked else 1
         row = [needs, self._word, self._port, *sizes, *[0] * (columns - len(mine))]
-        return gather_numbers(row, self._device, session._world_size)
+        return gather_numbers(row, self._device, state.world_size)
 
     def _gift(self, source: _Source) -> _Gift:
-        session, resume = self._session, self._resume
+        state, resume = self._state, self._resume
         if not source.arena or (source.shares == 1 and source.word == self._word):
-            tensors, header = session._snapshots.look()
+            tensors, header = state.snapshots.look()
             return _Gift(header, tensors)
         arena = Arena.open(source.arena, touched=False)
         slot = arena.find_partial(resume.step, shard=source.shard) if source.shares > 1 else None
@@ -258,31 +261,31 @@ class _Exchange:
         return gift
 
     def _pass(self, source: _Source, sources: Sequence[_Source], rows: list[list[int]]) -> None:
-        session, word = self._session, source.word
+        state, word = self._state, source.word
         takers = tuple(
             rank
             for rank, row in enumerate(rows)
             if row[_NEEDS] and row[_WORD] == word and rank != source.rank
         )
         everyone = len(takers) > 1 and all(row[_WORD] == word for row in rows)
-        route = transfer.Route(source.rank, takers, session._rank, self._device, everyone)
+        route = transfer.Route(source.rank, takers, state.rank, self._device, everyone)
         if source.shares > 1:
             self._pass_share(source, route, rows)
         elif takers and route.concerns_me:
             place = [s for s in sources if s.rank == source.rank].index(source)
-            if session._rank == source.rank:
+            if state.rank == source.rank:
                 gift = self._gifts[source.key]
                 transfer.give(route, gift.tensors, gift.header)
             else:
-                session._held = -1
-                transfer.take(route, rows[source.rank][_HEADER + place], session._tracked)
-                session._held = self._resume.step
+                state.clean.step = -1
+                transfer.take(route, rows[source.rank][_HEADER + place], state.tracked)
+                state.clean.step = self._resume.step
 
     def _pass_share(self, source: _Source, route: transfer.Route, rows: list[list[int]]) -> None:
         """One share of the bytes, into the slot that has another share, or into memory of its own."""
-        session = self._session
-        mine = source.rank == session._rank
-        needed = rows[session._rank][_NEEDS] and source.word == self._word
+        state = self._state
+        mine = source.rank == state.rank
+        needed = rows[state.rank][_NEEDS] and source.word == self._word
         if mine and needed and source.word not in self._pieces:
             self._pieces[source.word] = _Assembly.of(self._gifts[source.key])
         if not route.takers or not route.concerns_me:
@@ -321,11 +324,11 @@ class _Assembly:
         """In memory of its own."""
         return cls(header, memoryview(bytearray(_data_bytes(header))))
 
-    def adopt(self, session: Session) -> None:
+    def adopt(self, state: RankState) -> None:
         """Take the whole over."""
         entries, plain = transfer.read(self.header, "the sources of shares", len(self.memory))
-        session._held = -1
-        session._tracked.adopt(entries, plain, [snapshot.view(self.memory, entry) for entry in entries])
+        state.clean.step = -1
+        state.tracked.adopt(entries, plain, [snapshot.view(self.memory, entry) for entry in entries])
 
 
 def _data_bytes(header: bytes) -> int:

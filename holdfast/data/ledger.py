@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from holdfast.environment import Environment
 
 
 class Ledger:
@@ -18,6 +19,13 @@ class Ledger:
         folder.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._descriptor = os.open(folder / f"{member}.jsonl", flags, 0o600)
+
+    @classmethod
+    def of(cls, environment: Environment) -> Ledger | None:
+        """The ledger of this rank, if one is wanted."""
+        if not environment.ledger:
+            return None
+        return cls(Path(environment.ledger), environment.member or f"alone.{environment.rank}")
 
     def attempt(self, step: int, generation: int, rank: int, **of: Any) -> None:
         """A share was handed out. `of`: world_size, total (samples of the step's global batch), indices."""

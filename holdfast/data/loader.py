@@ -16,44 +16,43 @@ from holdfast.data.seeding import Aside, Collated, Fetched, Seeded, Started, Tag
 from holdfast.data.stateful import StateLoader, end_workers, is_maker
 from holdfast.data.taking import Taking
 from holdfast.errors import SessionError
-from holdfast.reentry import stepping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from holdfast.data.sampler import Course
+    from holdfast.data.streams import Streams
     from holdfast.data.taking import Batch
-    from holdfast.session import Session
 
 _OURS = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "generator", "in_order")
 
 
-def make(session: Session, dataset: Any, batch: Batch, options: dict[str, Any]) -> Loader | StateLoader:
+def make(streams: Streams, dataset: Any, batch: Batch, options: dict[str, Any]) -> Loader | StateLoader:
     """The loader for this kind of data set. Raises SessionError."""
     for name in _OURS:
         if name in options:
             raise SessionError(f"session.loader: {name} follows from global_batch, micro, seed: leave it out")
     if is_maker(dataset):
-        return StateLoader(session, dataset, batch, options)
+        return StateLoader(streams, dataset, batch, options)
     iterable = isinstance(dataset, DataLoader | IterableDataset)
     if not iterable and hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
-        return Loader(session, dataset, batch, options)
+        return Loader(streams, dataset, batch, options)
     if not (hasattr(dataset, "state_dict") and hasattr(dataset, "load_state_dict")):
         raise SessionError(
             f"session.loader: a {type(dataset).__name__} does not say where it stands: give a map data set "
             "(with __getitem__ and __len__), or one with state_dict and load_state_dict, or a function "
             "(dp_rank, dp) that makes one; of a DataLoader give its data set"
         )
-    return StateLoader(session, dataset, batch, options)
+    return StateLoader(streams, dataset, batch, options)
 
 
 class Loader(Taking):
     """Gives the batch of the step that runs: `for step, batch in zip(session.steps(n), loader)`. With micro
     it gives the step's micro-batches, an iterator with a length."""
 
-    def __init__(self, session: Session, dataset: Any, batch: Batch, options: dict[str, Any]) -> None:
+    def __init__(self, streams: Streams, dataset: Any, batch: Batch, options: dict[str, Any]) -> None:
         sampler.check(len(dataset), batch.size, batch.micro, "session.loader")
-        super().__init__(session)
+        super().__init__(streams)
         self._micro, self._sizes = batch.micro, (len(dataset), batch.size, batch.seed)
         collate = options.pop("collate_fn", None) or default_collate
         self._feed = _Feed(batch.seed)
@@ -74,36 +73,36 @@ class Loader(Taking):
 
     def __next__(self) -> Any:
         self.check()
-        session = self._session
-        course = sampler.course(session, self._sizes, self._micro, "session.loader")
-        if course != self._course or self._next != session.step or self._batches is None:
+        state = self._state
+        course = sampler.course(self._streams, self._sizes, self._micro, "session.loader")
+        if course != self._course or self._next != state.step or self._batches is None:
             self._open(course)
-        self._next = session.step + 1
-        pull = functools.partial(self._pull, course, session.step)
+        self._next = state.step + 1
+        pull = functools.partial(self._pull, course, state.step)
         return self.take(course.parts, pull, whole=self._micro is None)
 
     def _open(self, course: Course) -> None:
         """Have the workers begin with this step: what they had fetched is thrown away."""
         self._close()
         self._course = self._feed.course = course
-        self._feed.step = self._session.step
+        self._feed.step = self._state.step
         self._batches = iter(self._torch)
 
     def _pull(self, course: Course, step: int, part: int) -> Any:
         """One micro-batch: from now on it is consumed. Raises SessionError."""
-        session = self._session
-        if self._batches is None or course != self._course or session.step != step:
+        state = self._state
+        if self._batches is None or course != self._course or state.step != step:
             raise SessionError(f"these micro-batches are those of step {step}: take them in that step")
         with Aside():  # without workers the data set's random numbers are drawn here
             fetched = next(self._batches)
-        stepping.check_interrupted(session)
-        if fetched.tag != (tag := Tag(course.generation, step, session.data_step, part)):
+        state.check_interrupted()
+        if fetched.tag != (tag := Tag(course.generation, step, state.data_step, part)):
             raise SessionError(f"the DataLoader gave {fetched.tag} for {tag}")
         order, share = course.order, course.share
         if not part:
-            session._streams.attempt(order.global_batch, fetched.share)
+            self._streams.attempt(order.global_batch, fetched.share)
         samples = len(sampling.share(len(share), part, course.parts))
-        session._streams.weigh(samples, course.parts, order.global_batch)
+        self._streams.weigh(samples, course.parts, order.global_batch)
         return fetched.data
 
     def leave(self) -> None:

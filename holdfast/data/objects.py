@@ -14,7 +14,7 @@ from holdfast.errors import SessionError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.reentry.functions import Functions
+    from holdfast.state.functions import Functions
 
 
 @dataclass(slots=True)

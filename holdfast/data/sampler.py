@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,14 +10,14 @@ import torch
 
 from holdfast.data import contract, sampling, streams
 from holdfast.errors import SessionError
-from holdfast.reentry import functions
+from holdfast.state import functions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from holdfast.data.contract import Order
     from holdfast.data.streams import Streams
-    from holdfast.session import Session
+    from holdfast.rank_state import RankState
 
 
 _NAME = "session.sampler"
@@ -47,14 +46,14 @@ class Course:
             step += 1
 
 
-def course(session: Session, sizes: tuple[int, int, int], micro: int | None, caller: str) -> Course:
+def course(streams: Streams, sizes: tuple[int, int, int], micro: int | None, caller: str) -> Course:
     """This rank's from the step that runs or comes next. Raises SessionError."""
-    owner = session._streams
-    order = owner.use(*sizes, caller=caller)
-    share = owner.share(order.global_batch)
-    parts = micro_batches(order.global_batch, session.layout.dp, micro)
-    check_share(session, len(share), parts, order.global_batch, micro)
-    return Course(session.generation, order, share, parts, session._skips, session._functions.base)
+    state = streams.state
+    order = streams.use(*sizes, caller=caller)
+    share = streams.share(order.global_batch)
+    parts = micro_batches(order.global_batch, state.layout.dp, micro)
+    check_share(state, len(share), parts, order.global_batch, micro)
+    return Course(state.generation, order, share, parts, state.skipped, state.functions.base)
 
 
 def micro_batches(global_batch: int, dp: int, micro: int | None) -> int:
@@ -62,13 +61,13 @@ def micro_batches(global_batch: int, dp: int, micro: int | None) -> int:
     return math.ceil(math.ceil(global_batch / dp) / micro) if micro else 1
 
 
-def check_share(session: Session, samples: int, parts: int, global_batch: int, micro: int | None) -> None:
+def check_share(state: RankState, samples: int, parts: int, global_batch: int, micro: int | None) -> None:
     """Raise SessionError when one of this rank's micro-batches would have no samples."""
     if samples < parts:
         raise SessionError(
-            f"a global batch of {global_batch} over {session.layout.dp} replicas"
+            f"a global batch of {global_batch} over {state.layout.dp} replicas"
             + (f" in micro-batches of {micro}" if micro else "")
-            + f" leaves rank {session.rank} one without samples: choose a larger global_batch or micro"
+            + f" leaves rank {state.rank} one without samples: choose a larger global_batch or micro"
         )
 
 
@@ -82,44 +81,43 @@ def check(n: int, global_batch: int, micro: int | None, caller: str) -> None:
 class Sampler(torch.utils.data.Sampler[list[int]]):
     """A batch sampler for a DataLoader of the script's own."""
 
-    def __init__(self, session: Session, n: int, global_batch: int, micro: int | None, seed: int) -> None:
+    def __init__(self, streams: Streams, n: int, global_batch: int, micro: int | None, seed: int) -> None:
         check(n, global_batch, micro, _NAME)
-        self._session, self._sizes, self._micro = session, (n, global_batch, seed), micro
+        self._streams, self._sizes, self._micro = streams, (n, global_batch, seed), micro
 
     def __iter__(self) -> Iterator[list[int]]:
-        session = self._session
-        if not session._inside:
+        state = self._streams.state
+        if not state.entry.inside:
             raise SessionError(
                 "session.sampler: iterate its DataLoader inside of the function under @session.elastic"
             )
-        found = course(session, self._sizes, self._micro, _NAME)
-        if found.parts > 1 and self._sizes[1] % (session.layout.dp * found.parts):
+        found = course(self._streams, self._sizes, self._micro, _NAME)
+        if found.parts > 1 and self._sizes[1] % (state.layout.dp * found.parts):
             raise SessionError(
                 f"session.sampler: micro-batches of {contract.shown(self._sizes)} are not equally large on "
-                f"{session.layout.dp} replicas, and a DataLoader of your own does not say which one is being "
+                f"{state.layout.dp} replicas, and a DataLoader of your own does not say which one is being "
                 "computed: use session.loader, which weighs them"
             )
-        return _Drawing(session._streams, session, found)
+        return _Drawing(self._streams, found)
 
 
 class _Drawing:
     """One pass of a DataLoader over a sampler, in one generation. The step that runs is taken to consume its
     share for as long as the pass lives."""
 
-    def __init__(self, owner: Streams, session: Session, course: Course) -> None:
-        self._streams, self._session, self._course = owner, weakref.ref(session), course
-        self._batches = course.batches(session.step)
-        self._steps = session.step  # up to this one everything was drawn
-        owner.watch(self)
-        if owner.running:
-            self._consume(session)
+    def __init__(self, streams: Streams, course: Course) -> None:
+        self._streams, self._state, self._course = streams, streams.state, course
+        self._batches = course.batches(self._state.step)
+        self._steps = self._state.step  # up to this one everything was drawn
+        streams.watch(self)
+        if streams.running:
+            self._consume()
 
     def __iter__(self) -> Iterator[list[int]]:
         return self
 
     def __next__(self) -> list[int]:
-        session = self._session()
-        if session is None or self._stale(session):
+        if self._stale():
             raise SessionError(
                 "this iterator belongs to a generation that was left, or to data before batches were left "
                 "out: take a new one, with iter(loader), in the function under @session.elastic"
@@ -128,31 +126,31 @@ class _Drawing:
         self._steps = step + (part + 1 == self._course.parts)
         return indices
 
-    def _stale(self, session: Session) -> bool:
-        return (session.generation, session._skips) != (self._course.generation, self._course.windows)
+    def _stale(self) -> bool:
+        state = self._state
+        return (state.generation, state.skipped) != (self._course.generation, self._course.windows)
 
     def begin(self) -> None:
         """A step begins, and consumes its share."""
-        session = self._session()
-        if session is not None and not self._stale(session):
-            self._consume(session)
+        if not self._stale():
+            self._consume()
 
-    def _consume(self, session: Session) -> None:
+    def _consume(self) -> None:
         order, share = self._course.order, self._course.share
         self._streams.use(*order.sizes, caller=_NAME)
         self._streams.weigh(len(share), 1, order.global_batch)
-        self._streams.attempt(order.global_batch, order.samples(session.data_step, share).tolist())
+        self._streams.attempt(order.global_batch, order.samples(self._state.data_step, share).tolist())
 
     def end(self) -> None:
         """The step is to be complete: its share must have been drawn."""
-        session = self._session()
-        if session is not None and not self._stale(session) and self._steps <= session.step:
+        state = self._state
+        if not self._stale() and self._steps <= state.step:
             raise SessionError(
-                f"step {session.step} has not taken its {self._course.parts} batches from a DataLoader over "
+                f"step {state.step} has not taken its {self._course.parts} batches from a DataLoader over "
                 f"session.sampler({contract.shown(self._course.order.sizes)}): take them in every step, or "
                 "let go of the iterator"
             )
 
     def leave(self) -> None:
         """The elastic function is left: nothing is drawn any more."""
-        self._streams._consumers.discard(self)
+        self._streams.unwatch(self)

@@ -12,19 +12,12 @@ import math
 import torch
 
 from holdfast.errors import SessionError
+from holdfast.state.randomness import mix
 
 _MASK = (1 << 64) - 1
 _LOW = (1 << 31) - 1
 _AHEAD = 1024  # samples that are worked out together
 _ROUNDS = 4
-
-
-def mix(value: int) -> int:
-    """A 64-bit hash of a 64-bit integer (splitmix64's finaliser)."""
-    value = (value + 0x9E3779B97F4A7C15) & _MASK
-    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
-    return value ^ (value >> 31)
 
 
 def share(global_batch: int, rank: int, world_size: int) -> range:

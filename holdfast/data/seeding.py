@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from holdfast.data.sampling import mix
+from holdfast.state.randomness import mix
 
 if TYPE_CHECKING:
     from collections.abc import Callable

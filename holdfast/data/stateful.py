@@ -28,14 +28,14 @@ from holdfast.groups.groups import carrier, gather_numbers
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from holdfast.data.streams import Streams
     from holdfast.data.taking import Batch
-    from holdfast.session import Session
 
 
 class StateLoader(Taking):
     """Gives the batch of the step that runs, or with micro its micro-batches, an iterator with a length."""
 
-    def __init__(self, session: Session, source: Any, batch: Batch, options: dict[str, Any]) -> None:
+    def __init__(self, streams: Streams, source: Any, batch: Batch, options: dict[str, Any]) -> None:
         sampler.check(1, batch.size, batch.micro, "session.loader")
         self._collate = options.pop("collate_fn", None) or default_collate
         if options:
@@ -43,7 +43,7 @@ class StateLoader(Taking):
                 f"session.loader: {', '.join(sorted(options))} cannot be had for an iterable data set; give "
                 "torchdata's StatefulDataLoader, or a function (dp_rank, dp) that makes one, for workers"
             )
-        super().__init__(session)
+        super().__init__(streams)
         self._given, self._seed = source, batch.seed
         self._global_batch, self._micro = batch.size, batch.micro
         self._source: Any = None
@@ -55,12 +55,12 @@ class StateLoader(Taking):
 
     def __next__(self) -> Any:
         self.check()
-        session = self._session
-        session._streams.own(self._seed, self)
+        rank_state = self._state
+        self._streams.own(self._seed, self)
         with Aside():
-            if self._samples is None or self._next != session.step:
+            if self._samples is None or self._next != rank_state.step:
                 self._open()
-            seed_all(self._seed, session.data_step, session.layout.dp_rank)
+            seed_all(self._seed, rank_state.data_step, rank_state.layout.dp_rank)
             assert self._samples is not None
             objects.left(self._source, None)
             drawn = self._draw(self._samples)
@@ -70,27 +70,27 @@ class StateLoader(Taking):
         if held is None:
             self._samples = None
             raise StopIteration
-        session._streams.hold(self._seed, held)
-        self._next = session.step + 1
+        self._streams.hold(self._seed, held)
+        self._next = rank_state.step + 1
         return self.take(len(drawn), functools.partial(self._give, drawn), whole=self._micro is None)
 
     def _give(self, drawn: list[tuple[int, Any]], part: int) -> Any:
         """One micro-batch: from now on it is consumed."""
         samples, data = drawn[part]
-        self._session._streams.weigh(samples, len(drawn), self._global_batch)
+        self._streams.weigh(samples, len(drawn), self._global_batch)
         return data
 
     # ------------------------------------------------------------------ where the source stands
 
     def _open(self) -> None:
-        at = self._session.layout
+        at = self._state.layout
         made = is_maker(self._given)
         self._source = source = self._given(at.dp_rank, at.dp) if made else self._given
         self._check_source()
-        functions, first = self._session._functions, None
+        functions, first = self._state.functions, None
         if not made:
             first = objects.begin(source, functions, lambda: encode(source.state_dict()))
-        held = self._session._streams.held(self._seed)
+        held = self._streams.held(self._seed)
         if held is not None:
             self._check_contract(held)
             source.load_state_dict(decode(self._placed(held.states, at.dp)[at.dp_rank]))
@@ -104,9 +104,9 @@ class StateLoader(Taking):
                 raise SessionError(f"session.loader: {type(self._source).__name__} has no {name}")
 
     def _check_contract(self, held: Held) -> None:
-        if held.global_batch != self._global_batch and not self._session._streams.goes_on:
+        if held.global_batch != self._global_batch and not self._streams.goes_on:
             raise SessionError(
-                f"the state of step {self._session.step} was trained with global_batch={held.global_batch}, "
+                f"the state of step {self._state.step} was trained with global_batch={held.global_batch}, "
                 f"seed={self._seed}; this script asks for global_batch={self._global_batch}: resume with the "
                 'old value, or go on from there with Session(data_change="continue")'
             )
@@ -131,9 +131,9 @@ class StateLoader(Taking):
 
     def _draw(self, items: Iterator[Any]) -> list[tuple[int, Any]]:
         """The step's micro-batches, with the samples in each; none when the data ends before that."""
-        share, dp = len(self._session._streams.share(self._global_batch)), self._session.layout.dp
+        share, dp = len(self._streams.share(self._global_batch)), self._state.layout.dp
         parts = sampler.micro_batches(self._global_batch, dp, self._micro)
-        sampler.check_share(self._session, share, parts, self._global_batch, self._micro)
+        sampler.check_share(self._state, share, parts, self._global_batch, self._micro)
         cuts = [sampling.share(share, part, parts) for part in range(parts)]
         if isinstance(self._source, DataLoader):
             self._check_loader(self._source, {len(cut) for cut in cuts})
@@ -147,21 +147,21 @@ class StateLoader(Taking):
     def _check_loader(self, loader: DataLoader[Any], sizes: set[int]) -> None:
         if sizes != {loader.batch_size} or not loader.drop_last:
             raise SessionError(
-                f"session.loader: rank {self._session.rank} computes batches of {sorted(sizes)} samples; the "
+                f"session.loader: rank {self._state.rank} computes batches of {sorted(sizes)} samples; the "
                 f"{type(loader).__name__} makes them of {loader.batch_size}, drop_last={loader.drop_last}: "
                 "give it that batch_size (one for all: choose global_batch and micro so) and drop_last=True"
             )
 
     def _agree(self, state: bytes, *, drawn: bool) -> Held | None:
         """The states of all coordinates; None when a rank has come to the end of its data."""
-        session = self._session
-        device, world = carrier(session._backend, session.device), session.world_size
+        rank_state = self._state
+        device, world = carrier(rank_state.backend, rank_state.device), rank_state.world_size
         rows = gather_numbers([int(drawn), len(state)], device, world)
         if not all(row[0] for row in rows):
             return None
         states = [state] if world == 1 else _gather(state, [row[1] for row in rows], device)
         found: dict[int, bytes] = {}
-        at = session.layout
+        at = rank_state.layout
         for rank, given in enumerate(states):
             place = coordinates.Coordinates(rank, world, at.tp, at.pp, at.cp).dp_rank
             if found.setdefault(place, given) != given:

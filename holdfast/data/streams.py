@@ -13,14 +13,16 @@ from holdfast.checkpoint.format import typed
 from holdfast.data import contract, sampling
 from holdfast.data.claims import Claims
 from holdfast.data.contract import Held, Order, Stream
+from holdfast.data.ledger import Ledger
 from holdfast.data.places import Places
+from holdfast.data.weighting import Weighting
 from holdfast.errors import RestoreError, SessionError
 
 if TYPE_CHECKING:
     import torch
 
-    from holdfast.groups.formation import Resume
-    from holdfast.session import Session
+    from holdfast.ipc.formation import Resume
+    from holdfast.rank_state import RankState
 
 CHANGES = ("refuse", "continue")
 log = logging.getLogger("holdfast.sdk")
@@ -42,10 +44,11 @@ class Consumer(Protocol):
 class Streams:
     """Those of one session."""
 
-    def __init__(self, session: Session, change: str) -> None:
+    def __init__(self, state: RankState, change: str) -> None:
         if change not in CHANGES:
             raise SessionError(f"Session: data_change must be 'refuse' or 'continue', not {change!r:.80}")
-        self._session, self.goes_on = session, change == "continue"
+        self.state, self.goes_on = state, change == "continue"
+        self.ledger, self.weighting = Ledger.of(state.environment), Weighting()
         self._known: dict[int, Stream] = {}  # by seed
         self._places = Places()  # of iterable streams
         self._made = (contract.script(), 0)  # who made the state, of which step of the job
@@ -66,7 +69,7 @@ class Streams:
         first = self._give_once((n, global_batch, seed), part, parts)
         order = self.use(n, global_batch, seed, caller="sample_indices")
         ahead = self._ahead.setdefault(seed, sampling.Ahead())
-        chosen = samples(order, self._session.data_step, share, ahead)
+        chosen = samples(order, self.state.data_step, share, ahead)
         if first:
             self.attempt(global_batch, chosen.tolist())
         mine = sampling.share(len(share), part, parts)
@@ -79,7 +82,7 @@ class Streams:
         count, given = self._given.setdefault(sizes, (parts, set()))
         if part in given or count != parts:
             raise SessionError(
-                f"sample_indices({contract.shown(sizes)}) was asked twice in step {self._session.step}, and "
+                f"sample_indices({contract.shown(sizes)}) was asked twice in step {self.state.step}, and "
                 "would give the same samples again: use the first result again, give micro=(i, count) "
                 "for the i-th of count micro-batches, or another seed for other samples"
             )
@@ -89,7 +92,7 @@ class Streams:
     def use(self, n: int, global_batch: int, seed: int, *, caller: str) -> Order:
         """The order of a stream, at the step that runs. Raises SessionError when it is not the one that the
         state was trained with, unless the session goes on with other data."""
-        session, batch, sizes = self._session, self._session.data_step, (n, global_batch, seed)
+        state, batch, sizes = self.state, self.state.data_step, (n, global_batch, seed)
         self._claims().map(seed)
         claimed = self._claims().maps
         known = self._known.get(seed) or self._replaced()
@@ -100,7 +103,7 @@ class Streams:
             self._check_change(order.sizes, sizes, claimed.get(seed), caller)
             told = "step %d: the data goes on with %s instead of %s, after %d samples"
             log.warning(
-                told, session.step, contract.shown(sizes), contract.shown(order.sizes), order.start(batch)
+                told, state.step, contract.shown(sizes), contract.shown(order.sizes), order.start(batch)
             )
             changed = order.changed(batch, *sizes)
             if known is not None:
@@ -110,20 +113,20 @@ class Streams:
             order = changed
         claimed[seed] = n
         if known is None:
-            known = self._known[seed] = Stream([order], session.step)
-        known.last = session.step
+            known = self._known[seed] = Stream([order], state.step)
+        known.last = state.step
         return order
 
     def _claims(self) -> Claims:
         """What was asked for in this generation."""
-        if self._claimed.generation != self._session.generation:
-            self._claimed = Claims(self._session.generation)
+        if self._claimed.generation != self.state.generation:
+            self._claimed = Claims(self.state.generation)
         return self._claimed
 
     def _replaced(self) -> Stream | None:
         """The stream that a seed which nobody knows stands for: one that the state's newest step consumed
         and that nobody has asked for since, where another script or other arguments made the state."""
-        claimed, newest = self._claims().maps, self._session.step - 1
+        claimed, newest = self._claims().maps, self.state.step - 1
         due = [s for seed, s in self._known.items() if seed not in claimed and s.last == newest >= 0]
         if due and self._maker() == contract.script():
             old = contract.shown(due[0].order.sizes)
@@ -134,7 +137,7 @@ class Streams:
     def _maker(self) -> str:
         """The script that has made the state as it is now: this one, once it has completed a step."""
         script, step = self._made
-        return script if self._session._completed <= step else contract.script()
+        return script if self.state.completed <= step else contract.script()
 
     def _check_change(
         self, old: tuple[int, ...], new: tuple[int, ...], claimed: int | None, caller: str
@@ -148,7 +151,7 @@ class Streams:
                 "give each data set a seed of its own"
             )
         raise SessionError(
-            f"the state of step {self._session.step} was trained with {was}; this script asks for {now}, "
+            f"the state of step {self.state.step} was trained with {was}; this script asks for {now}, "
             "which would repeat and skip samples: resume with the old values, give another data set a seed "
             'of its own, or go on by samples consumed with Session(data_change="continue")'
         )
@@ -161,35 +164,38 @@ class Streams:
 
     def place(self) -> tuple[int, int]:
         """Which replica this rank belongs to, and how many there are. Raises SessionError."""
-        session = self._session
-        now = (session._generation, session._rank, session._world_size)
+        state = self.state
+        now = (state.generation, state.rank, state.world_size)
         if self._placed[0] != now:
-            self._placed = (now, (session.layout.dp_rank, session.layout.dp))
+            self._placed = (now, (state.layout.dp_rank, state.layout.dp))
         return self._placed[1]
 
     def weigh(self, samples: int, parts: int, global_batch: int) -> None:
         """So many samples are in the micro-batch that is computed next, one of `parts`."""
-        self._session._weighting.share(samples * parts, global_batch, self.place()[1])
+        self.weighting.share(samples * parts, global_batch, self.place()[1])
 
     def attempt(self, global_batch: int, indices: list[int]) -> None:
         """This rank's share of the step is being consumed: write it down."""
-        session = self._session
-        if session._ledger is not None:
-            told = {"world_size": session.world_size, "total": global_batch, "indices": indices}
-            session._ledger.attempt(session._completed, session.generation, session.rank, **told)
+        state = self.state
+        if self.ledger is not None:
+            told = {"world_size": state.world_size, "total": global_batch, "indices": indices}
+            self.ledger.attempt(state.completed, state.generation, state.rank, **told)
 
     def watch(self, consumer: Consumer) -> None:
         """Have it told of steps."""
         self._consumers.add(consumer)
 
-    def begin(self) -> None:
-        """A step begins."""
-        session, guard = self._session, self._session._guard
-        self._trim(guard.anchor if guard.carries else session._completed, session._completed)
+    def unwatch(self, consumer: Consumer) -> None:
+        """Have it told no more."""
+        self._consumers.discard(consumer)
+
+    def begin(self, anchor: int) -> None:
+        """A step begins; a break in it may go back to step `anchor`."""
+        self._trim(anchor, self.state.completed)
         self.running = True
         self._given.clear()
         self._claims().begin()
-        session._weighting.begin()
+        self.weighting.begin()
         for consumer in list(self._consumers):
             consumer.begin()
 
@@ -198,7 +204,7 @@ class Streams:
         for sizes, (parts, given) in self._given.items():
             if len(given) != parts:
                 raise SessionError(
-                    f"step {self._session.step} took {len(given)} of {parts} micro-batches of "
+                    f"step {self.state.step} took {len(given)} of {parts} micro-batches of "
                     f"{contract.shown(sizes)}: the others would be skipped"
                 )
         for consumer in list(self._consumers):
@@ -207,7 +213,7 @@ class Streams:
 
     def _trim(self, anchor: int, completed: int) -> None:
         """So many steps of the job are completed, and training may go back to step `anchor`."""
-        functions, windows = self._session._functions, self._session._skips
+        functions, windows = self.state.functions, self.state.skipped
         self._places.trim(functions.local(anchor), functions.local(completed))
         batches = functions.batch(anchor, windows), functions.batch(completed, windows)
         for stream in self._known.values():
@@ -224,7 +230,7 @@ class Streams:
 
     def hold(self, seed: int, held: Held) -> None:
         """Where an iterable stream stands after the batch of the step that runs."""
-        self._places.hold(seed, self._session.step + 1, held)
+        self._places.hold(seed, self.state.step + 1, held)
 
     def own(self, seed: int, loader: Any) -> None:
         """This loader gives the step that runs its batch. Raises SessionError when its seed is another's."""
@@ -232,17 +238,17 @@ class Streams:
 
     def held(self, seed: int) -> Held | None:
         """Where it stands now; None: it has not begun. Raises SessionError when nobody knows any more."""
-        found = self._places.at(seed, self._session.step)
+        found = self._places.at(seed, self.state.step)
         return found[1] if found is not None else None
 
     # ------------------------------------------------------------------ the state's header
 
     def text(self) -> str:
         """The contract for the header of the state as it is now, as JSON; "" when there is none."""
-        came = self._session._tracked.data
+        came = self.state.tracked.data
         if came is not False:  # a state is being put in place: others are given what came with it
             return json.dumps(came, separators=(",", ":")) if came is not None else ""
-        step, batch = self._session.step, self._session.data_step
+        step, batch = self.state.step, self.state.data_step
         streams = [contract.tell(stream, batch, step) for stream in self._known.values() if step]
         iterables = [
             {"seed": seed, "step": known, "global_batch": held.global_batch, "states": held.states}
@@ -250,7 +256,7 @@ class Streams:
         ]
         if not streams and not iterables:
             return ""
-        told: dict[str, Any] = {"script": self._maker(), "windows": self._session._skips}
+        told: dict[str, Any] = {"script": self._maker(), "windows": self.state.skipped}
         told |= {"streams": streams, "iterables": iterables}
         return json.dumps(typed.encode(told), separators=(",", ":"))
 
@@ -258,11 +264,11 @@ class Streams:
         """A state is in place, and with it what its header says of the data: False when it is the one this
         rank held, None for a state of before there were contracts. Raises RestoreError, and SessionError when
         batches that it had left out are not known as such any more."""
-        data, self._session._tracked.data = self._session._tracked.data, False
-        self._claimed = Claims(self._session.generation)
+        data, self.state.tracked.data = self.state.tracked.data, False
+        self._claimed = Claims(self.state.generation)
         if resume.tier == "fresh":
             data = None
-        windows: contract.Windows | None = self._session._skips
+        windows: contract.Windows | None = self.state.skipped
         if data is False:
             self._trim(resume.step, resume.step)
         else:
@@ -289,7 +295,7 @@ class Streams:
     def _check_windows(self, told: contract.Windows | None, resume: Resume) -> None:
         """Have the streams go on where they stood, though batches left out before may not be known as such
         any more. Raises SessionError."""
-        count = functools.partial(self._session._functions.batch, resume.step)
+        count = functools.partial(self.state.functions.batch, resume.step)
         batch = count(resume.skip if told is None else contract.common(told, resume.skip))
         for stream in self._known.values():
             counted = stream.order.batch if told is None else count(told)

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import SessionError
-from holdfast.reentry import stepping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.session import Session
+    from holdfast.data.streams import Streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +46,26 @@ class Parts:
 class Taking:
     """What a loader has given to the step that runs."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, streams: Streams) -> None:
+        self._streams, self._state = streams, streams.state
         self._taken: Parts | None = None
-        session._streams.watch(self)
+        streams.watch(self)
 
     def check(self) -> None:
         """Raise SessionError unless a step runs that has not taken its batch yet, and Interrupted when it
         cannot be completed any more."""
-        session = self._session
-        if not session._streams.running:
+        state = self._state
+        if not self._streams.running:
             raise SessionError(
                 "session.loader: a batch belongs to a step, and none runs: "
                 "for step, batch in zip(session.steps(n), loader), the steps first"
             )
         if self._taken is not None:
             raise SessionError(
-                f"session.loader: step {session.step} has taken its batch already: one per step; micro= "
+                f"session.loader: step {state.step} has taken its batch already: one per step; micro= "
                 "makes several micro-batches of it"
             )
-        stepping.check_interrupted(session)
+        state.check_interrupted()
 
     def take(self, count: int, pull: Callable[[int], Any], *, whole: bool) -> Any:
         """This step's micro-batches; its one batch if it is to be given whole."""
@@ -82,7 +81,7 @@ class Taking:
         taken, self._taken = self._taken, None
         if taken is not None and len(taken) != taken.given:
             raise SessionError(
-                f"step {self._session.step} took {taken.given} of its {len(taken)} micro-batches: "
+                f"step {self._state.step} took {taken.given} of its {len(taken)} micro-batches: "
                 "the others would be skipped"
             )
 

@@ -20,12 +20,12 @@ from torch.distributed import distributed_c10d
 from holdfast.errors import Interrupted
 from holdfast.groups import alike, sockets, waiting
 from holdfast.groups.answering import Answering
-from holdfast.groups.formation import split_address
+from holdfast.ipc.formation import split_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from holdfast.groups.formation import Formation
+    from holdfast.ipc.formation import Formation
 
 _CONNECT_TRY_S = 0.25
 _STORE_TRY = timedelta(seconds=1)

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import logs, removal
 from holdfast.folders import FolderError, make_own
+from holdfast.ipc import traces
 from holdfast.ipc.frames import Decoder, FrameError, Message, encode
-from holdfast.launch import linux, traces
+from holdfast.launch import linux
 from holdfast.launch.errand import ORPHANED, Errand
 from holdfast.launch.lives import Life
 from holdfast.launch.zygote import Zygote

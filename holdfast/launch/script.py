@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.ipc import traces
 from holdfast.ipc.frames import encode
-from holdfast.launch import imports, traces
+from holdfast.launch import imports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

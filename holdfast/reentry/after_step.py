@@ -14,20 +14,20 @@ from holdfast.errors import SessionError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.session import Session
+    from holdfast.rank_state import RankState
 
 
 class AfterStep:
     """The callbacks of one session."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, state: RankState) -> None:
+        self._state = state
         self._callbacks: list[Callable[[int], object]] = []
         self._done = -1  # the step whose callbacks have all returned last
 
     def add(self, callback: Callable[[int], object]) -> None:
         """Call it after each step from now on. Raises SessionError."""
-        if self._session._inside:
+        if self._state.entry.inside:
             raise SessionError("after_step: call it before the function under @session.elastic is entered")
         if not callable(callback):
             raise SessionError(
@@ -39,10 +39,10 @@ class AfterStep:
         """This rank has completed a step. Raises SessionError when a callback changes what is tracked."""
         if not self._callbacks:
             return
-        before = self._session._guard.look()
+        before = self._state.guard.look()
         for callback in self._callbacks:
-            callback(self._session._functions.local(step))
-            if changed := self._session._guard.changed(before):
+            callback(self._state.functions.local(step))
+            if changed := self._state.guard.changed(before):
                 name = getattr(callback, "__qualname__", repr(callback))
                 raise SessionError(
                     f"after_step: {name} changes {changed}, which is tracked: a callback may run again for a "
@@ -53,7 +53,7 @@ class AfterStep:
     def resume(self, step: int, gather: Callable[[list[int]], list[list[int]]]) -> None:
         """A generation begins with `step` completed steps: no rank goes on before all have run what follows
         the last of them. All ranks call it together; `gather` gives every rank's numbers."""
-        if step > self._session._functions.base and any(
+        if step > self._state.functions.base and any(
             late for (late,) in gather([int(self._done != step - 1)])
         ):
             self.run(step - 1)

@@ -7,46 +7,46 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch.distributed as dist
 
-from holdfast.agreement import restore
-from holdfast.groups.formation import Resume
+from holdfast.ipc.formation import Resume
 from holdfast.reentry import stepping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.session import Session
+    from holdfast.reentry.runtime import Runtime
 
 R = TypeVar("R")
 
 
-def run(session: Session, name: str, function: Callable[[], R]) -> R:
+def run(runtime: Runtime, name: str, function: Callable[[], R]) -> R:
     """Enter it. An exception that leaves it ends it, too: the next one counts its own steps."""
-    known = session._functions
+    state = runtime.state
+    known = state.functions
     known.call(name)
-    session._completed = known.base
-    session._inside = True
-    session._late = not session._tracked.objects
-    own = session._world_size > 1 and not dist.is_initialized()
+    state.completed = known.base
+    state.entry.inside = True
+    state.entry.tracks_inside = not state.tracked.objects
+    own = state.world_size > 1 and not dist.is_initialized()
     try:
         if own:
-            dist.init_process_group(session._backend)
+            dist.init_process_group(state.backend)
         if dist.is_initialized():
-            session._rank, session._world_size = dist.get_rank(), dist.get_world_size()
-        session._pending = functools.partial(_begin, session)
-        if not session._late:
-            session.restore()
+            state.rank, state.world_size = dist.get_rank(), dist.get_world_size()
+        state.entry.pending = functools.partial(_begin, runtime)
+        if not state.entry.tracks_inside:
+            stepping.restore(runtime)
         return function()
     finally:
-        session._streams.leave()
-        session._inside, session._pending = False, None
-        known.leave(name, session._completed)
-        stepping.between(session)
-        if session._late:
-            session._tracked.objects.clear()
+        runtime.streams.leave()
+        state.entry.inside, state.entry.pending = False, None
+        known.leave(name, state.completed)
+        stepping.between(state)
+        if state.entry.tracks_inside:
+            state.tracked.objects.clear()
         if own and dist.is_initialized():
             dist.destroy_process_group()
 
 
-def _begin(session: Session) -> None:
-    restore.restore(session, Resume("fresh", 0, 0), 0)
-    session._guard.arm()
+def _begin(runtime: Runtime) -> None:
+    stepping.put_in_place(runtime, Resume("fresh", 0, 0), 0)
+    runtime.state.guard.arm()

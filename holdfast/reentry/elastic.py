@@ -10,22 +10,32 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from holdfast.agreement import restore
 from holdfast.environment import announce
 from holdfast.errors import AwayError, CollectiveFailed, Interrupted, RestoreError, SessionError, StateError
 from holdfast.groups.groups import is_broken_collective
+from holdfast.ipc import recovery_log
 from holdfast.ipc.shm import ArenaError
-from holdfast.reentry import alone, ending, joining, leaving, lines, meeting, misuse, own_reports, stepping
-from holdfast.reentry.functions import Joined
-from holdfast.snapshots import keeping
+from holdfast.reentry import (
+    alone,
+    boundary,
+    ending,
+    joining,
+    leaving,
+    meeting,
+    misuse,
+    own_reports,
+    snapshotting,
+    stepping,
+)
+from holdfast.state.functions import Joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.groups.formation import Formation, Resume
+    from holdfast.ipc.agent_client import AgentClient, Orders
+    from holdfast.ipc.formation import Formation, Resume
     from holdfast.ipc.frames import Message
-    from holdfast.reentry.agent_client import Gate, Orders
-    from holdfast.session import Session
+    from holdfast.reentry.runtime import Runtime
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,19 +43,20 @@ _SAME_BREAK_MAX = 3  # breaks at the same step that nobody else knows of: then i
 log = logging.getLogger("holdfast.sdk")
 
 
-def wrap(session: Session, function: Callable[P, R]) -> Callable[P, R]:
-    """The function under the session's care."""
+def wrap(runtime: Runtime, function: Callable[P, R]) -> Callable[P, R]:
+    """The function, entered anew in each generation."""
+    state = runtime.state
 
     @functools.wraps(function)
     def entered(*args: P.args, **kwargs: P.kwargs) -> R:
-        if session._inside:
+        if state.entry.inside:
             raise SessionError("an elastic function cannot be entered from within one")
-        session._environment.check_entry()
-        if session._closed:
-            raise SessionError(f"{function.__name__}: this Session is over: {session._closed}")
-        gate, name = session._gate, function.__qualname__
-        run = session._mistakes.watched(functools.partial(function, *args, **kwargs), function.__name__)
-        return alone.run(session, name, run) if gate is None else _Loop(session, gate, name, run).run()
+        state.environment.check_entry()
+        if state.closed:
+            raise SessionError(f"{function.__name__}: this Session is over: {state.closed}")
+        agent, name = state.agent, function.__qualname__
+        run = runtime.mistakes.watched(functools.partial(function, *args, **kwargs), function.__name__)
+        return alone.run(runtime, name, run) if agent is None else _Loop(runtime, agent, name, run).run()
 
     return entered
 
@@ -53,8 +64,9 @@ def wrap(session: Session, function: Callable[P, R]) -> Callable[P, R]:
 class _Loop:
     """One call of an elastic function."""
 
-    def __init__(self, session: Session, gate: Gate, name: str, run: Callable[[], Any]) -> None:
-        self._session, self._gate, self._name, self._run = session, gate, name, run
+    def __init__(self, runtime: Runtime, agent: AgentClient, name: str, run: Callable[[], Any]) -> None:
+        self._runtime, self._state = runtime, runtime.state
+        self._agent, self._name, self._run = agent, name, run
         self._number = 0  # of all functions that the script calls
         self._finished, self._result = False, None
         self._returned = False  # its result is this process's own
@@ -64,7 +76,7 @@ class _Loop:
         self._breaks = (0, 0)  # (step, breaks there that no interrupt explained)
 
     def run(self) -> Any:
-        session, known = self._session, self._session._functions
+        state, known = self._state, self._state.functions
         self._number = known.call(self._name)
         joined = known.joined
         at_end = joined is not None and known.marks(self._number, joined.formation.resume.step)
@@ -74,11 +86,11 @@ class _Loop:
         while True:
             formation = joined.formation if joined is not None else self._barrier()
             if formation is None:
-                if session._late:
-                    session._tracked.objects.clear()
+                if state.entry.tracks_inside:
+                    state.tracked.objects.clear()
                 return self._result
             try:
-                session._inside = True
+                state.entry.inside = True
                 joined = joined or self._enter(formation)
                 if known.over(self._number) and not known.marks(self._number, formation.resume.step):
                     return self._join(joined)
@@ -93,62 +105,62 @@ class _Loop:
                 meeting.clear(error)
                 self._leave(error)
             finally:
-                session._streams.leave()
-                session._inside, joined = False, None
+                self._runtime.streams.leave()
+                state.entry.inside, joined = False, None
             self._collect()
 
     def _begin(self) -> Joined | None:
         """This process comes to the function that runs, or comes next, with what the script has built. The
         generation that waits for it there, if one does."""
-        session, known = self._session, self._session._functions
-        session._held = -1
-        session._late = not session._tracked.objects
+        state, known = self._state, self._state.functions
+        state.clean.step = -1
+        state.entry.tracks_inside = not state.tracked.objects
         joined, known.joined = known.joined, None
         if joined is None and self._number and not known.behind:
-            session._completed = session._held = session._ended = known.base
+            state.completed = state.clean.step = state.ended = known.base
         if joined is None:
             return None
-        if self._gate.interrupted(joined.formation.number):
+        if self._agent.interrupted(joined.formation.number):
             self._collect()
             return None
-        self._gate.say({"op": "forming", "generation": joined.formation.number})
+        self._agent.say({"op": "forming", "generation": joined.formation.number})
         return joined
 
     def _go_through(self, formation: Formation) -> None:
-        known = self._session._functions
+        known = self._state.functions
         if not known.over(self._number):
             self._result = self._run()
             return
-        self._session.restore()
+        stepping.restore(self._runtime)
         if not self._returned:
             self._result = known.value(self._number)
 
     def _join(self, joined: Joined) -> Any:
         """The others have this function behind them: the generation waits for this process in theirs."""
-        known = self._session._functions
+        known = self._state.functions
         known.joined, known.behind = joined, True
         told = {"op": "forming", "generation": joined.formation.number, "activity": "script"}
-        self._gate.say(told)
+        self._agent.say(told)
         return self._passed()
 
     def _passed(self) -> Any:
         """What a function returned that this process was not in."""
-        joining.mark_absent(self._session, self._name)
-        stepping.between(self._session)
-        return self._session._functions.value(self._number)
+        joining.mark_absent(self._state, self._name)
+        stepping.between(self._state)
+        return self._state.functions.value(self._number)
 
     # ------------------------------------------------------------------ barrier
 
     def _barrier(self) -> Formation | None:
         """Wait for the next generation; None when the function is over on all ranks."""
-        session, gate = self._session, self._gate
+        state, agent = self._state, self._agent
         if not self._finished:
-            gate.say(self._ready(), keep=True)
-            session._phase = "ready"
-            session._progress.show("barrier")
-            leaving.let_go(session)
+            agent.say(self._ready(), keep=True)
+            state.phase = "ready"
+            state.progress.show("barrier")
+            leaving.let_go(state)
         orders = self._await()
-        gate.forget("ready")
+        agent.forget("ready")
         if orders.refused:
             raise AwayError(f"the agent refused this process: {orders.refused}")
         if orders.complete is not None:
@@ -159,57 +171,57 @@ class _Loop:
         return orders.form
 
     def _ready(self) -> dict[str, Any]:
-        session = self._session
+        state = self._state
         return {
             "op": "ready",
-            "generation": session._generation,
-            "held_step": session._held,
-            "held_generation": session._held_in,
-            "ended_step": own_reports.ended(session),
-            "step": session._completed,
+            "generation": state.generation,
+            "held_step": state.clean.step,
+            "held_generation": state.clean.generation,
+            "ended_step": own_reports.ended(state),
+            "step": state.completed,
         }
 
     def _await(self) -> Orders:
-        session, gate = self._session, self._gate
-        gate.wait(self._moved)
-        if self._finished and not self._over(gate.orders):
+        state, agent = self._state, self._agent
+        agent.wait(self._moved)
+        if self._finished and not self._over(agent.orders):
             self._finished = False  # a peer was lost before the job's end: it may need this state
-            gate.forget("finished")
-            session._asking.end()
-            session._held = session._ended = session._completed
-            if session._late:
-                leaving.stow(session)
-            session._groups.dissolve()
-            gate.say(self._ready(), keep=True)
-            session._phase = "ready"
-            leaving.let_go(session)
-            gate.wait(self._moved)
-        return gate.orders
+            agent.forget("finished")
+            self._runtime.requests.end()
+            state.clean.step = state.ended = state.completed
+            if state.entry.tracks_inside:
+                leaving.stow(state)
+            state.groups.dissolve()
+            agent.say(self._ready(), keep=True)
+            state.phase = "ready"
+            leaving.let_go(state)
+            agent.wait(self._moved)
+        return agent.orders
 
     def _moved(self, orders: Orders) -> bool:
-        session = self._session
+        state = self._state
         if self._over(orders):
             return True
         if self._finished:
-            return orders.interrupted >= session._generation
+            return orders.interrupted >= state.generation
         form = orders.form
-        return form is not None and form.number > max(session._generation, orders.interrupted)
+        return form is not None and form.number > max(state.generation, orders.interrupted)
 
     def _over(self, orders: Orders) -> bool:
         """Whether there is nothing more to wait for."""
         if orders.complete is not None or orders.refused:
             return True
-        return self._finished and orders.returned >= self._session._generation
+        return self._finished and orders.returned >= self._state.generation
 
     def _return(self) -> None:
         """All ranks have finished, and the final state is safe: the script goes on, without its groups."""
-        ending.leave(self._session, self._gate, self._name)
+        ending.leave(self._runtime, self._agent, self._name)
 
     def _end(self, message: Message) -> None:
         """The job is over. Who has no result to give (a spare, or a job that failed) ends here."""
-        self._session._asking.end("the job has ended, and nothing was said of the checkpoint")
-        self._session._groups.dissolve()
-        self._session._phase = "finished"
+        self._runtime.requests.end("the job has ended, and nothing was said of the checkpoint")
+        self._state.groups.dissolve()
+        self._state.phase = "finished"
         if not message.get("ok", True):
             reason = str(message.get("reason", "no reason given"))
             sys.exit(f"the job has ended: {reason.partition(chr(10))[0]}")  # whoever raised has the traceback
@@ -220,160 +232,164 @@ class _Loop:
 
     def _enter(self, formation: Formation) -> Joined:
         """Meet the others, and agree with them on the functions that are over."""
-        session, gate = self._session, self._gate
-        session._generation = formation.number
-        if formation.world_size != session._world_size:
-            session._said_shard = ""  # of state in shards, this rank holds another part from now on
-        session._weighting.reset()
-        meeting.take_place(session, formation.local_rank)
-        session._rank, session._world_size = formation.rank, formation.world_size
-        gate.say({"op": "forming", "generation": formation.number})
-        session._phase = "forming"
-        session._progress.show("forming")
-        if session._board is not None:
-            session._board.generation = formation.number
+        state, agent = self._state, self._agent
+        state.generation = formation.number
+        if formation.world_size != state.world_size:
+            state.announced_shard = ""  # of state in shards, this rank holds another part from now on
+        self._runtime.streams.weighting.reset()
+        meeting.take_place(state, formation.local_rank)
+        state.rank, state.world_size = formation.rank, formation.world_size
+        agent.say({"op": "forming", "generation": formation.number})
+        state.phase = "forming"
+        state.progress.show("forming")
+        if state.page is not None:
+            state.page.generation = formation.number
         announce(formation)
         begun = time.monotonic()
-        session._groups.form(formation)
-        port = session._groups.formed()
-        meeting.check_past(session, gate, self._name, self._number, formation)
+        state.groups.form(formation)
+        port = state.groups.formed()
+        meeting.check_past(state, agent, self._name, self._number, formation)
         formed = time.monotonic()
-        agreed = joining.agree(session, formation.resume, entered=self._entered)
-        session._groups.check_alike()
+        agreed = joining.agree(state, formation.resume, entered=self._entered)
+        state.groups.check_alike()
         return Joined(formation, port, begun, formed, *agreed)
 
     def _begin_state(self, joined: Joined) -> None:
         """Put the state in place, or have it put there when what is tracked is made."""
-        session, formation, port = self._session, joined.formation, joined.port
-        session._functions.behind, self._apart, self._entered_by_some = False, joined.apart, joined.entered
-        joining.lift(session)
-        if session._late:
-            rows = meeting.gather(session, [port])
-            session._groups.narrow(port, {row[0] for row in rows})
-            session._groups.grow()
-            session._completed = formation.resume.step
-        session._pending = functools.partial(self._place, formation, port, joined.begun, joined.formed)
-        if not session._late:
-            session.restore()
+        state, formation, port = self._state, joined.formation, joined.port
+        state.functions.behind, self._apart, self._entered_by_some = False, joined.apart, joined.entered
+        joining.lift(state)
+        if state.entry.tracks_inside:
+            rows = meeting.gather(state, [port])
+            state.groups.narrow(port, {row[0] for row in rows})
+            state.groups.grow()
+            state.completed = formation.resume.step
+        state.entry.pending = functools.partial(self._place, formation, port, joined.begun, joined.formed)
+        if not state.entry.tracks_inside:
+            stepping.restore(self._runtime)
 
     def _place(self, formation: Formation, port: int, begun: float, formed: float) -> None:
-        if self._session._late:
-            meeting.settle(self._session)
+        if self._state.entry.tracks_inside:
+            meeting.settle(self._state)
         self._restore(formation, port)
         self._go(formation, begun, formed)
-        gather = functools.partial(meeting.gather, self._session)
-        self._session._after.resume(formation.resume.step, gather)
+        gather = functools.partial(meeting.gather, self._state)
+        self._runtime.after_step.resume(formation.resume.step, gather)
 
     def _go(self, formation: Formation, begun: float, formed: float) -> None:
-        session, gate = self._session, self._gate
-        session._completed = formation.resume.step
-        session._fresh = formation.resume.step == session._functions.base
-        session._kept = None
-        session._guard.arm()
+        state, agent = self._state, self._agent
+        state.completed = formation.resume.step
+        state.entry.fresh = formation.resume.step == state.functions.base
+        state.entry.kept = None
+        state.guard.arm()
         now = time.monotonic()
-        session._first_of_generation = (formed - begun, now - formed, now)
-        told = (formation.number, formation.rank, session._completed)
-        lines.tell(gate, logging.INFO, "in generation %d as rank %d: the state of step %d is in place", *told)
-        gate.say({"op": "running", "generation": formation.number, "step": session._completed})
-        session._phase = "running"
-        session._progress.show("between")
-        session._progress.mark("first")
-        session._numbers.begin()
-        keeping.skip(session, formation.resume.skip)
-        if session._board is not None:
-            session._board.completed = session._completed
-        keeping.ask_early(session, gate)
-        if self._number and session._fresh:
-            keeping.first(session, gate)
+        state.entry.timing = (formed - begun, now - formed, now)
+        told = (formation.number, formation.rank, state.completed)
+        recovery_log.tell(
+            agent, logging.INFO, "in generation %d as rank %d: the state of step %d is in place", *told
+        )
+        agent.say({"op": "running", "generation": formation.number, "step": state.completed})
+        state.phase = "running"
+        state.progress.show("between")
+        state.progress.mark("first")
+        self._runtime.numbers.begin()
+        boundary.skip(self._runtime, formation.resume.skip)
+        if state.page is not None:
+            state.page.completed = state.completed
+        snapshotting.ask_early(state, agent)
+        if self._number and state.entry.fresh:
+            snapshotting.first(state, agent)
 
     def _restore(self, formation: Formation, port: int) -> None:
-        session, resume = self._session, formation.resume
+        state, resume = self._state, formation.resume
         if self._begins(resume):
-            resume, session._held = dataclasses.replace(resume, tier="fresh"), -1
-        own = session._held == resume.step
+            resume, state.clean.step = dataclasses.replace(resume, tier="fresh"), -1
+        own = state.clean.step == resume.step
         try:
-            ports = restore.restore(session, resume, port)
+            ports = stepping.put_in_place(self._runtime, resume, port)
         except (RestoreError, StateError, ArenaError) as error:
-            self._gate.say(
+            self._agent.say(
                 {"op": "restore_failed", "generation": formation.number, "reason": str(error)[:2000]}
             )
-            lines.tell(self._gate, logging.ERROR, "state could not be put in place: %s", error)
-            self._gate.wait(lambda orders: orders.complete or orders.interrupted >= formation.number)
+            recovery_log.tell(self._agent, logging.ERROR, "state could not be put in place: %s", error)
+            self._agent.wait(lambda orders: orders.complete or orders.interrupted >= formation.number)
             raise Interrupted from error
-        session._held, session._held_in = resume.step, formation.number
-        session._given = not own and resume.step > session._functions.base
+        state.clean.step, state.clean.generation = resume.step, formation.number
+        state.clean.received = not own and resume.step > state.functions.base
         self._entered = True
-        if not session._late:
-            session._groups.narrow(port, ports)
+        if not state.entry.tracks_inside:
+            state.groups.narrow(port, ports)
 
     def _begins(self, resume: Resume) -> bool:
         """Whether a later function begins now: with what each rank's script has made for it. Once a rank has
         had a state of it, that is trained, and the beginning comes from where it was kept."""
         whole = not (resume.sources or self._apart or self._entered_by_some)
-        return bool(self._number) and resume.step == self._session._functions.base and whole
+        return bool(self._number) and resume.step == self._state.functions.base and whole
 
     # ------------------------------------------------------------------ out of a generation
 
     def _recoverable(self, error: BaseException) -> bool:
-        session, gate = self._session, self._gate
+        state, agent = self._state, self._agent
         if isinstance(error, Interrupted) and not isinstance(error, CollectiveFailed):
             return True
         if not isinstance(error, Exception | CollectiveFailed) or isinstance(error, SessionError):
             return False
-        if gate.interrupted(session._generation):
+        if agent.interrupted(state.generation):
             return True
         if not isinstance(error, CollectiveFailed) and not is_broken_collective(error):
             return False
         step, times = self._breaks
-        times = times + 1 if step == session._completed else 1
-        self._breaks = (session._completed, times)
+        times = times + 1 if step == state.completed else 1
+        self._breaks = (state.completed, times)
         if times > _SAME_BREAK_MAX:
             return False
         message = f"{type(error).__name__}: {error}"[:500]
-        gate.say({"op": "broken", "generation": session._generation, "message": message})
+        agent.say({"op": "broken", "generation": state.generation, "message": message})
         return True
 
     def _leave(self, error: BaseException) -> None:
-        session = self._session
-        if session._phase == "running":
-            before, session._held = session._completed, session._guard.settle(session._completed)
-            if session._held > before:  # only its tail was missing: the step counts
-                stepping.record(session, before)
-            session._uncommitted.clear()
-            session._ended = session._held if session._held >= 0 else before
-        session._completed = session._held if session._held >= 0 else session._completed
-        session._first_of_generation = None
-        if session._held > 0 and self._gate.keeps(session._generation):
-            leaving.preserve(session, self._gate)
-        session._asking.end()
-        if session._late:
-            leaving.stow(session)
-        told = (session._generation, session._completed, error)
-        lines.tell(self._gate, logging.INFO, "left generation %d at step %d: %s", *told)
-        if session._held < 0 and session._guard.reason:
-            lines.tell(self._gate, logging.INFO, "its state is not clean: %s", session._guard.reason)
+        state = self._state
+        if state.phase == "running":
+            before, state.clean.step = state.completed, state.guard.settle(state.completed)
+            if state.clean.step > before:  # only its tail was missing: the step counts
+                stepping.record(self._runtime, before)
+            state.uncommitted.clear()
+            state.ended = state.clean.step if state.clean.step >= 0 else before
+        state.completed = state.clean.step if state.clean.step >= 0 else state.completed
+        state.entry.timing = None
+        if state.clean.step > 0 and self._agent.keeps(state.generation):
+            leaving.preserve(state, self._agent)
+        self._runtime.requests.end()
+        if state.entry.tracks_inside:
+            leaving.stow(state)
+        told = (state.generation, state.completed, error)
+        recovery_log.tell(self._agent, logging.INFO, "left generation %d at step %d: %s", *told)
+        if state.clean.step < 0 and state.guard.reason:
+            recovery_log.tell(self._agent, logging.INFO, "its state is not clean: %s", state.guard.reason)
 
     def _collect(self) -> None:
         """The groups go, and the wrappers that were tied to them."""
-        session = self._session
+        state = self._state
         if self._finished:
             return
-        if any(reference() is not None for reference in session._wrapped):
+        if any(reference() is not None for reference in state.entry.wrapped):
             gc.collect()
-        session._wrapped.clear()
-        session._groups.dissolve()
+        state.entry.wrapped.clear()
+        state.groups.dissolve()
 
     # ------------------------------------------------------------------ the end
 
     def _finish(self) -> None:
         """Say so, and keep the final state with what the function has returned."""
-        self._session.restore()
-        stepping.check_interrupted(self._session)
-        self._session._last = self._session._completed + 1  # one that was left by a break is the last, too
-        stepping.after_break(self._session)
-        stepping.commit(self._session)
-        ending.keep_value(self._session, self._name, self._result)
+        stepping.restore(self._runtime)
+        self._state.check_interrupted()
+        self._state.entry.last_step = (
+            self._state.completed + 1
+        )  # one that was left by a break is the last, too
+        stepping.after_break(self._runtime)
+        stepping.commit(self._runtime)
+        ending.keep_value(self._state, self._name, self._result)
         self._returned = True
-        reason = ending.say(self._session, self._gate)
+        reason = ending.say(self._state, self._agent)
         self._finished = True
-        ending.wait_for_room(self._session, self._gate, reason)
+        ending.wait_for_room(self._state, self._agent, reason)

@@ -15,38 +15,38 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from holdfast.agreement import restore
+from holdfast.agreement import resharding, restore
 from holdfast.errors import RestoreError, SessionError
 from holdfast.groups.groups import carrier, gather_numbers
 from holdfast.ipc.shm import ArenaError
-from holdfast.reentry import functions
+from holdfast.state import functions
 
 if TYPE_CHECKING:
-    from holdfast.groups.formation import Resume
-    from holdfast.session import Session
+    from holdfast.ipc.formation import Resume
+    from holdfast.rank_state import RankState
 
 _DIGEST_BYTES = 7
 
 
-def agree(session: Session, resume: Resume, *, entered: bool) -> tuple[bool, bool]:
+def agree(state: RankState, resume: Resume, *, entered: bool) -> tuple[bool, bool]:
     """Have all ranks of the generation know which functions are over in its state. Whether some rank has yet
     to come to the function that runs; and whether some rank has had a state of that function, as this one
     has when `entered`."""
-    known = session._functions
-    text = max(known.text(), _found(session, resume), key=lambda each: len(functions.parse(each)))
-    if session._world_size == 1:
+    known = state.functions
+    text = max(known.text(), _found(state, resume), key=lambda each: len(functions.parse(each)))
+    if state.world_size == 1:
         known.learn(text, resume.step)
         return False, entered
     data = text.encode()
     absent = int(known.behind or len(known.finished) < len(functions.parse(text)))
-    device = carrier(session._backend, session.device)
+    device = carrier(state.backend, state.device)
     row = [len(functions.parse(text)), len(data), absent, int(entered)]
-    rows = gather_numbers(row, device, session._world_size)
+    rows = gather_numbers(row, device, state.world_size)
     most = max(each[0] for each in rows)
     if any(each[0] < most for each in rows):
         giver = next(rank for rank, each in enumerate(rows) if each[0] == most)
         content = torch.zeros(rows[giver][1], dtype=torch.uint8, device=device)
-        if giver == session._rank:
+        if giver == state.rank:
             content.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
         dist.broadcast(content, giver)
         text = bytes(content.cpu().tolist()).decode()
@@ -54,16 +54,14 @@ def agree(session: Session, resume: Resume, *, entered: bool) -> tuple[bool, boo
     return any(each[2] or each[0] < most for each in rows), any(each[3] for each in rows)
 
 
-def _found(session: Session, resume: Resume) -> str:
+def _found(state: RankState, resume: Resume) -> str:
     """What the header of the state says of it, where this rank is to read that."""
     with contextlib.suppress(
         ArenaError, OSError, ValueError, KeyError, RestoreError
     ):  # the restore will tell
         if resume.reshard:
-            from holdfast.state import resharding
-
             return resharding.functions(resume)
-        header = restore.header(session, resume)
+        header = restore.header(state, resume)
         return str(json.loads(header)["state"].get("functions", "")) if header else ""
     return ""
 
@@ -79,16 +77,16 @@ class Agreed:
     kept: bool
 
 
-def same_value(session: Session, result: Any) -> Agreed:
+def same_value(state: RankState, result: Any) -> Agreed:
     """Have all ranks of the generation agree on what their function has returned."""
     value, refused = functions.kept(result)
     words = json.dumps(value, sort_keys=True) + refused
     content = hashlib.blake2b(words.encode(), digest_size=_DIGEST_BYTES).digest()
     digest = int.from_bytes(content, "big")
-    row = [int(result is not None), digest, int(session._made == (session._completed, session._generation))]
+    row = [int(result is not None), digest, int(state.newest_snapshot == (state.completed, state.generation))]
     rows = [row]
-    if session._world_size > 1:
-        rows = gather_numbers(row, carrier(session._backend, session.device), session._world_size)
+    if state.world_size > 1:
+        rows = gather_numbers(row, carrier(state.backend, state.device), state.world_size)
     if not refused and any(each[1] != digest for each in rows):
         value, refused = None, "it differed by rank, so that none of the values is that of all"
     return Agreed(any(each[0] for each in rows), value, refused, any(each[2] for each in rows))
@@ -124,9 +122,9 @@ def looking() -> Any:
         _looking.pop()
 
 
-def mark_absent(session: Session, function: str) -> None:
+def mark_absent(state: RankState, function: str) -> None:
     """What is tracked now has not the state that this function left."""
-    for name, thing in session._tracked.objects.items():
+    for name, thing in state.tracked.objects.items():
         if isinstance(thing, torch.nn.Module):
             for module in thing.modules():
                 if not _marks(module):
@@ -134,9 +132,9 @@ def mark_absent(session: Session, function: str) -> None:
                     module.register_state_dict_pre_hook(Absent(name, function))  # type: ignore[no-untyped-call]
 
 
-def lift(session: Session) -> None:
+def lift(state: RankState) -> None:
     """The state comes: what is tracked will have it."""
-    for thing in session._tracked.modules:
+    for thing in state.tracked.modules:
         for module in thing.modules():
             for hooks, key in _marks(module):
                 del hooks[key]

@@ -8,50 +8,50 @@ import weakref
 from typing import TYPE_CHECKING
 
 from holdfast.errors import StateError
-from holdfast.snapshots import keeping
+from holdfast.reentry import snapshotting
 
 if TYPE_CHECKING:
-    from holdfast.reentry.agent_client import Gate
-    from holdfast.session import Session
+    from holdfast.ipc.agent_client import AgentClient
+    from holdfast.rank_state import RankState
     from holdfast.snapshots.snapshot import Kept
 
 _ROOM_WAIT_S = 2.0  # how long the end of a generation waits for room for its snapshot
 log = logging.getLogger("holdfast.sdk")
 
 
-def preserve(session: Session, gate: Gate) -> None:
+def preserve(state: RankState, agent: AgentClient) -> None:
     """The places are to change: a snapshot of just this state, before anything goes."""
-    if session._made == (session._completed, session._generation):
+    if state.newest_snapshot == (state.completed, state.generation):
         return
-    reason = keeping.insist(session, gate, keeping.snapshot(session, gate), _ROOM_WAIT_S)
+    reason = snapshotting.insist(state, agent, snapshotting.snapshot(state, agent), _ROOM_WAIT_S)
     if reason:
-        keeping.skipped(session, gate, reason)
+        snapshotting.skipped(state, agent, reason)
 
 
-def stow(session: Session) -> None:
+def stow(state: RankState) -> None:
     """What was tracked in the function goes with it; its state is kept if it is clean."""
-    kept = session._kept
-    if session._held < 0 or kept is None or kept.step != session._held:
-        session._kept = None
-        if session._held >= 0:
-            session._kept = _keep(session)
-    session._old += [weakref.ref(module) for module in session._tracked.modules]
-    session._pending = None
-    session._tracked.objects.clear()
-    session._guard.disarm()
+    kept = state.entry.kept
+    if state.clean.step < 0 or kept is None or kept.step != state.clean.step:
+        state.entry.kept = None
+        if state.clean.step >= 0:
+            state.entry.kept = _keep(state)
+    state.entry.old_modules += [weakref.ref(module) for module in state.tracked.modules]
+    state.entry.pending = None
+    state.tracked.objects.clear()
+    state.guard.disarm()
 
 
-def _keep(session: Session) -> Kept | None:
+def _keep(state: RankState) -> Kept | None:
     try:
-        return session._snapshots.keep(session._held)
+        return state.snapshots.keep(state.clean.step)
     except StateError as error:  # what the user's state_dict hides is held no more
-        log.warning("the state of step %d is given up: %r", session._held, error)
-        session._held = -1
+        log.warning("the state of step %d is given up: %r", state.clean.step, error)
+        state.clean.step = -1
         return None
 
 
-def let_go(session: Session) -> None:
+def let_go(state: RankState) -> None:
     """Free the models of the generation before: they hang in cycles with their groups."""
-    if any(reference() is not None for reference in session._old):
+    if any(reference() is not None for reference in state.entry.old_modules):
         gc.collect()
-    session._old.clear()
+    state.entry.old_modules.clear()

@@ -9,47 +9,47 @@ import traceback
 from typing import TYPE_CHECKING
 
 from holdfast.groups.groups import carrier, gather_numbers
-from holdfast.reentry import lines
+from holdfast.ipc import recovery_log
 
 if TYPE_CHECKING:
-    from holdfast.groups.formation import Formation
-    from holdfast.reentry.agent_client import Gate
-    from holdfast.session import Session
+    from holdfast.ipc.agent_client import AgentClient
+    from holdfast.ipc.formation import Formation
+    from holdfast.rank_state import RankState
 
 
-def take_place(session: Session, local_rank: int) -> None:
+def take_place(state: RankState, local_rank: int) -> None:
     """Its place on the node, as the coordinator has it: a spare process learns it only now."""
-    if session._device is None:
-        session._environment = dataclasses.replace(session._environment, local_rank=local_rank)
+    if state.chosen_device is None:
+        state.environment = dataclasses.replace(state.environment, local_rank=local_rank)
 
 
-def gather(session: Session, numbers: list[int]) -> list[list[int]]:
+def gather(state: RankState, numbers: list[int]) -> list[list[int]]:
     """These numbers of every rank."""
-    device = carrier(session._backend, session.device)
-    return gather_numbers(numbers, device, session._world_size)
+    device = carrier(state.backend, state.device)
+    return gather_numbers(numbers, device, state.world_size)
 
 
-def settle(session: Session) -> None:
+def settle(state: RankState) -> None:
     """Meshes have been made in the function: learn which connections are their groups'."""
-    if session._backend != "gloo":
+    if state.backend != "gloo":
         return
-    own = session._groups.listeners()
-    counts = gather(session, [len(own)])
+    own = state.groups.listeners()
+    counts = gather(state, [len(own)])
     most = max(row[0] for row in counts)
     if most > 1:
-        rows = gather(session, [*own, *[0] * (most - len(own))])
-        session._groups.settle(set(own), {port for row in rows for port in row if port})
+        rows = gather(state, [*own, *[0] * (most - len(own))])
+        state.groups.settle(set(own), {port for row in rows for port in row if port})
     else:
-        session._groups.settle(set(), set())
+        state.groups.settle(set(), set())
 
 
-def check_past(session: Session, gate: Gate, name: str, number: int, formation: Formation) -> None:
+def check_past(state: RankState, agent: AgentClient, name: str, number: int, formation: Formation) -> None:
     """A state of an earlier function is of no use to a process that has passed it: its script is to be run
     again, so that the process ends."""
     step = formation.resume.step
-    if number and step <= session._functions.finished[number - 1].end:
+    if number and step <= state.functions.finished[number - 1].end:
         words = f"{name}: the state that is left, of step {step}, is that of a function before it"
-        lines.tell(gate, logging.ERROR, "%s: this process ends, and its script is run again", words)
+        recovery_log.tell(agent, logging.ERROR, "%s: this process ends, and its script is run again", words)
         sys.exit(f"{words}: the script is run again")
 
 

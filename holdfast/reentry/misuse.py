@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     import torch
 
-    from holdfast.session import Session
+    from holdfast.groups.groups import Groups
+    from holdfast.rank_state import RankState
+    from holdfast.reentry.collectives import CollectiveProof
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,27 +31,26 @@ _NO_GROUP = (
     "torch.distributed.init_process_group(...) from the script; session.elastic makes one in each generation"
 )
 _begun: list[bool] = []  # an elastic function of this process was called
-_connected: weakref.WeakSet[Session] = weakref.WeakSet()
+_connected: weakref.WeakSet[RankState] = weakref.WeakSet()
 
 
 class Mistakes:
     """Watches over one session."""
 
-    def __init__(self, session: Session) -> None:
-        self._of = weakref.ref(session)
+    def __init__(self, state: RankState, collectives: CollectiveProof) -> None:
+        self._state, self._collectives = state, collectives
         self._hook: Any = None
         self._strangers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()  # of no tracked module
         self.used = False  # by the elastic function that runs: steps or restore
-        if session._environment.gate:
-            _connected.add(session)
+        if state.environment.gate:
+            _connected.add(state)
 
     def watched(self, function: Callable[[], R], name: str) -> Callable[[], R]:
         """The function of one call of an elastic function. Raises SessionError where it never trains, or
         where a group of the script's own stands in its way."""
-        session = self._of()
-        assert session is not None
+        state = self._state
         _begun.append(True)
-        if session._gate is not None and session._groups.foreign:
+        if state.agent is not None and state.groups.foreign:
             raise SessionError(_NO_GROUP)
         self._listen()
 
@@ -85,36 +86,36 @@ class Mistakes:
 
     def _before(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer of this process, any, is about to step."""
-        session = self._of()
-        if session is None or not session._inside or optimizer in self._strangers:
+        state = self._state
+        if not state.entry.inside or optimizer in self._strangers:
             return
-        tracked = session._tracked.optimizers
+        tracked = state.tracked.optimizers
         if any(optimizer is known for known in tracked):
-            session._proof.check("the step")
+            self._collectives.check("the step")
             return
-        name = _stepped_by(optimizer, session)
+        name = _stepped_by(optimizer, state)
         if not name:
             self._strangers.add(optimizer)
-        elif not _within(session):
+        elif not _within(state):
             kind = type(optimizer).__name__
             raise SessionError(
-                f"step {session._completed}: an {kind} that is not tracked steps parameters of the tracked "
+                f"step {state.completed}: an {kind} that is not tracked steps parameters of the tracked "
                 f"{name!r}: its state would be lost with a rank; add it to session.track(optimizer=...)"
             )
 
 
-def _stepped_by(optimizer: torch.optim.Optimizer, session: Session) -> str:
+def _stepped_by(optimizer: torch.optim.Optimizer, state: RankState) -> str:
     """The tracked module whose parameters an optimizer has, "" for none."""
     own = set(map(id, parameters_of(optimizer)))
-    for name, thing in session._tracked.objects.items():
-        if thing in session._tracked.modules and any(id(each) in own for each in thing.parameters()):
+    for name, thing in state.tracked.objects.items():
+        if thing in state.tracked.modules and any(id(each) in own for each in thing.parameters()):
             return name
     return ""
 
 
-def _within(session: Session) -> bool:
+def _within(state: RankState) -> bool:
     """Whether a tracked optimizer steps now, and this is one that it is made of (ZeroRedundancyOptimizer)."""
-    return session._guard.stepping
+    return state.guard.stepping
 
 
 def check_named(unnamed: Iterable[Any]) -> None:
@@ -125,18 +126,18 @@ def check_named(unnamed: Iterable[Any]) -> None:
         raise SessionError(f"track(<{kinds[0]}>): give it a name, as in session.track({name}=...)")
 
 
-def check_inside(session: Session, what: str) -> None:
+def check_inside(state: RankState, what: str) -> None:
     """Raise SessionError outside of the elastic function."""
-    if not session._inside:
+    if not state.entry.inside:
         raise SessionError(
             f"{what}: call it in the function under @session.elastic: outside of it there is no group, and "
             "no state would be kept"
         )
 
 
-def check_kept(session: Session) -> None:
+def check_kept(state: RankState) -> None:
     """Raise SessionError where a tracked optimizer steps what no tracked object holds: it would be lost."""
-    name, parameter = session._tracked.homeless()
+    name, parameter = state.tracked.homeless()
     if parameter is not None:
         raise SessionError(
             f"the tracked {name!r} steps a parameter of shape {tuple(parameter.shape)} that no tracked "
@@ -144,25 +145,25 @@ def check_kept(session: Session) -> None:
         )
 
 
-def check_wraps(session: Session) -> None:
+def check_wraps(state: RankState) -> None:
     """Raise SessionError where session.ddp would give a bare module to a rank that has peers."""
-    under_agent = session._gate is not None
-    if not session._inside and (under_agent or (session._world_size > 1 and not dist.is_initialized())):
+    under_agent = state.agent is not None
+    if not state.entry.inside and (under_agent or (state.world_size > 1 and not dist.is_initialized())):
         raise SessionError(
             "ddp: call it in the function under @session.elastic, which makes the process group anew in each "
             "generation: here the ranks would train apart from each other"
         )
 
 
-def check_no_group(sessions: Iterable[Session]) -> None:
+def check_no_group(made: Iterable[Groups]) -> None:
     """Raise SessionError when the script has made the default group itself."""
-    if dist.is_initialized() and all(session._groups.foreign for session in sessions):
+    if dist.is_initialized() and all(groups.foreign for groups in made):
         raise SessionError(_NO_GROUP)
 
 
 def check_begun() -> None:
     """At the script's end: raise SessionError when a session met its agent, and nothing was begun."""
-    owners = [session._gate._owner for session in _connected if session._gate is not None]
+    owners = [state.agent.owner for state in _connected if state.agent is not None]
     if os.getpid() in owners and not _begun:
         raise SessionError(
             "the script has ended, and no function under @session.elastic was called: call it, as in train()"

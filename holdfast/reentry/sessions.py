@@ -1,49 +1,86 @@
-"""The sessions of this process: one at a time has an agent, and none of them in a forked child."""
+"""Open and close the sessions of this process: one at a time has an agent, and none in a forked child."""
 
 from __future__ import annotations
 
+import functools
 import os
 import weakref
 from typing import TYPE_CHECKING
 
 from holdfast.errors import SessionError
+from holdfast.groups import flight_recorder
+from holdfast.ipc.agent_client import AgentClient
+from holdfast.reentry import misuse, own_reports
 
 if TYPE_CHECKING:
-    from holdfast.session import Session
+    from holdfast.reentry.runtime import Runtime
 
-_living: weakref.WeakSet[Session] = weakref.WeakSet()
-
-
-def add(session: Session) -> None:
-    """Know this one from now on."""
-    _living.add(session)
+_living: weakref.WeakSet[Runtime] = weakref.WeakSet()
 
 
-def living() -> list[Session]:
-    """All of them that have not gone yet."""
-    return list(_living)
+def begin(runtime: Runtime) -> None:
+    """The script has made a session: connect it to its agent, if there is one. Raises SessionError."""
+    if runtime.state.environment.gate:
+        misuse.check_no_group(other.state.groups for other in list(_living))
+        _make_way()
+        _connect(runtime)
+    _living.add(runtime)
 
 
-def make_way(session: Session) -> None:
+def _make_way() -> None:
     """The script makes another session that has an agent: those before it are over. Raises SessionError."""
     for other in list(_living):
-        if other is session or other._gate is None or other._closed:
+        if other.state.agent is None or other.state.closed:
             continue
-        if other._inside:
+        if other.state.entry.inside:
             raise SessionError(
                 "Session: another one is in its elastic function: one session at a time; use that one, or "
                 "make this one when its function has returned"
             )
-        other._closed = "the script has made another Session since: one at a time"
-        other.close()
+        other.state.closed = "the script has made another Session since: one at a time"
+        close(other)
+
+
+def _connect(runtime: Runtime) -> None:
+    state = runtime.state
+    state.store_address = state.groups.serve(
+        lambda: state.agent.inodes() if state.agent is not None else set()
+    )
+    agent = state.agent = AgentClient(
+        state.environment.gate,
+        functools.partial(own_reports.hello, state),
+        functools.partial(own_reports.beat, state, runtime.reports, runtime.numbers),
+        state.groups.sever,
+    )
+    agent.describe = flight_recorder.collectives
+    state.groups.heed(agent.interrupted)
+    agent.start()
+
+
+def close(runtime: Runtime) -> None:
+    """Let go of everything that a session holds."""
+    state = runtime.state
+    state.closed = state.closed or "it was closed"
+    runtime.requests.end("the session was closed")
+    if state.functions.joined is None:  # else a generation waits for the next session of this process
+        state.groups.dissolve()
+    runtime.mistakes.close()
+    if state.agent is not None:
+        state.agent.close()
+    state.snapshots.detach()
+    for thing in (runtime.streams.ledger, state.page):
+        if thing is not None:
+            thing.close()
+    runtime.streams.ledger = state.page = None
+    state.progress.close()
 
 
 def _after_fork_in_child() -> None:
     """In a DataLoader's worker: the agent and the peers are the parent's."""
-    for session in list(_living):
-        session._groups.neutralise()
-        if session._gate is not None:
-            session._gate.neutralise()
+    for runtime in list(_living):
+        runtime.state.groups.neutralise()
+        if runtime.state.agent is not None:
+            runtime.state.agent.neutralise()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -5,57 +5,75 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from holdfast.agreement import restore as state_restore
 from holdfast.clean.guard import DIRTY
 from holdfast.errors import Interrupted, SessionError
-from holdfast.reentry import meeting
-from holdfast.snapshots import keeping
+from holdfast.reentry import boundary, meeting
 from holdfast.state.randomness import seed_step
 
 if TYPE_CHECKING:
-    from holdfast.session import Session
+    from holdfast.ipc.formation import Resume
+    from holdfast.rank_state import RankState
+    from holdfast.reentry.runtime import Runtime
 
 
-def check_interrupted(session: Session) -> None:
-    """Raise Interrupted when this generation is known to be broken."""
-    if session._gate is not None and session._gate.interrupted(session._generation):
-        raise Interrupted
+def restore(runtime: Runtime) -> None:
+    """Put the state of this generation's first step into what is tracked, if that has not been done yet."""
+    runtime.mistakes.used = True
+    entry = runtime.state.entry
+    pending = entry.pending
+    if pending is not None:
+        runtime.state.check_interrupted()
+        pending()
+        entry.pending = None
 
 
-def begin(session: Session, seed: int | None) -> None:
+def put_in_place(runtime: Runtime, resume: Resume, port: int) -> set[int]:
+    """Give this rank the state that a generation begins with, and the streams of data their places in it. The
+    ports at which the ranks' groups were accepted. Raises RestoreError, ArenaError or SessionError."""
+    ports = state_restore.restore(runtime.state, runtime.equality, runtime.generators, resume, port)
+    runtime.streams.restored(resume)
+    return ports
+
+
+def begin(runtime: Runtime, seed: int | None) -> None:
     """A step begins. Raises Interrupted when the generation is broken, or ends at this boundary."""
-    check_interrupted(session)
-    halted = session._gate is not None and session._gate.halted(session._generation)
-    if halted and not session._guard.carries:  # else at the next boundary without gradients of its own
+    state = runtime.state
+    state.check_interrupted()
+    guard = state.guard
+    halted = state.agent is not None and state.agent.halted(state.generation)
+    if halted and not guard.carries:  # else at the next boundary without gradients of its own
         raise Interrupted
-    step = session._completed
-    session._proof.begin()
-    session._streams.begin()
-    session._guard.begin(step, keep_random=seed is None, whole=session._fresh)
+    step = state.completed
+    runtime.collectives.begin()
+    runtime.streams.begin(guard.anchor if guard.carries else step)
+    guard.begin(step, keep_random=seed is None, whole=state.entry.fresh)
     if seed is not None:
-        seed_step(seed, session.step, session._rank // session.layout.tp)
-    if session._board is not None:
-        session._board.step = step
-        session._board.step_started_ns = time.monotonic_ns()
-        session._progress.begin_step()
+        seed_step(seed, state.step, state.rank // state.layout.tp)
+    if state.page is not None:
+        state.page.step = step
+        state.page.step_started_ns = time.monotonic_ns()
+        state.progress.begin_step()
 
 
-def after_break(session: Session) -> None:
+def after_break(runtime: Runtime) -> None:
     """A loop over steps is over. One that was left within a step, by the script's own `break`, is the end of
     the step's body if an optimizer has moved, or if what it did cannot be undone. Else the step comes again.
     Raises SessionError when the ranks have not left it at the same place."""
-    guard = session._guard
+    state = runtime.state
+    guard = state.guard
     if not guard.entered:
         return
-    moved = int(guard.moved) if guard.left_half and session._tracked.optimizers else _UNASKED
-    _refuse_apart(meeting.gather(session, [session._completed, int(guard.left_half), moved]))
+    moved = int(guard.moved) if guard.left_half and state.tracked.optimizers else _UNASKED
+    _refuse_apart(meeting.gather(state, [state.completed, int(guard.left_half), moved]))
     if not guard.left_half:
         return
-    found = DIRTY if guard.moved else guard.settle(session._completed)
+    found = DIRTY if guard.moved else guard.settle(state.completed)
     if found == DIRTY:
-        complete(session)
+        complete(runtime)
     else:
-        session._completed = found
-        session._uncommitted.clear()
+        state.completed = found
+        state.uncommitted.clear()
 
 
 _UNASKED = -1
@@ -82,46 +100,49 @@ def _place(completed: int, left_half: int, moved: int) -> str:
     return f"in step {completed}, {'after' if moved else 'before'} its optimizer"
 
 
-def between(session: Session) -> None:
+def between(state: RankState) -> None:
     """An elastic function is over: what the script draws behind it depends on that alone, in a process that
     was started again, too."""
-    if session._seed is not None:
-        seed_step(session._seed, session.step, 0)
+    if state.seed is not None:
+        seed_step(state.seed, state.step, 0)
 
 
-def complete(session: Session) -> None:
+def complete(runtime: Runtime) -> None:
     """The step is complete: write it down, tell the script, and take the snapshot that is due. Raises
     CollectiveFailed."""
-    session._proof.check("the step")
-    session._streams.end()
-    session._guard.end()
-    session._completed += 1
-    session._fresh = False
-    session._progress.show("between")
-    now = record(session, session._completed - 1)
-    session._after.run(session._completed - 1)
-    if session._gate is not None:
-        keeping.after_step(session, session._gate, now)
+    state = runtime.state
+    runtime.collectives.check("the step")
+    runtime.streams.end()
+    state.guard.end()
+    state.completed += 1
+    state.entry.fresh = False
+    state.progress.show("between")
+    now = record(runtime, state.completed - 1)
+    runtime.after_step.run(state.completed - 1)
+    if state.agent is not None:
+        boundary.after_step(runtime, state.agent, now)
 
 
-def record(session: Session, step: int) -> int:
+def record(runtime: Runtime, step: int) -> int:
     """Write down that a step is complete; when (CLOCK_MONOTONIC, ns).
 
     Its samples are committed with the next boundary that carries no gradients: a break before goes back
     behind it."""
+    state = runtime.state
     now = time.monotonic_ns()
-    if session._board is not None:
-        session._board.completed_ns = now
-        session._board.completed = step + 1
-    session._uncommitted.append(step)
-    if not session._guard.carries:
-        commit(session)
+    if state.page is not None:
+        state.page.completed_ns = now
+        state.page.completed = step + 1
+    state.uncommitted.append(step)
+    if not state.guard.carries:
+        commit(runtime)
     return now
 
 
-def commit(session: Session) -> None:
+def commit(runtime: Runtime) -> None:
     """Write the steps that are complete into the ledger."""
-    if session._ledger is not None:
-        for step in session._uncommitted:
-            session._ledger.committed(step, session._generation, session._rank)
-    session._uncommitted.clear()
+    state, ledger = runtime.state, runtime.streams.ledger
+    if ledger is not None:
+        for step in state.uncommitted:
+            ledger.committed(step, state.generation, state.rank)
+    state.uncommitted.clear()

@@ -15,8 +15,8 @@ from holdfast.errors import RestoreError, SessionError, StateError
 from holdfast.ipc import layout
 from holdfast.ipc.arena import Arena, SkipReason, SlotView, SlotWriter
 from holdfast.ipc.shm import HEADER_ALIGN_BYTES, align
-from holdfast.snapshots import copying, gpu, plan
-from holdfast.state import shard_ids
+from holdfast.snapshots import gpu, plan
+from holdfast.state import copying, shard_ids
 from holdfast.state.tracked import dtype_of
 
 if TYPE_CHECKING:

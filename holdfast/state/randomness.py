@@ -10,7 +10,15 @@ from typing import Any
 
 import torch
 
-from holdfast.data.sampling import mix
+_MASK = (1 << 64) - 1
+
+
+def mix(value: int) -> int:
+    """A 64-bit hash of a 64-bit integer (splitmix64's finaliser)."""
+    value = (value + 0x9E3779B97F4A7C15) & _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)
 
 
 @functools.cache
@@ -21,7 +29,7 @@ def _has_cuda() -> bool:
 def seed_step(seed: int, step: int, group: int) -> None:
     """Seed torch on all devices, random, and numpy if it is loaded. `group`: which tensor-parallel one this
     rank is of; its ranks draw alike."""
-    value = mix(mix(mix(seed & 0xFFFFFFFFFFFFFFFF) ^ step) ^ group) >> 1
+    value = mix(mix(mix(seed & _MASK) ^ step) ^ group) >> 1
     torch.default_generator.manual_seed(value)
     if _has_cuda():
         torch.cuda.manual_seed_all(value)

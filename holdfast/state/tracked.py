@@ -13,8 +13,7 @@ import torch
 from holdfast.checkpoint.format import typed
 from holdfast.coordinates import Coordinates
 from holdfast.errors import RestoreError, SessionError
-from holdfast.snapshots import copying
-from holdfast.state import modes, shards, wrapped
+from holdfast.state import copying, modes, shards, wrapped
 from holdfast.state.claims import REPLICATED, Claim
 from holdfast.state.optimizers import parameters_of
 

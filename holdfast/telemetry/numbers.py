@@ -12,9 +12,7 @@ from holdfast.errors import Interrupted, SessionError
 from holdfast.telemetry import reporting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from holdfast.session import Session
+    from holdfast.rank_state import RankState
 
 LOOK_EVERY = 10
 """Steps between two looks at what a GPU has noticed: each look waits for the GPU once."""
@@ -23,32 +21,23 @@ _TEXT_MAX = 500
 log = logging.getLogger("holdfast.sdk")
 
 
-def batch(step: int, windows: Sequence[tuple[int, int]]) -> int:
-    """Which batch of the endless order a step consumes when these windows (ascending) are left out."""
-    for first, end in windows:
-        if step >= first:
-            step += end - first
-    return step
-
-
 class Numbers:
     """What one rank has noticed in this generation."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, state: RankState) -> None:
+        self._state = state
         self._first: torch.Tensor | None = None  # on the GPU: the first step at fault, -1 while there is none
         self._looked = 0
-        self.noticed = False
 
     def begin(self) -> None:
         """A generation begins: what was told of the one before has been heard."""
-        self._first, self.noticed = None, False
-        if self._session._gate is not None:
-            self._session._gate.forget("fault")
+        self._first, self._state.numbers_at_fault = None, False
+        if self._state.agent is not None:
+            self._state.agent.forget("fault")
 
     def check(self, value: Any, every: int) -> None:
         """Notice a NaN or Inf: at once, or of a GPU's tensor within `every` steps."""
-        step = self._session._completed
+        step = self._state.completed
         if isinstance(value, torch.Tensor) and value.is_cuda:
             self._accumulate(value.detach(), step, every)
         elif isinstance(value, torch.Tensor):
@@ -79,17 +68,17 @@ class Numbers:
 
     def notice(self, step: int, reason: str, kind: str = "nan", *, rollback: bool = True) -> None:
         """Tell the coordinator, once in a generation; nothing of this state is kept from now on."""
-        gate = self._session._gate
-        if self.noticed:
+        agent = self._state.agent
+        if self._state.numbers_at_fault:
             return
-        self.noticed = True
-        if gate is None:
+        self._state.numbers_at_fault = True
+        if agent is None:
             log.warning("step %d: %s", step, reason)
             return
-        gate.say(
+        agent.say(
             {
                 "op": "fault",
-                "generation": self._session.generation,
+                "generation": self._state.generation,
                 "step": step,
                 "kind": kind,
                 "reason": reason[:_TEXT_MAX],
@@ -100,14 +89,14 @@ class Numbers:
 
     def fault(self, why: str, *, rollback: bool) -> NoReturn:
         """The script's own word: never returns."""
-        session = self._session
-        gate, generation = session._gate, session.generation
-        if gate is None or not session._inside:
+        state = self._state
+        agent, generation = state.agent, state.generation
+        if agent is None or not state.entry.inside:
             raise SessionError(f"fault: {why}")
-        self.noticed = False  # its own reason counts, whatever was noticed before
-        self.notice(session._completed, why, "user", rollback=rollback)
-        session._progress.mark("fault")
-        gate.wait(lambda orders: orders.interrupted >= generation or orders.complete)
+        state.numbers_at_fault = False  # its own reason counts, whatever was noticed before
+        self.notice(state.completed, why, "user", rollback=rollback)
+        state.progress.mark("fault")
+        agent.wait(lambda orders: orders.interrupted >= generation or orders.complete)
         raise Interrupted
 
 

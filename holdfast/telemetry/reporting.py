@@ -1,4 +1,4 @@
-"""What a script reports to people: numbers, kept until the gate's thread has time to read them."""
+"""What a script reports to people: numbers, kept until the agent's thread has time to read them."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ def number(value: Any) -> float | None:
     """It as a number, None when it is none."""
     try:
         return float(value)
-    except Exception:  # whatever a user's object raises: the gate's thread must live
+    except Exception:  # whatever a user's object raises: the agent's thread must live
         return None

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from agent.daemon.stacks import frames_of
+from holdfast.ipc import traces
 from holdfast.ipc.progress_page import ACTIVITIES, RING, Board
-from holdfast.launch import traces
 from tests.agent.support import until_sync
 
 ASLEEP = "import time\ndef rests():\n    print('there', flush=True)\n    time.sleep(1000)\nrests()\n"

@@ -8,7 +8,7 @@ from controlplane.core.failures import numeric_anomalies
 from controlplane.core.records.copies import Copy
 from controlplane.core.records.model import Fault, Generation, JobPhase, JobSpec, Resume, Tier, Window
 from controlplane.core.state.job import Job
-from holdfast.telemetry import numbers as sdk
+from holdfast.state import functions
 from tests.core.test_cluster import running
 
 
@@ -69,7 +69,7 @@ def test_every_batch_is_consumed_once_or_left_out_and_the_ranks_agree_with_the_c
         upto = max(consumed)
         assert sorted(consumed + [b for b in left_out if b <= upto]) == list(range(upto + 1))
         plain = [(window.first, window.end) for window in windows]
-        assert consumed == [sdk.batch(step, plain) for step in range(100)]
+        assert consumed == [functions.shifted(step, plain) for step in range(100)]
 
 
 def test_states_of_the_faulty_step_and_later_are_not_trusted_unless_a_later_generation_made_them() -> None:

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from holdfast import Session
-from holdfast.telemetry.progress import collectives
+from holdfast.groups.flight_recorder import collectives
 
 torch.manual_seed(0)
 session = Session()

@@ -225,7 +225,7 @@ def train() -> str:
 
 def digest() -> str:
     found = hashlib.sha256()
-    for tensor in session._tracked.flatten().tensors:
+    for tensor in session.runtime.state.tracked.flatten().tensors:
         found.update(tensor.detach().contiguous().numpy().tobytes())
     found.update(json.dumps(scheduler.get_last_lr()).encode())
     return found.hexdigest()

@@ -19,8 +19,8 @@ import torch.distributed as dist
 
 from holdfast.errors import Interrupted
 from holdfast.groups import sockets
-from holdfast.groups.formation import Formation, Resume
 from holdfast.groups.groups import Groups
+from holdfast.ipc.formation import Formation, Resume
 
 STORE, RANK, DEED, OUT = sys.argv[1], int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
 ELEMENTS = 50_000_000  # 200 MB: far more than what sockets hold

@@ -87,7 +87,7 @@ class Hidden:
     """Of rank 1 it gives a state that cannot be kept."""
 
     def state_dict(self) -> dict[str, Any]:
-        return {"at": object() if session._rank == 1 else 1}
+        return {"at": object() if session.runtime.state.rank == 1 else 1}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         pass
@@ -234,7 +234,7 @@ def train_fsdp1() -> str:
 
 def digest() -> str:
     found = hashlib.sha256()
-    for tensor in session._tracked.flatten().tensors:
+    for tensor in session.runtime.state.tracked.flatten().tensors:
         found.update(tensor.detach().contiguous().numpy().tobytes())
     return found.hexdigest()
 
@@ -263,7 +263,7 @@ if KIND == "hidden":
 @session.elastic
 def train() -> None:
     found = LATE[KIND]() if early is None else train_early(early)
-    line = {"digest": found, "rank": session.rank, "shard": session._shard}
+    line = {"digest": found, "rank": session.rank, "shard": session.runtime.state.shard_id}
     (OUT / f"result.{session.rank}.json").write_text(json.dumps(line))
 
 

@@ -89,7 +89,7 @@ def train() -> tuple[str, list[str]]:
         maybe_die("optimizer")
         optimizer.step()
         scheduler.step()
-    return digest(session._tracked.flatten().tensors), wholes
+    return digest(session.runtime.state.tracked.flatten().tensors), wholes
 
 
 def digest(tensors: tuple[torch.Tensor, ...]) -> str:
@@ -100,7 +100,12 @@ def digest(tensors: tuple[torch.Tensor, ...]) -> str:
 
 
 result = train()
-line = {"rank": session.rank, "digest": result[0], "whole": result[1], "shard": session._shard}
+line = {
+    "rank": session.rank,
+    "digest": result[0],
+    "whole": result[1],
+    "shard": session.runtime.state.shard_id,
+}
 (OUT / f"result.{session.rank}.json").write_text(json.dumps(line))
 session.close()
 sys.exit(0)

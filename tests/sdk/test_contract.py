@@ -13,7 +13,7 @@ from holdfast import Session, SessionError
 from holdfast.checkpoint.format import typed
 from holdfast.data import contract, sampling
 from holdfast.data.contract import Order, Stream
-from holdfast.groups.formation import Resume
+from holdfast.ipc.formation import Resume
 from tests.sdk.node import Node
 from tests.sdk.test_loading import SCRIPT, read, wanted
 
@@ -156,15 +156,15 @@ def test_who_made_a_state_is_known_until_a_step_is_complete() -> None:
     """A survivor of a training that another script began, in which a task's seed comes where a generation
     begins: to it that is no change either, as it is none to who is given its state."""
     session = Session()
-    streams, made = session._streams, list[tuple[int, str]]()
+    streams, made = session.runtime.streams, list[tuple[int, str]]()
     told = {"script": "another", "streams": [], "iterables": []}
     entry = contract.tell(Stream([Order.new(97, 10, 3)], 4), 5, 5)
 
     @session.elastic
     def train() -> None:
         session.restore()
-        session._completed = 5
-        session._tracked.data = typed.encode({**told, "streams": [entry]})
+        session.runtime.state.completed = 5
+        session.runtime.state.tracked.data = typed.encode({**told, "streams": [entry]})
         streams.restored(Resume("memory", 5, 0))
         for step in session.steps(9):
             made.append((step, typed.decode(json.loads(streams.text()))["script"]))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import RestoreError, SessionError
-from holdfast.reentry import functions
-from holdfast.reentry.functions import Functions
+from holdfast.state import functions
+from holdfast.state.functions import Functions
 
 ALONE = """
 import torch

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from holdfast.ipc.agent_client import AgentClient
 from holdfast.ipc.frames import Decoder, encode
-from holdfast.reentry.agent_client import Gate
 from tests.agent.support import until_sync
 
 if TYPE_CHECKING:
@@ -41,21 +41,23 @@ class Agent:
         assert heard[0] == "hello"
         return heard[1:]
 
-    def end(self, gate: Gate) -> None:
+    def end(self, gate: AgentClient) -> None:
         """It is gone, and the rank has seen that."""
         self._connection.close()
         until_sync(lambda: not gate.inodes(), "the rank's end of the connection")
 
 
 @pytest.fixture
-def gate(folder: Path) -> Iterator[Gate]:
-    made = Gate(str(folder / "gate.sock"), lambda: {"op": "hello"}, lambda: {"op": "beat"}, lambda _: False)
+def gate(folder: Path) -> Iterator[AgentClient]:
+    made = AgentClient(
+        str(folder / "gate.sock"), lambda: {"op": "hello"}, lambda: {"op": "beat"}, lambda _: False
+    )
     made.start()
     yield made
     made.close()
 
 
-def test_an_agent_that_was_away_hears_all_in_its_order(gate: Gate, folder: Path) -> None:
+def test_an_agent_that_was_away_hears_all_in_its_order(gate: AgentClient, folder: Path) -> None:
     """What became of a rank last is what it hears last: else one that has finished runs for ever."""
     gate.say({"op": "tracked", "shard": "all"}, keep=True)
     agent = Agent(folder / "gate.sock")
@@ -68,7 +70,7 @@ def test_an_agent_that_was_away_hears_all_in_its_order(gate: Gate, folder: Path)
     agent.end(gate)
 
 
-def test_of_one_kind_only_the_newest_is_said_where_it_belongs(gate: Gate, folder: Path) -> None:
+def test_of_one_kind_only_the_newest_is_said_where_it_belongs(gate: AgentClient, folder: Path) -> None:
     for op in ("snapshot", "ready", "running", "snapshot"):
         gate.say({"op": op}, keep=op != "running")
     gate.say({"op": "last"})

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from holdfast import SessionError
+from holdfast.agreement import proof
 from holdfast.ipc import layout
 from holdfast.ipc.arena import Arena
 from holdfast.snapshots import plan, snapshot
-from holdfast.state import proof
 from holdfast.state.tracked import Tracked
 
 if TYPE_CHECKING:

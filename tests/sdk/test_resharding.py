@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 import torch
 
+from holdfast.agreement import resharding
 from holdfast.checkpoint import save
 from holdfast.checkpoint.storage.store import Store
 from holdfast.errors import RestoreError
-from holdfast.groups.formation import Resume
 from holdfast.ipc.arena import Arena
+from holdfast.ipc.formation import Resume
 from holdfast.snapshots.snapshot import Snapshots
-from holdfast.state import resharding
 from holdfast.state.tracked import Tracked
 from tests.sdk.node import Node
 

@@ -52,7 +52,7 @@ class Own:
         self.seen = 0
 
     def state_dict(self) -> dict[str, object]:
-        if session._board is not None and session._board.phase == 5:
+        if session.runtime.state.page is not None and session.runtime.state.page.phase == 5:
             maybe_die("snapshot", session.rank, session.step)
         return {"seen": self.seen, "history": [self.seen], "tag": ("a", None, 1.5)}
 
@@ -114,7 +114,7 @@ def train() -> tuple[str, str]:
     while os.environ.get("WAIT") and session.rank == 0 and not (OUT / "killed.0").exists():
         time.sleep(0.005)  # keeps the job from its end until the kill has happened
     maybe_die("after", session.rank, session.step)
-    return digest(session._tracked.flatten().tensors), digest(tuple(model.parameters()))
+    return digest(session.runtime.state.tracked.flatten().tensors), digest(tuple(model.parameters()))
 
 
 def digest(tensors: tuple[torch.Tensor, ...]) -> str:

@@ -143,9 +143,9 @@ def _one_attempt_session() -> Any:
 
     class OneAttempt(AIOHTTPSession):  # type: ignore[misc]
         async def _get_session(self, proxy_url: str | None) -> Any:
-            session = await super()._get_session(proxy_url)
-            session._retry_connection = False
-            return session
+            http = await super()._get_session(proxy_url)
+            http._retry_connection = False
+            return http
 
     return OneAttempt
 

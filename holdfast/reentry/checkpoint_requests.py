@@ -6,12 +6,12 @@ import threading
 from typing import TYPE_CHECKING
 
 from holdfast.errors import SessionError
-from holdfast.snapshots import keeping
+from holdfast.reentry import snapshotting
 
 if TYPE_CHECKING:
+    from holdfast.ipc.agent_client import AgentClient
     from holdfast.ipc.frames import Message
-    from holdfast.reentry.agent_client import Gate
-    from holdfast.session import Session
+    from holdfast.rank_state import RankState
 
 _OUTCOMES = ("committed", "skipped", "failed")
 _ROOM_WAIT_S = 10.0
@@ -22,11 +22,11 @@ class CheckpointHandle:
     """What became of a checkpoint that was asked for. `outcome`: "" while that is open, then committed,
     skipped or failed; `reason` says why, or what was made; `checkpoint` is the id of a committed one."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, agent: AgentClient | None, generation: int) -> None:
+        self._agent = agent
         self._setting = threading.Lock()
         self.request = ""
-        self.generation = session.generation
+        self.generation = generation
         self.outcome = self.reason = self.checkpoint = ""
 
     def wait(self, timeout_s: float | None = None) -> str:
@@ -37,10 +37,10 @@ class CheckpointHandle:
                 "the checkpoint is made when the step that asked for it is complete: wait after that, or ask "
                 "for it between steps"
             )
-        gate = self._session._gate
-        if gate is not None and not self.outcome:
-            gate.wait(lambda orders: self.outcome or orders.interrupted >= self.generation, timeout_s)
-            if not self.outcome and gate.interrupted(self.generation):
+        agent = self._agent
+        if agent is not None and not self.outcome:
+            agent.wait(lambda orders: self.outcome or orders.interrupted >= self.generation, timeout_s)
+            if not self.outcome and agent.interrupted(self.generation):
                 self.resolve("failed", _ended(self.generation))
         return self.outcome
 
@@ -51,7 +51,7 @@ class CheckpointHandle:
                 self.reason, self.checkpoint, self.outcome = reason, checkpoint, outcome
 
     def told(self, message: Message) -> None:
-        """The agent's word. From the gate's thread."""
+        """The agent's word. From the agent's thread."""
         outcome = str(message.get("outcome"))
         reason, checkpoint = str(message.get("reason", "")), str(message.get("checkpoint", ""))
         if outcome not in _OUTCOMES:
@@ -59,21 +59,21 @@ class CheckpointHandle:
         self.resolve(outcome, reason, checkpoint)
 
 
-class Asking:
+class CheckpointRequests:
     """The checkpoints asked for in one generation and not yet told of."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, state: RankState) -> None:
+        self._state = state
         self._waiting: list[CheckpointHandle] = []  # for the end of the step
         self._open: list[CheckpointHandle] = []
         self._count = 0
 
     def ask(self, *, now: bool) -> CheckpointHandle:
         """A new handle; its checkpoint is made now or at the end of the step."""
-        handle = CheckpointHandle(self._session)
-        if self._session._gate is None:
+        handle = CheckpointHandle(self._state.agent, self._state.generation)
+        if self._state.agent is None:
             handle.resolve("skipped", "no agent: this process was not started by Holdfast")
-        elif not self._session._tracked.objects:
+        elif not self._state.tracked.objects:
             handle.resolve("skipped", "nothing is tracked")
         else:
             self._waiting.append(handle)
@@ -88,50 +88,50 @@ class Asking:
 
     def step_ended(self) -> None:
         """Make the snapshot and have it made durable."""
-        session, gate = self._session, self._session._gate
-        assert gate is not None
+        state, agent = self._state, self._state.agent
+        assert agent is not None
         waiting, self._waiting = self._waiting, []
-        reason = _snapshot(session, gate)
+        reason = _snapshot(state, agent)
         self._open = [handle for handle in self._open if not handle.outcome]
         for handle in waiting:
             self._count += 1
-            handle.request = f"{session._generation}.{session._completed}.{self._count}"
+            handle.request = f"{state.generation}.{state.completed}.{self._count}"
             if reason:
                 handle.resolve("skipped", reason)
             else:
-                self._say(handle, gate)
+                self._say(handle, agent)
         if reason:
-            keeping.skipped(session, gate, reason)
+            snapshotting.skipped(state, agent, reason)
 
     def end(self, reason: str = "") -> None:
         """The generation is over: what is open will not be told of."""
-        session = self._session
+        state = self._state
         for handle in (*self._waiting, *self._open):
             handle.resolve("failed", reason or _ended(handle.generation))
-            if session._gate is not None:
-                session._gate.give_up(handle.request)
+            if state.agent is not None:
+                state.agent.give_up(handle.request)
         self._waiting, self._open = [], []
 
-    def _say(self, handle: CheckpointHandle, gate: Gate) -> None:
-        session = self._session
+    def _say(self, handle: CheckpointHandle, agent: AgentClient) -> None:
+        state = self._state
         self._open.append(handle)
         message = {
             "op": "checkpoint",
             "request": handle.request,
-            "step": session._completed,
-            "generation": session._generation,
+            "step": state.completed,
+            "generation": state.generation,
         }
-        gate.ask(message, handle.told)
+        agent.ask(message, handle.told)
 
 
-def _snapshot(session: Session, gate: Gate) -> str:
+def _snapshot(state: RankState, agent: AgentClient) -> str:
     """A snapshot of this very step, if there is none yet: "" or why not. Waits a while for the room."""
-    if session._made == (session._completed, session._generation):
+    if state.newest_snapshot == (state.completed, state.generation):
         return ""
-    reason = keeping.snapshot(session, gate)
-    if reason and gate.orders.arena is None:
-        keeping.ask_for_room(session, gate, forced=True)
-    return keeping.insist(session, gate, reason, _ROOM_WAIT_S) if reason else ""
+    reason = snapshotting.snapshot(state, agent)
+    if reason and agent.orders.arena is None:
+        snapshotting.ask_for_room(state, agent, forced=True)
+    return snapshotting.insist(state, agent, reason, _ROOM_WAIT_S) if reason else ""
 
 
 def _ended(generation: int) -> str:

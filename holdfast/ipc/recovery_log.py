@@ -7,12 +7,12 @@ import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.reentry.agent_client import Gate
+    from holdfast.ipc.agent_client import AgentClient
 
 log = logging.getLogger("holdfast.sdk")
 
 
-def tell(gate: Gate, level: int, message: str, *values: object) -> None:
+def tell(gate: AgentClient, level: int, message: str, *values: object) -> None:
     """Log a line (a format and its values) with the incident that is open, if one is."""
     if named := gate.orders.incident:
         job = named.rpartition("/")[0]
@@ -22,7 +22,7 @@ def tell(gate: Gate, level: int, message: str, *values: object) -> None:
         log.log(level, message, *values, stacklevel=2)
 
 
-def over(gate: Gate, generation: int, step: int) -> None:
+def over(gate: AgentClient, generation: int, step: int) -> None:
     """The first step of a generation is done: for this rank the incident is over."""
     tell(gate, logging.INFO, "trains again: step %d of generation %d is done", step, generation)
     gate.orders.incident = ""

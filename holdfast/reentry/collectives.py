@@ -7,7 +7,6 @@ since, the step is not counted. Interrupts, and the order in which they come, pl
 from __future__ import annotations
 
 import json
-import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,50 +16,50 @@ from torch.distributed import distributed_c10d
 from holdfast.errors import CollectiveFailed
 
 if TYPE_CHECKING:
-    from holdfast.session import Session
+    from holdfast.rank_state import RankState
 
 Counts = tuple[int, ...]
 
 
-class Proof:
+class CollectiveProof:
     """Of one session. Without an agent nothing is asked: nobody would re-form the group."""
 
-    def __init__(self, session: Session) -> None:
-        self._of = weakref.ref(session)
+    def __init__(self, state: RankState) -> None:
+        self._state = state
         self._proven: Counts | None = None  # collectives begun, by group, when all had succeeded
         self._generation = 0
         self._lost: frozenset[str] = frozenset()  # groups of older generations, whose last one never ended
 
     def begin(self) -> None:
         """A step begins."""
-        session = self._of()
-        if session is None or session._gate is None:
+        state = self._state
+        if state.agent is None:
             return
-        if self._generation != session._generation:
-            self._generation, self._proven = session._generation, None
+        if self._generation != state.generation:
+            self._generation, self._proven = state.generation, None
             self._lost = frozenset(_unended())
-            _forget_half_steps(session)
-        self._prove(session)
+            _forget_half_steps(state)
+        self._prove()
 
     def check(self, what: str) -> None:
         """Raise CollectiveFailed when a collective of the step may have failed: `what` is not to go on."""
-        session = self._of()
-        if session is None or session._gate is None or not session._inside:
+        state = self._state
+        if state.agent is None or not state.entry.inside:
             return
-        if not self._prove(session) and not _left_in_order(session):
+        if not self._prove() and not _left_in_order(state):
             raise CollectiveFailed(
-                f"connection closed: the group broke in step {session._completed}, and not every collective "
+                f"connection closed: the group broke in step {state.completed}, and not every collective "
                 f"of it is known to have succeeded: {what} is not counted"
             )
 
-    def _prove(self, session: Session) -> bool:
+    def _prove(self) -> bool:
         """Whether nothing is known to have failed. The group is looked at last: what had ended by then, on
         a group that is whole now, has succeeded."""
         begun = _begun()
         if begun == self._proven:
             return True
         ended = not _unended() - self._lost
-        if session._groups.broken:
+        if self._state.groups.broken:
             return False
         if ended:
             self._proven = begun
@@ -91,15 +90,15 @@ def _unended() -> set[str]:
     return late or ({""} if not shown and any(_begun()) else set())
 
 
-def _left_in_order(session: Session) -> bool:
+def _left_in_order(state: RankState) -> bool:
     """Whether the generation ends at a step's boundary: then peers go when they have completed the step."""
-    gate = session._gate
-    assert gate is not None
-    return gate.halted(session._generation) and not gate.interrupted(session._generation)
+    agent = state.agent
+    assert agent is not None
+    return agent.halted(state.generation) and not agent.interrupted(state.generation)
 
 
-def _forget_half_steps(session: Session) -> None:
+def _forget_half_steps(state: RankState) -> None:
     """A scaler that was left between its unscaling and its update would not unscale in the step's retry."""
-    for thing in session._tracked.small.values():
+    for thing in state.tracked.small.values():
         if isinstance(thing, torch.amp.GradScaler):
             thing._per_optimizer_states.clear()

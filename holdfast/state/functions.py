@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoint.format import typed
 from holdfast.errors import RestoreError, SessionError
-from holdfast.telemetry import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.groups.formation import Formation
-    from holdfast.groups.groups import Groups
+    from holdfast.ipc.formation import Formation
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,6 @@ class Functions:
         self.generation = 0  # the newest that this process was in
         self.completed = 0  # the job's steps, as this process knows them
         self.held_in = 0
-        self.groups: Groups | None = None  # of its newest session
 
     @property
     def base(self) -> int:
@@ -157,7 +154,15 @@ class Functions:
 
 def batch(base: int, step: int, windows: Sequence[tuple[int, int]]) -> int:
     """Which batch of the function that began with step `base` of the job a step of the job consumes."""
-    return numbers.batch(step, windows) - numbers.batch(base, windows)
+    return shifted(step, windows) - shifted(base, windows)
+
+
+def shifted(step: int, windows: Sequence[tuple[int, int]]) -> int:
+    """Which batch of the endless order a step consumes when these windows (ascending) are left out."""
+    for first, end in windows:
+        if step >= first:
+            step += end - first
+    return step
 
 
 def parse(text: str) -> list[Finished]:

@@ -21,7 +21,7 @@ from holdfast.state.optimizers import parameters_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from holdfast.groups.formation import Resume
+    from holdfast.ipc.formation import Resume
     from holdfast.state.tracked import Tracked
 
 

@@ -15,9 +15,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from holdfast.groups import formation
+from holdfast.ipc import formation, traces
 from holdfast.ipc.frames import FORM_BYTES_MAX, Decoder, FrameError, Message, encode
-from holdfast.launch import traces
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +47,7 @@ class Orders:
         self.refused = ""
 
 
-class Gate:
+class AgentClient:
     """The connection to the agent. `greet` makes the hello, `beat` the beat, `sever(generation)` breaks
     what the main thread may be blocked in and says whether to come again; all run in the gate's thread."""
 
@@ -76,6 +75,11 @@ class Gate:
         self._closed = False
         self._owner = os.getpid()
         self._thread = threading.Thread(target=self._run, name="holdfast-gate", daemon=True)
+
+    @property
+    def owner(self) -> int:
+        """The process that made it; in a forked child it is of no use."""
+        return self._owner
 
     def start(self) -> None:
         """Start the thread."""
@@ -354,16 +358,16 @@ def _step(message: Message, key: str) -> int:
     return value
 
 
-_HANDLERS: dict[str, Callable[[Gate, Message], None]] = {
-    "welcome": Gate._hear_welcome,
-    "refused": Gate._hear_refused,
-    "arena": Gate._hear_arena,
-    "arena_failed": Gate._hear_arena,
-    "interrupt": Gate._hear_interrupt,
-    "form": Gate._hear_form,
-    "release": Gate._hear_release,
-    "return": Gate._hear_return,
-    "complete": Gate._hear_complete,
-    "checkpoint_told": Gate._hear_told,
-    "stand": Gate._hear_stand,
+_HANDLERS: dict[str, Callable[[AgentClient, Message], None]] = {
+    "welcome": AgentClient._hear_welcome,
+    "refused": AgentClient._hear_refused,
+    "arena": AgentClient._hear_arena,
+    "arena_failed": AgentClient._hear_arena,
+    "interrupt": AgentClient._hear_interrupt,
+    "form": AgentClient._hear_form,
+    "release": AgentClient._hear_release,
+    "return": AgentClient._hear_return,
+    "complete": AgentClient._hear_complete,
+    "checkpoint_told": AgentClient._hear_told,
+    "stand": AgentClient._hear_stand,
 }

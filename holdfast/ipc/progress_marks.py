@@ -1,0 +1,78 @@
+"""Mark on the progress page what this rank does now: its agent judges its progress by that."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from holdfast.errors import SessionError
+from holdfast.ipc.progress_page import ACTIVITIES, DECLARED, PHASES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast.ipc.progress_page import Board
+
+IN_PHASE = {
+    "barrier": "none",
+    "forming": "none",
+    "finished": "none",
+    "snapshot": "checkpoint",
+    "between": "step",
+}
+"""What the agent judges the progress in a phase as; phases within a step are no marks."""
+
+_CODE = {name: code for code, name in enumerate(ACTIVITIES)}
+_PHASE = {name: code for code, name in enumerate(PHASES)}
+_NONE, _STEP, _AFTER = _CODE["none"], _CODE["step"], _CODE["after"]
+
+
+class Progress:
+    """Marks of one rank. Without a board nothing is shown."""
+
+    def __init__(self, board: Board | None) -> None:
+        self._board = board
+        self._activity = _NONE
+        self._limit_ns = 0
+
+    def mark(self, activity: str) -> None:
+        """What was done until now is over; `activity` begins, or goes on with its next part."""
+        self._set(_CODE[activity], 0)
+
+    def show(self, phase: str) -> None:
+        """The rank does this now. Phases within a step are no marks."""
+        if self._board is not None:
+            self._board.phase = _PHASE[phase]
+            if phase in IN_PHASE:
+                self.mark(IN_PHASE[phase])
+
+    def begin_step(self) -> None:
+        """A step begins: the same activity goes on. After a loop over steps, in another one, it is a step."""
+        if self._activity == _AFTER:
+            self._activity, self._limit_ns = _STEP, 0
+        self.show("forward")
+        self._set(self._activity, self._limit_ns)
+
+    def close(self) -> None:
+        """Show nothing any more."""
+        self._board = None
+
+    @contextlib.contextmanager
+    def phase(self, name: str, timeout_s: float | None) -> Iterator[None]:
+        """What is done within is declared. Raises SessionError on a name or a time that cannot be."""
+        if name not in DECLARED:
+            raise SessionError(f"phase: {name!r:.80} is none of {', '.join(DECLARED)}")
+        if timeout_s is not None and not 0 < timeout_s < 1e9:
+            raise SessionError(f"phase: timeout_s {timeout_s!r:.80} is no number of seconds above 0")
+        before, limit_ns = self._activity, self._limit_ns
+        self._set(_CODE[name], round((timeout_s or 0.0) * 1e9))
+        try:
+            yield
+        finally:
+            self._set(before, limit_ns)
+
+    def _set(self, activity: int, limit_ns: int) -> None:
+        self._activity, self._limit_ns = activity, limit_ns
+        if self._board is not None:
+            self._board.mark(time.monotonic_ns(), activity, limit_ns)

@@ -1,0 +1,102 @@
+"""Do what follows a completed step: report to the agent, compare ranks, take the snapshot that is due."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from holdfast.ipc import recovery_log
+from holdfast.reentry import snapshotting
+
+if TYPE_CHECKING:
+    from holdfast.ipc.agent_client import AgentClient
+    from holdfast.rank_state import RankState
+    from holdfast.reentry.runtime import Runtime
+
+_OWED_TOLD = 3
+"""After so many snapshots that were due and put off, the log says why there are none."""
+log = logging.getLogger("holdfast.sdk")
+
+
+def after_step(runtime: Runtime, agent: AgentClient, now_ns: int) -> None:
+    """What follows a completed step: news to the agent, and the snapshot when one is due."""
+    state = runtime.state
+    first = state.entry.timing
+    if first is not None:
+        state.entry.timing = None
+        _started(state, agent, first, now_ns)
+    runtime.equality.at_boundary()
+    if runtime.generators is not None:
+        runtime.generators.at_boundary()
+    if first is not None:
+        snapshotting.ask_for_room(state, agent)
+    if state.guard.carries:
+        _postpone(state)
+        return
+    every = state.environment.snapshot_every
+    if runtime.requests.due:
+        state.progress.show("snapshot")
+        runtime.requests.step_ended()
+        state.progress.show("between")
+    elif _is_due(state, every):
+        state.progress.show("snapshot")
+        reason = snapshotting.snapshot(state, agent)
+        if reason:
+            snapshotting.skipped(state, agent, reason)
+        state.progress.show("between")
+    state.owed_snapshots = 0
+
+
+def _is_due(state: RankState, every: int) -> bool:
+    """Whether a snapshot is, by the number of the step or because it was put off. That of a function's last
+    step is taken with its value."""
+    due = bool(every) and (state.owed_snapshots > 0 or state.completed % every == 0)
+    return due and bool(state.tracked.objects) and not _ends(state)
+
+
+def _postpone(state: RankState) -> None:
+    """Gradients are carried over this boundary: what is due waits for one that carries none. Told once."""
+    every = state.environment.snapshot_every
+    if every and state.completed % every == 0:
+        state.owed_snapshots += 1
+        if state.owed_snapshots == _OWED_TOLD:
+            log.warning(
+                "no snapshot for %d steps: gradients are left for the next step at each boundary. If they "
+                "are not meant to count there, clear them with zero_grad() when the optimizer has stepped",
+                every * (_OWED_TOLD - 1),
+            )
+
+
+def _ends(state: RankState) -> bool:
+    """Whether this was the last step of its loop: the function's end keeps its state, with its value."""
+    return state.completed == state.entry.last_step
+
+
+def _started(state: RankState, agent: AgentClient, first: tuple[float, float, float], now_ns: int) -> None:
+    form_s, restore_s, begun = first
+    if state.page is not None:
+        state.page.resumed_ns = now_ns
+        state.page.resumed_generation = state.generation
+    inexact, state.inexact = "; ".join(state.inexact), []
+    agent.say(
+        {
+            "op": "started",
+            "generation": state.generation,
+            "step": state.completed,
+            "form_s": form_s,
+            "restore_s": restore_s,
+            "first_step_s": now_ns / 1e9 - begun,
+            "inexact": inexact,
+        }
+    )
+    recovery_log.over(agent, state.generation, state.completed)
+
+
+def skip(runtime: Runtime, windows: tuple[tuple[int, int], ...]) -> None:
+    """These batches are left out from now on; the ledger knows it."""
+    state, ledger = runtime.state, runtime.streams.ledger
+    if ledger is not None:
+        for first, end in windows:
+            if (first, end) not in state.skipped:
+                ledger.skipped(first, end, state.generation, state.rank)
+    state.skipped = windows

@@ -1,0 +1,101 @@
+"""Put together what a Session is made of: the rank's state, and the components that act on it.
+
+A component is given the RankState and the components that it needs, never the Runtime. The functions of this
+package, which drive a rank through steps and generations, take the Runtime where they need several."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from holdfast.agreement.equality import Equality
+from holdfast.agreement.generators import Generators
+from holdfast.clean.guard import Guard
+from holdfast.data.streams import Streams
+from holdfast.groups import flight_recorder
+from holdfast.groups.groups import Groups, choose_backend
+from holdfast.ipc import traces
+from holdfast.ipc.progress_marks import Progress
+from holdfast.rank_state import RankState
+from holdfast.reentry import snapshotting
+from holdfast.reentry.after_step import AfterStep
+from holdfast.reentry.checkpoint_requests import CheckpointRequests
+from holdfast.reentry.collectives import CollectiveProof
+from holdfast.reentry.misuse import Mistakes
+from holdfast.snapshots.snapshot import Snapshots
+from holdfast.state import functions
+from holdfast.state.tracked import Tracked
+from holdfast.telemetry.numbers import Numbers
+from holdfast.telemetry.reporting import Reports
+
+if TYPE_CHECKING:
+    from holdfast.environment import Environment
+    from holdfast.state.functions import Functions
+
+
+class Runtime:
+    """One rank's state and components. `data_change`: as Session's."""
+
+    def __init__(
+        self, environment: Environment, *, seed: int | None, backend: str | None, data_change: str
+    ) -> None:
+        state = self.state = _state(environment, seed, choose_backend(backend))
+        self.generators = Generators(state) if seed is None else None
+        if self.generators is not None:
+            state.snapshots.random = self.generators.found
+        ask_for_room = functools.partial(snapshotting.ask_for_room, state)
+        self.equality = Equality(state, ask_for_room)
+        self.streams = Streams(state, data_change)
+        state.tracked.contract = self.streams.text
+        self.numbers = Numbers(state)
+        self.reports = Reports()
+        self.collectives = CollectiveProof(state)
+        self.mistakes = Mistakes(state, self.collectives)
+        self.after_step = AfterStep(state)
+        self.requests = CheckpointRequests(state)
+
+
+_groups: dict[str, Groups] = {}
+"""By member, those of its newest session, whose generation may wait for this process."""
+
+
+def _groups_of(environment: Environment, backend: str, done: Functions) -> Groups:
+    """The groups of the session before, where they serve; else new ones."""
+    found = _groups.get(environment.member) if environment.gate else None
+    if found is None or found.backend != backend:
+        found, done.joined = Groups(environment.address, backend), None
+    if environment.gate:
+        _groups[environment.member] = found
+    return found
+
+
+def _state(environment: Environment, seed: int | None, backend: str) -> RankState:
+    """The state of a rank that has just made its Session."""
+    tracked, page = Tracked(), environment.open_page()
+    done = functions.of(environment.member if environment.gate else "")
+    phase, generation = done.place()
+    traces.register(environment.board)
+    flight_recorder.enable()
+    state = RankState(
+        environment=environment,
+        backend=backend,
+        seed=seed,
+        functions=done,
+        tracked=tracked,
+        guard=Guard(tracked),
+        snapshots=Snapshots(tracked),
+        groups=_groups_of(environment, backend, done),
+        page=page,
+        progress=Progress(page),
+        rank=max(environment.rank, 0),
+        world_size=environment.world_size,
+        generation=generation,
+        phase=phase,
+        completed=done.completed,
+        ended=done.completed,
+    )
+    state.snapshots.functions = done.text
+    state.clean.generation = done.held_in
+    state.guard.on_optimizer = lambda _: state.progress.show("optimizer")
+    state.guard.on_tail = lambda _: state.progress.show("tail")
+    return state

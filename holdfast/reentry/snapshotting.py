@@ -1,0 +1,137 @@
+"""Take snapshots of this rank's state, and ask the agent for the room that they need."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from holdfast.errors import StateError
+from holdfast.ipc.shm import ArenaError
+from holdfast.state import shard_ids
+
+if TYPE_CHECKING:
+    from holdfast.ipc.agent_client import AgentClient
+    from holdfast.rank_state import RankState
+
+_POLL_S = 0.05
+_FIRST_WAIT_S = 2.0  # how long the start of a function waits for room for its snapshot
+log = logging.getLogger("holdfast.sdk")
+
+
+def ask_early(state: RankState, agent: AgentClient) -> None:
+    """The state is in place: ask for room if it is complete, and say at once which part of it this rank holds
+    where others hold other parts, even if the optimizer has no state yet."""
+    if state.completed or state.shard_id != shard_ids.WHOLE:
+        ask_for_room(state, agent)
+
+
+def ask_for_room(state: RankState, agent: AgentClient, *, forced: bool = False) -> None:
+    """Say how large a snapshot is, and of which shard, once the optimizer has its state. `forced`: even when
+    no snapshots are taken by themselves."""
+    known = state.snapshots.path and state.announced_shard == state.shard_id
+    wanted = forced or state.environment.snapshot_every
+    if wanted and state.tracked.objects and not known:
+        _say_tracked(state, agent)
+
+
+def _say_tracked(state: RankState, agent: AgentClient) -> None:
+    try:
+        needs = state.snapshots.needs()
+    except StateError as error:
+        log.warning("no room is asked for snapshots: %s", error)
+        return
+    state.announced_shard = state.shard_id
+    agent.say({"op": "tracked", "bytes": needs, "shard": state.shard_id}, keep=True)
+
+
+def insist(state: RankState, agent: AgentClient, reason: str, wait_s: float) -> str:
+    """Try for a snapshot again while it is only the room that is missing: "" or why there is none."""
+    deadline = time.monotonic() + wait_s
+    while reason and time.monotonic() < deadline and not agent.interrupted(state.generation):
+        if not any(word in reason for word in _PASSING):
+            break
+        agent.wait(lambda orders: orders.interrupted >= state.generation, _POLL_S)
+        reason = snapshot(state, agent)
+    return reason
+
+
+_PASSING = ("no shared memory yet", "not ready on all ranks", "still being read", "outgrown")
+
+
+def last(state: RankState, agent: AgentClient) -> str:
+    """See that there is one of the final state: "" or why there is none."""
+    if not state.environment.snapshot_every or not state.tracked.objects:
+        return ""
+    made = state.newest_snapshot == (state.completed, state.generation)
+    return "" if made else snapshot(state, agent)
+
+
+def first(state: RankState, agent: AgentClient) -> None:
+    """See that there is one of what a function after the first begins with: no process could go back to the
+    function before it."""
+    if state.environment.snapshot_every and state.tracked.objects:
+        reason = insist(state, agent, snapshot(state, agent), _FIRST_WAIT_S)
+        if reason:
+            skipped(state, agent, reason)
+
+
+def snapshot(state: RankState, agent: AgentClient) -> str:
+    """Take one now: "" or why not. An arena that fails costs a snapshot, never the training."""
+    if state.numbers_at_fault:
+        return "the numbers are at fault: nothing of this state is kept"
+    reason = _attach(state, agent)
+    if reason:
+        return reason
+    orders, begun = agent.orders, time.perf_counter()
+    try:
+        outcome = state.snapshots.write(
+            state.completed, state.generation, orders.released_step, orders.void_step
+        )
+    except (ArenaError, StateError) as error:
+        return str(error)
+    stall_s = time.perf_counter() - begun
+    if isinstance(outcome, str):
+        if "outgrown" in outcome:
+            _say_tracked(state, agent)
+        return outcome
+    state.newest_snapshot = (state.completed, state.generation)
+    agent.say(
+        {
+            "op": "snapshot",
+            "generation": state.generation,
+            "step": state.completed,
+            "slot": outcome,
+            "stall_s": stall_s,
+        },
+        keep=True,
+    )
+    return ""
+
+
+def _attach(state: RankState, agent: AgentClient) -> str:
+    """Use the arena that the agent named last: "" or why there is none."""
+    arena = agent.orders.arena
+    if arena is None:
+        return "no shared memory yet"
+    if arena["op"] == "arena_failed":
+        return str(arena.get("reason", "the agent has no shared memory"))
+    if agent.arena_taken is not arena:
+        try:
+            state.snapshots.attach(arena["path"])
+        except ArenaError as error:
+            return str(error)
+        agent.arena_taken = arena
+    return ""
+
+
+def skipped(state: RankState, agent: AgentClient, reason: str) -> None:
+    """Tell the agent why there is no snapshot of this step."""
+    agent.say(
+        {
+            "op": "snapshot_skipped",
+            "generation": state.generation,
+            "step": state.completed,
+            "reason": reason[:500],
+        }
+    )
