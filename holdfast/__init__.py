@@ -1,4 +1,4 @@
-"""Holdfast in the trainer's container: the SDK that scripts import, and what ranks share with their agents.
+"""Run in the trainer's container: the SDK that scripts import, and what ranks share with their agents.
 
 Public names load with their first use, and torch with them: the launcher and the agents import this package
 without it."""

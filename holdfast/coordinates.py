@@ -1,4 +1,4 @@
-"""Where a rank stands in a job's layout. Standard library only: the agent and the ranks both ask it.
+"""Compute where a rank stands in a job's layout. Standard library only: agent and ranks both use it.
 
 Ranks are numbered with the data-parallel axis outermost and the tensor-parallel axis innermost (dp, pp, cp,
 tp): a whole replica of the model is a run of neighbouring ranks, and so is a tensor group inside it. A job

@@ -1,4 +1,4 @@
-"""DistributedDataParallel whose order of summation is fixed from the first step on.
+"""Wrap a module in DistributedDataParallel whose order of summation is fixed from the first step on.
 
 Plain DDP rebuilds its buckets after its first backward, so a model wrapped anew in the middle of a run sums
 in another order than the undisturbed run and drifts from it in the last bits, from three ranks on. Here the

@@ -1,4 +1,4 @@
-"""What a rank learns from its environment: Holdfast's variables, else torchrun's."""
+"""Read what a rank learns from its environment: Holdfast's variables, else torchrun's."""
 
 from __future__ import annotations
 

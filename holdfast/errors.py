@@ -1,4 +1,4 @@
-"""What the SDK raises, for users and within itself."""
+"""Define the errors that the SDK raises, for users and within itself."""
 
 from __future__ import annotations
 

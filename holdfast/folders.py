@@ -1,4 +1,5 @@
-"""Folders that are ours alone, made so that nobody else on the machine can put theirs in their place.
+"""Make and check folders that are ours alone, so that nobody else on the machine can put theirs in their
+place.
 
 Standard library only: the launcher imports it."""
 

@@ -1,4 +1,4 @@
-"""The log lines of our processes: for people, or JSON for machines. Standard library only: launchers load it.
+"""Write the log lines of our processes: for people, or JSON for machines. Standard library only.
 
 A line that belongs to an incident names it, `job/3`, as `holdfast why` takes it: told with the line
 (`log.info("...", extra=of_incident("job", 3))`), or bound while the order is carried out that brought it

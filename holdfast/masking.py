@@ -1,4 +1,4 @@
-"""A script's arguments as people are shown them: what looks like a secret is hidden."""
+"""Hide what looks like a secret in a script's arguments before people are shown them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text of others on its way to a terminal: what a terminal would obey is shown instead.
+"""Show text of others on a terminal with what the terminal would obey escaped.
 
 An exception's text, a name, a label may hold escape sequences: they move the cursor, hide lines, rename
 windows, and some terminals type what they are told to. Ends of lines and tabs stay. What replaces a character

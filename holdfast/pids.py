@@ -1,4 +1,4 @@
-"""Which process a pid means: its number is used again, in other boots, in other containers, by others."""
+"""Tell which process a pid means: its number is reused, in other boots, in other containers, by others."""
 
 from __future__ import annotations
 

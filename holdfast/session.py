@@ -1,4 +1,4 @@
-"""The session: what a training script holds in its hand."""
+"""Define Session, the facade that a training script uses. Nothing inside of this package imports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The version of all of Holdfast."""
+"""Define the version of all of Holdfast."""
 
 __version__ = "0.1.0"
 

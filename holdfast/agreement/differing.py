@@ -1,4 +1,4 @@
-"""Where ranks differ that are to be equal: found in their numbers, looked up by name, told with the cures."""
+"""Find where ranks differ that are to be equal, and word the refusal: names, forms, ranks, and the cures."""
 
 from __future__ import annotations
 

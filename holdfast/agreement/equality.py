@@ -1,4 +1,4 @@
-"""What is claimed to be the same on several ranks is proven so, or the training is refused on all of them.
+"""Prove that ranks hold the same state where the script claims so; refuse the training on all of them if not.
 
 When ranks meet, those that hold the state compare all of it: at the start before anything is given, later so
 that what one of them gives is what the others hold. While training, they compare a slice at the end of each

@@ -1,5 +1,6 @@
-"""The random generators of a session that seeds nothing: at a snapshot's boundary every rank's states go to
-all, so that any snapshot of that step has those of a lost rank. Between boundaries nobody else has them."""
+"""Share the random generators of a session that seeds nothing: at each snapshot's boundary every rank sends
+its states to all, so that any snapshot of that step holds those of a lost rank. Between boundaries nobody
+else has them."""
 
 from __future__ import annotations
 

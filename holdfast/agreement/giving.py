@@ -1,4 +1,4 @@
-"""What `from_rank_0` declares: ranks may build it differently; the first one's is given to all at the start.
+"""Give rank 0's objects to all ranks at the start, where `track(from_rank_0=True)` declares it.
 
 It is proven equal with the rest of the state only after that."""
 

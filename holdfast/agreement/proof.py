@@ -1,5 +1,5 @@
-"""What this rank holds, in numbers that others can compare: of each tracked object a key (equal keys: claimed
-to be equal) and a digest, of its buffers apart, which may differ.
+"""Sum up what this rank holds in numbers that ranks can compare: for each tracked object a key (equal keys
+are claimed to be equal) and a digest; one more for its buffers, which may differ.
 
 A look at everything is one pass over the memory. A look at a slice takes as long whatever the size: a fixed
 number of bytes of each object, the next ones with the next look, so that a sweep covers all of it; what is no

@@ -1,5 +1,5 @@
-"""A checkpoint that every rank reads by itself: its own shard where it is there, else its part of another
-layout, of which only DTensors and what is the same on all ranks can be cut anew.
+"""Read this rank's state from a checkpoint: its own shard where it is there, else its part of another layout.
+Of another layout only DTensors, and what is the same on all ranks, can be resharded.
 
 The names are those of snapshot headers, so the optimizers' state must be there before it can be read into."""
 

@@ -1,4 +1,4 @@
-"""The state of a generation's first step: from own memory where it is, else from the ranks that have it.
+"""Restore the state of a generation's first step: from this rank's own memory, else from ranks that have it.
 
 Every rank learns what every other needs, then all walk the same sorted list of sources, each taking part in
 what concerns it: no two ranks wait for each other in turn."""

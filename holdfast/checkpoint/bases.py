@@ -1,4 +1,4 @@
-"""What a process knows of a job's present base, and how it finds out again after it was restarted.
+"""Keep what a process knows of a job's present base, and rebuild that after a restart.
 
 In memory it keeps each place's fingerprint and the chunks that it knows to be durable. Without that memory (a
 fresh process) the base's newest published manifest says which chunks are durable: a chunk that did not change

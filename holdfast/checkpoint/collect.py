@@ -1,4 +1,4 @@
-"""Garbage: what a job has on storage and no checkpoint needs any more.
+"""Collect garbage: delete what a job has on storage and no checkpoint needs any more.
 
 The order is what makes it safe: manifests first, then whole bases that no manifest names, then single
 chunks, then drafts. So at no moment does a visible manifest lack a chunk. Kept is what any manifest names

@@ -1,4 +1,4 @@
-"""What can go wrong with checkpoints. Every message names the thing and, where there is one, the mend."""
+"""Define the errors of checkpoints. Every message names the thing and, where there is one, the fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkpoint as one safetensors file: every tensor whole, whatever shards it was saved in. Needs no torch.
+"""Export a checkpoint as one safetensors file: every tensor whole, whatever its shards. Needs no torch.
 
 The file: 8 bytes with the header's size (little-endian), the header (JSON: of each tensor its type, shape and
 place), the tensors' bytes. What is no tensor stands in the header's `__metadata__`, as typed JSON (typed.py)

@@ -1,4 +1,4 @@
-"""Loading: every chunk is read and verified, every time, and goes straight into a slot of an arena."""
+"""Load a checkpoint: read and verify every chunk, every time, straight into a slot of an arena."""
 
 from __future__ import annotations
 

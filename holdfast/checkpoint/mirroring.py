@@ -1,4 +1,4 @@
-"""A second storage that holds what the first one holds: chunks first, then what names them."""
+"""Copy a checkpoint to a second storage: chunks first, then the manifest that names them."""
 
 from __future__ import annotations
 

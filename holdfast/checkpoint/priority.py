@@ -1,4 +1,4 @@
-"""Threads that give way to the training."""
+"""Lower the priority of threads that work beside the training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading one chunk back, verified: what does not hash to its name is never given to anyone."""
+"""Read one chunk back, verified: bytes that do not hash to the chunk's name are given to nobody."""
 
 from __future__ import annotations
 

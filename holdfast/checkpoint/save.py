@@ -1,4 +1,4 @@
-"""Saving: a slot's chunks become durable, then the manifest's content, and after the commit it is published.
+"""Save a checkpoint: make a slot's chunks durable, then the manifest's content; publish it after the commit.
 
 Each writer persists its part; when all parts are there one of them seals: it reads them back, checks that
 every shard is covered and every chunk there, and leaves `pending/<id>.<digest>.json` behind: the manifest's

@@ -1,4 +1,4 @@
-"""Scrubbing: a checkpoint is read again before anyone needs it, and what has rotted is written anew.
+"""Read a checkpoint again before anyone needs it, and write anew what has rotted.
 
 A chunk that is missing or does not hash to its name is fetched from memory, where a rank may hold those bytes
 still, or from the second storage, and put back verified. How fast it reads is the storage's matter: give it

@@ -1,5 +1,5 @@
-"""A checkpoint as one whole state, whoever saved it and on however many ranks: every tensor with the boxes
-that it is stored in, and the plain data beside them. What reads or exports it whole starts here.
+"""View a checkpoint as one whole state, whatever ranks saved it: every tensor with the boxes that it is
+stored in, and the plain data. Whatever reads or exports a checkpoint whole starts here.
 
 Two kinds of names. The slots' own ("model.state.layer.weight") serve whoever knows the slots. The user's are
 those that torch.distributed.checkpoint gives to the same state ("model.layer.weight"): the path in the nested

@@ -1,4 +1,4 @@
-"""One pass over a writer's chunks: what changed is hashed, named, encoded and put; the rest is pointed at."""
+"""Write one writer's chunks in one pass: hash, encode and put what changed, point at the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients at a step's boundary: part of no state that is kept, and sometimes left for the next step."""
+"""Judge gradients at a step's boundary: they belong to no saved state, and may be left for the next step."""
 
 from __future__ import annotations
 

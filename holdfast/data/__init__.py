@@ -1,1 +1,1 @@
-"""Which samples a step consumes, how uneven shares are weighted, and the ledger of both."""
+"""Deal samples to steps, weight uneven shares, and write down what was consumed."""

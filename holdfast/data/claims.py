@@ -1,4 +1,4 @@
-"""Which data set stands behind each seed: one in a generation, for the seed is the name of its stream."""
+"""Check that a seed stands for one data set within a generation: the seed is the name of its stream."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a training has agreed on with its data: which samples come at which position, and how it goes on when
-the sizes change. Plain numbers in, samples out; the state's header carries them.
+"""Define the order of a stream's samples, and how it goes on when the sizes change. Plain numbers in, samples
+out; the state's header carries them.
 
 A stream is known by its seed. Its batches are numbered; batch `batch` begins at `position` of the samples'
 order, each later one `global_batch` further. The order is made of stretches: one, as long as neither the

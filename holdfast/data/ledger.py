@@ -1,4 +1,4 @@
-"""What a rank consumed and committed, one JSON line each, written at once: SIGKILL loses nothing written."""
+"""Append what a rank consumed and committed to a file, one JSON line each: SIGKILL loses no written line."""
 
 from __future__ import annotations
 

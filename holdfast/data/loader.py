@@ -1,4 +1,4 @@
-"""Batches of a map data set, fetched ahead by DataLoader's workers and consumed step by step.
+"""Load batches of a map data set: DataLoader's workers fetch ahead, each step consumes its own.
 
 What is fetched ahead belongs to nobody: it bears the tag of its generation, step and micro-batch, and is
 thrown away when something has changed. Loss weight and ledger go by what a step takes."""

@@ -1,4 +1,4 @@
-"""How the iterable data sets stood that a script has made by itself, not by a function that makes one.
+"""Remember the first state of iterable data sets that the script itself has made, and not a function.
 
 Such an object outlives generations and functions, while a process that comes later has a new one. So its
 first state is kept: a generation without a state of the stream, and each further function, begin with it."""

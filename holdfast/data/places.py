@@ -1,4 +1,4 @@
-"""Where the iterable streams stand: a state of each, for every boundary that training may go back to.
+"""Keep the positions of iterable streams: one state for every boundary that training may go back to.
 
 That is the newest one, and the one at which the guard keeps the state: while gradients are carried from step
 to step it lies many steps back. What lies between is given up, and asking for it is an error: a state of

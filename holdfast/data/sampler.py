@@ -1,4 +1,4 @@
-"""Batches for DataLoader, from the step alone: those of the step that runs, and of all steps to come."""
+"""Give DataLoader its batches, computed from the step alone: for the current step and all to come."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which samples a step consumes: a keyed permutation per epoch, in time that depends on the batch alone.
+"""Compute which samples a step consumes: a keyed permutation per epoch, at a cost that depends on the batch
+alone.
 
 The position of a sample in the endless order is step * global_batch + i; its epoch is position // n, and
 within an epoch a four-round Feistel network on a grid maps positions to samples. Nothing is stored

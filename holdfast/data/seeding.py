@@ -1,4 +1,5 @@
-"""Random numbers of a data set: those of (seed, batch, sample), whoever fetches the sample, and how often.
+"""Seed a data set's random numbers by (seed, batch, sample), whichever process fetches the sample, however
+often.
 
 This runs in DataLoader's workers, too: it may not import what holds a session."""
 

@@ -1,4 +1,4 @@
-"""Batches of an iterable data set that says where it stands: one instance, and one state, per data-parallel
+"""Load batches of an iterable data set that knows its position: one instance and one state per data-parallel
 coordinate.
 
 Before a step is computed every rank has drawn its part of it; then all tell each other whether they could,

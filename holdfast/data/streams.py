@@ -1,5 +1,5 @@
-"""The streams of samples that a session deals from: which are in use, what this step has taken of them, and
-what the state says of them. Only what is consumed counts here; what is prefetched is nobody's yet."""
+"""Track a session's streams of samples: which are in use, what the current step has consumed of them, and
+what the state's header says of them. What is prefetched does not count."""
 
 from __future__ import annotations
 

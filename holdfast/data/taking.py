@@ -1,4 +1,4 @@
-"""A step takes its batch once, all of it, and while it runs."""
+"""Check that a step takes its batch once, all of it, and while it runs."""
 
 from __future__ import annotations
 

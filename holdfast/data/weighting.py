@@ -1,4 +1,4 @@
-"""Exact gradients when the global batch does not divide evenly among the ranks.
+"""Weight gradients exactly when the global batch does not divide evenly among the ranks.
 
 DistributedDataParallel averages over ranks, and each rank's loss is the mean over its own samples: with
 shares of unequal size that is not the mean over the global batch. What a rank gives is therefore multiplied

@@ -1,4 +1,4 @@
-"""A checkpoint as a folder that plain PyTorch loads: `dcp.load(state, checkpoint_id=folder)`.
+"""Export a checkpoint as a folder that plain PyTorch loads: `dcp.load(state, checkpoint_id=folder)`.
 
 What lies in it is torch's own format, whose `.metadata` and plain entries are pickles: load it only from
 those you trust, as with any such folder. Holdfast itself never reads one."""

@@ -1,5 +1,5 @@
-"""Verified bytes from storage into tensors: each chunk is read once, checked, and only then spread to where
-it belongs. No byte that does not verify ever reaches a tensor."""
+"""Fetch verified bytes from storage into tensors: each chunk is read once, checked, and only then spread to
+where it belongs. No byte that does not verify ever reaches a tensor."""
 
 from __future__ import annotations
 

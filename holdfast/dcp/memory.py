@@ -1,4 +1,4 @@
-"""Tensors as plain memory: a state that lies scattered, seen as one slot, and page-aligned room per thread.
+"""View tensors as plain memory: a scattered state as one slot, and page-aligned buffers per thread.
 
 Direct I/O wants page-aligned memory, which tensors of torch's allocator are not: their bytes go through a
 small buffer of each thread, at the speed of the memory and warm in the cache for the hash."""

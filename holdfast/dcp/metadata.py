@@ -1,4 +1,5 @@
-"""A checkpoint as torch.distributed.checkpoint's metadata, and its read items as regions of stored boxes."""
+"""Describe a checkpoint as torch.distributed.checkpoint's metadata, and its read items as regions of
+boxes."""
 
 from __future__ import annotations
 

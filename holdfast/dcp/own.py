@@ -1,4 +1,4 @@
-"""One shard of a checkpoint as it was saved: what a rank that holds the same part reads by itself."""
+"""Read one shard of a checkpoint as it was saved, for a rank that holds the same part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One rank's part of a `dcp.save`: its portions of the state as chunks, its plain data, the part's file."""
+"""Write one rank's part of a `dcp.save`: its portions as chunks, its plain data, the part's file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who writes what of a `dcp.save`: what several ranks hold alike is written once, in equal shares.
+"""Share the work of a `dcp.save`: what several ranks hold alike is written once, in equal shares.
 
 torch's planner gives each replicated tensor to one rank, whole, so that a large embedding keeps one rank
 writing while the others wait. Here the ranks that hold the same tensors share their bytes: consecutive rows,

@@ -1,5 +1,5 @@
-"""The storage reader: `dcp.load` from any checkpoint of a job, saved by `dcp.save` or by Holdfast's agents,
-on any number of ranks. Each rank reads the chunks that its part needs, verified."""
+"""Read with `dcp.load` from any checkpoint of a job, saved by `dcp.save` or by agents, on any number of
+ranks. Each rank reads the chunks that its part needs, verified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stager of `dcp.async_save`: copies of the state in shared memory that is allocated once and kept warm.
+"""Stage for `dcp.async_save`: copy the state into shared memory that is allocated once and kept warm.
 
 Two arenas at most take turns, and one is used again only when the save that reads it has ended, so that no
 save ever reads what a later step wrote. They are anonymous memory files: nothing lies in /dev/shm, and

@@ -1,4 +1,5 @@
-"""A tensor in a staging arena, and what the planner of torch.distributed.checkpoint asks of it."""
+"""Stand in for a tensor in a staging arena, with what the planner of torch.distributed.checkpoint asks of
+it."""
 
 from __future__ import annotations
 

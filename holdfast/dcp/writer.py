@@ -1,4 +1,4 @@
-"""The storage writer: `dcp.save` onto Holdfast's checkpoint format.
+"""Write with `dcp.save` in Holdfast's checkpoint format.
 
 Every rank makes its chunks and its part of the manifest durable; the coordinator rank reads all parts back,
 seals and publishes. A checkpoint appears at once and whole, or not at all, and an id is never overwritten."""

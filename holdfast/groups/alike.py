@@ -1,5 +1,5 @@
-"""Whether all ranks of a group are of one version: what they say to each other carries no number, and two
-versions may deal samples, or undo a step, in two ways.
+"""Check that all ranks of a group run one version: their messages carry no version number, and two versions
+may deal samples, or undo a step, in two ways.
 
 Each rank counts itself at the generation's store, under its version, before it meets the others. Whoever has
 met them finds as many of its version as there are ranks, or says that this cannot be. Ranks of versions that

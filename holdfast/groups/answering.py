@@ -1,4 +1,4 @@
-"""Answers at gloo's own listeners, in the place of peers that will not come.
+"""Answer at gloo's own listeners in place of peers that will not come.
 
 Of each two ranks one connects, and the other one waits at its listener until that has happened. Who waits so
 has no connection that could be broken, and gloo looks at nothing else meanwhile. So this process calls each

@@ -1,4 +1,4 @@
-"""Process groups of one generation: formed in a living process, broken from another thread, dissolved."""
+"""Form the process groups of a generation, break them from another thread, and dissolve them."""
 
 from __future__ import annotations
 

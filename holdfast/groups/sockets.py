@@ -1,4 +1,4 @@
-"""The process's sockets, and how a blocked collective is broken through them.
+"""List the process's sockets, and break a blocked collective through them.
 
 When a peer falls silent (stopped, its network cut) no connection breaks, and aborting a gloo group does not
 free who waits in it. Shutting down the group's own connected sockets does, within milliseconds."""

@@ -1,4 +1,5 @@
-"""State from one rank to those that need it, through the group: one agreement, then a few large messages."""
+"""Transfer state from one rank to those that need it, through the group: one agreement, then a few large
+messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waits for collectives that a break of the group ends.
+"""Wait for collectives in a way that a break of the group ends.
 
 gloo wakes who waits for an operation when a connection that it needs has ended, but not when the operation
 was half transferred just then: it forgets that one, which waits for the group's timeout. So nobody waits in

@@ -1,1 +1,2 @@
-"""What ranks, launcher and agent say to each other, and the progress page. Standard library only."""
+"""Connect ranks, launcher and agent of one node: frames, the progress page, the arena. Standard library
+only."""

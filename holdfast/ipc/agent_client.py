@@ -1,4 +1,4 @@
-"""The rank's side of the gate: a daemon thread that talks to the agent, and watches while training blocks.
+"""Connect a rank to its agent, from a daemon thread that goes on while training blocks.
 
 Whatever happens to the agent, training goes on: the thread reconnects for ever, and what must not get lost
 (the newest of each kept kind) is said again to the agent that comes back."""

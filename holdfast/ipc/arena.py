@@ -1,4 +1,4 @@
-"""The arena: one file of shared memory per member, with two slots for snapshots of its state.
+"""Keep two slots for snapshots of a member's state in one file of shared memory.
 
 The agent creates it, the rank copies into it, the agent reads it. A slot holds the tensors' bytes from its
 start (page aligned, so addresses stay the same from snapshot to snapshot) and the header behind them. A rank

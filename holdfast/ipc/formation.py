@@ -1,4 +1,4 @@
-"""A generation as the agent describes it to one rank: parsed, and refused when it cannot be."""
+"""Parse a generation as the agent describes it to one rank, and refuse what cannot be one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The framing of both Unix sockets of a node: a 4-byte big-endian length, then one JSON object.
+"""Frame the messages of both Unix sockets of a node: a 4-byte big-endian length, then one JSON object.
 
 Standard library only: the launcher and the ranks import it."""
 

@@ -1,4 +1,4 @@
-"""What a slot holds: tensors as whole little-endian buffers, and a JSON header that names them.
+"""Lay out a slot: tensors as whole little-endian buffers, and a JSON header that names them.
 
     {"tensors": [{"name", "dtype", "shape", "offset", "nbytes"}, ...], "state": <typed JSON>, "shard": <word>}
 

@@ -1,4 +1,4 @@
-"""The board: one page of shared memory per member, where a rank shows its progress without a system call.
+"""Share a rank's progress without a system call: one page of shared memory per member.
 
 The agent creates the file, the rank writes, anyone on the node reads. Each field is one aligned 8-byte
 word, so a reader sees the old value or the new one, never half of one. Standard library only."""

@@ -1,5 +1,5 @@
-"""The SDK's log lines about a recovery. Each names the incident that it is part of: in its text, since a
-script's own logging may show nothing else, and as the record's `incident`."""
+"""Log the SDK's lines about a recovery. Each names its incident: in its text, since a script's own logging
+may show nothing else, and as the record's `incident`."""
 
 from __future__ import annotations
 

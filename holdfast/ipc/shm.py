@@ -1,4 +1,4 @@
-"""Files of shared memory: allocated to the last page or refused with the mend. Standard library only."""
+"""Allocate files of shared memory to the last page, or refuse with the fix. Standard library only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a process stands, told to a file on a signal: by the interpreter itself, whatever its threads do.
+"""Dump the stacks of a process to a file on a signal: the interpreter does it, whatever its threads do.
 
 Python's faulthandler writes from the signal handler: while the main thread is blocked in C, and while the
 interpreter's lock is held. It writes of the signalled thread alone: to walk the frames of threads that run

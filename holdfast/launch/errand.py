@@ -1,4 +1,4 @@
-"""What a launcher owes to whoever started it: when it ends, how gently, and with which exit code.
+"""Decide when and how a launcher ends, and with which exit code, for the process that started it.
 
 An agent's own launcher serves for ever. One that is a container's main process (`holdfast exec`) may end
 with a job, and passes a SIGTERM on to the agent, so that the node is left in order. Standard library only."""

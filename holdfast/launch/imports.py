@@ -1,4 +1,4 @@
-"""What scripts import is learned from their first start, and preloaded for the next one.
+"""Learn what a script imports from its first start, and preload it for the next one.
 
 A member tells its launcher which libraries it imports; the zygote imports them too, so that members forked
 later have them. Only what lies in the interpreter's own libraries is learned, never the script's own modules,

@@ -1,4 +1,4 @@
-"""The launcher: starts, signals and reaps the processes of one node, as its agent says.
+"""Start, signal and reap the processes of one node, as its agent orders.
 
 `python -m holdfast.launch.launcher --run-dir FOLDER`. It outlives a killed agent, and a new agent adopts
 what runs; its members do not outlive it. Standard library, our framing and log lines only: it runs in the

@@ -1,4 +1,4 @@
-"""What Linux offers for owning processes: death signals, subreapers, sessions. Standard library only."""
+"""Wrap what Linux offers for owning processes: death signals, subreapers, sessions. Standard library only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One life per member: from the order to make it, over its interpreter and script, to its end."""
+"""Follow one process per member: from the order to make it, over its interpreter and script, to its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An interpreter becomes a user's script, as `python script.py` or `python -m module` would have it.
+"""Turn an interpreter into a user's script, as `python script.py` or `python -m module` would have it.
 
 Standard library and holdfast.ipc.frames only. What was imported before stays imported: that is the point."""
 

@@ -1,4 +1,4 @@
-"""Warm interpreters: a zygote that has imported torch forks one process per member.
+"""Fork warm interpreters: a zygote that has imported torch forks one process per member.
 
 The launcher starts `python -m holdfast.launch.warm --control FD --launcher PID` and asks for members over the
 socket; each is forked twice, so that the launcher (a subreaper) becomes its true parent, and waits for its

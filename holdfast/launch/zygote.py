@@ -1,4 +1,4 @@
-"""The launcher's end of the zygote: it is kept alive, and asked to fork."""
+"""Keep the zygote alive and ask it to fork: the launcher's end."""
 
 from __future__ import annotations
 

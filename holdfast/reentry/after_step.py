@@ -1,4 +1,4 @@
-"""Run what a script asks for after each step, also when the ranks had to form anew behind it.
+"""Run the script's callbacks after each step, also when the ranks had to form anew behind it.
 
 A callback runs behind the body of a step, where the step is complete on this rank. A rank that is broken
 before its callback has returned, and one that takes a dead rank's place, would miss it: so where a generation

@@ -1,4 +1,4 @@
-"""An elastic function where there is no agent: one pass, in torchrun's process group if there is one."""
+"""Run an elastic function where there is no agent: one pass, in torchrun's process group if there is one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints that the script asks for: a handle for each, which is told what became of it."""
+"""Request checkpoints for the script: a handle for each, which learns what became of it."""
 
 from __future__ import annotations
 

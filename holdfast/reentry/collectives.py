@@ -1,4 +1,5 @@
-"""Whether the collectives of the step that runs have succeeded, whatever the script made of their exceptions.
+"""Prove that the collectives of the current step have succeeded, whatever the script made of their
+exceptions.
 
 Judged from the group itself: one that is broken carries nothing any more. When it is found broken, only those
 collectives have succeeded that had ended when it was last seen whole; if the script has begun another one

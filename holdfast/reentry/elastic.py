@@ -1,4 +1,4 @@
-"""The re-entered loop: barrier, form, restore, train, and on a break back to the barrier."""
+"""Run an elastic function through its generations: barrier, form, restore, train, and back after a break."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an elastic function ends: its value is kept with its final state, and all ranks return from it."""
+"""End an elastic function: keep its value with its final state, and return from it on all ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that comes to a job whose ranks have functions behind them: what they know, and what it has not.
+"""Bring a process into a job whose ranks have elastic functions behind them that it was not in.
 
 All ranks of a generation agree on which functions are over before any state is put in place. Who did not know
 returns from those that are over without having been in them, runs what the script has between, and takes the

@@ -1,4 +1,4 @@
-"""What a rank keeps of a generation that it leaves, and what it lets go of."""
+"""Keep what a rank needs of a generation that it leaves, and let go of the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a process meets the others of a generation, and what it lets go of when it leaves them."""
+"""Meet the other ranks of a generation, and free what hangs on the one before."""
 
 from __future__ import annotations
 

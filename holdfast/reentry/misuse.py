@@ -1,4 +1,5 @@
-"""Mistakes of a script that would go wrong in silence, or be told badly: refused at once, with the cure.
+"""Refuse mistakes of a script that would go wrong in silence, or be reported badly, at once and with the
+cure.
 
 Each is a SessionError, which ends the job: it would be raised again however often the script is started."""
 

@@ -1,4 +1,4 @@
-"""What a rank tells its agent of itself, from the agent's thread: hello, beats, the script's numbers."""
+"""Compose what a rank reports to its agent of itself, in the agent client's thread: hello, beats, numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One step of a session: begun, completed, shown, or left in the middle."""
+"""Begin and complete one step; decide what a step counts as that the script has left in the middle."""
 
 from __future__ import annotations
 

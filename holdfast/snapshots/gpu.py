@@ -1,5 +1,5 @@
-"""Copies from a GPU into an arena: its pages are registered with the driver, so that they are written to
-directly, on a stream beside the one that computes. It waits for what has been queued before it."""
+"""Copy from a GPU into an arena: its pages are registered with the driver, so that they are written to
+directly, on a stream beside the one that computes. A copy waits for what was queued before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state made ready to be copied, kept while the same tensors are there: what a snapshot does not redo.
+"""Plan which live tensor goes to which place of a slot, once for as long as the same tensors are there.
 
 Modules and optimizers keep their tensors from step to step, so their part of the header is text that stays.
 What is small (options of parameter groups, schedulers, the user's own) is read and encoded each time."""

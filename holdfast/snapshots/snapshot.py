@@ -1,4 +1,4 @@
-"""Copies of the state into this rank's arena, and back out of one.
+"""Copy the state into this rank's arena, and read it back.
 
 The plan (which live tensor goes to which place of which slot) is made once and kept while the same tensors
 are there; then a snapshot is one pass of copies at the speed of memory, and a small header."""

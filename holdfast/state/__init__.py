@@ -1,1 +1,1 @@
-"""What is kept of a rank's training state, and how it is copied, put back and asked for."""
+"""Hold a rank's training state: the tracked objects, their shards, modes, digests and random numbers."""

@@ -1,5 +1,5 @@
-"""Notice that what was looked at once is built otherwise now: a submodule or a tensor that is another object,
-a name that came or went, memory that is read in another form.
+"""Notice that tracked objects are built otherwise than before: another submodule or tensor object, a name
+that came or went, memory that is read in another form.
 
 Numbers of entries prove nothing: `agent.target = copy.deepcopy(agent.online)` leaves them as they were. So
 objects are compared, at every step: a pass over dicts, without a look at any value."""

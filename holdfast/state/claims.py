@@ -1,4 +1,5 @@
-"""What a script claims of the state that it tracks: the same on all ranks, on some of them, or on none."""
+"""Record what a script claims of the state that it tracks: the same on all ranks, on some of them, or on
+none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies between tensors at the speed of memory.
+"""Copy between tensors at the speed of memory.
 
 What is one run of bytes on both sides goes by memmove: torch would split it between its threads, and wait
 for each of them at each tensor; on busy cores that takes many times as long, and on quiet ones no less."""

@@ -1,5 +1,5 @@
-"""Digests of tensors, to tell whether two ranks hold the same bits: NaN equals itself, -0.0 is not 0.0, and
-two rows that changed places are seen.
+"""Digest tensors, to tell whether two ranks hold the same bits: NaN equals itself, -0.0 is not 0.0, and two
+rows that changed places are seen.
 
 In the host's memory by crc32 (4 to 5 GB/s on one core; sums of weighted words in torch: 0.7 to 3). On another
 device by sums of its 32-bit words with random weights of 64 bits, a block at a time, so that only the sums

@@ -1,4 +1,4 @@
-"""The elastic functions of one script, one after the other: which are over, and what they returned.
+"""Record a script's elastic functions, one after the other: which are over, and what they returned.
 
 Agents and coordinators know one count of steps that only grows: a function begins one step after the end of
 the one before. A script counts the steps of each function from 0; here is the border between the two.

@@ -1,5 +1,5 @@
-"""What of a model and its optimizers is no tensor and yet changes how they train: which submodules are in
-training mode, which parameters want gradients, which parameter is in which group of an optimizer."""
+"""Read and restore what is no tensor of a model and its optimizers and yet changes how they train: submodules
+in training mode, parameters that want gradients, parameters in groups of an optimizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an optimizer steps."""
+"""List the parameters that an optimizer steps."""
 
 from __future__ import annotations
 

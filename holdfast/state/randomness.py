@@ -1,4 +1,4 @@
-"""The randomness of a step: either a function of (seed, step, group) alone, or kept from the step's start."""
+"""Seed a step by (seed, step, group) alone, or keep the random generators as they are at its start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session keeps: the tracked objects, as one list of tensors and one tree of plain data, and back.
+"""Hold the tracked objects, as one list of tensors and one tree of plain data, and put such a state back.
 
 The header that names the tensors is the same in a snapshot (holdfast.ipc.layout) and between ranks."""
 

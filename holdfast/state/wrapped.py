@@ -1,5 +1,5 @@
-"""What wraps a model or an optimizer in a way of its own: taken apart where that keeps its state exactly, and
-refused by name where it cannot be kept. Nothing is imported for it: what was not loaded cannot be met."""
+"""Take apart what wraps a model or an optimizer, where that keeps its state exactly; refuse it by name where
+it cannot be kept. Nothing is imported for it: what was not loaded cannot be met."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a rank tells of itself: its progress, the script's numbers, losses that are not finite."""
+"""Report for a rank: the script's numbers, and losses that are not finite."""

@@ -1,4 +1,5 @@
-"""Numbers gone wrong: noticed at little cost, told once, and waited upon when the script says so itself."""
+"""Notice losses that are NaN or Inf at little cost, report them once, and wait when the script itself reports
+one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a script reports to people: numbers, kept until the agent's thread has time to read them."""
+"""Keep the numbers that a script reports until the agent client's thread has time to read them."""
 
 from __future__ import annotations
 

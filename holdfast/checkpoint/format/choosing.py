@@ -1,4 +1,4 @@
-"""Whether compressing pays, by what was measured: the time that it takes against the time that it saves."""
+"""Decide by measurements whether compressing pays: the time that it takes against the time that it saves."""
 
 from __future__ import annotations
 

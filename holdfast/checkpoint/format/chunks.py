@@ -1,4 +1,4 @@
-"""Chunks by their content, and what one process knows of those that a base already has.
+"""Identify chunks by their content, and remember which of them a base already has.
 
 A chunk is named by the blake3 of its raw bytes; xxh3_128, many times as fast, tells that a place holds what
 it held at the last save, so that it need not be named again."""

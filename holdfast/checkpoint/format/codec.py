@@ -1,4 +1,4 @@
-"""Codecs of chunks: the bytes as they are, or byte-shuffled and compressed with zstd.
+"""Encode and decode chunks: the bytes as they are, or byte-shuffled and compressed with zstd.
 
 "shuffle<n>+zstd": of the raw bytes, the longest prefix that is a multiple of n is seen as rows of n bytes and
 written column by column (all first bytes, then all second bytes, ...); what is left over follows as it is.

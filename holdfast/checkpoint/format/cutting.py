@@ -1,4 +1,4 @@
-"""The plan of chunks: how a state is cut, and which of its writers takes which chunk. Pure.
+"""Plan the chunks of a state: where it is cut, and which of its writers takes which chunk. Pure.
 
 A tensor of more than 64 KiB is cut into pieces of one chunk size, each a chunk of its own. Smaller tensors
 are packed together. The chunk size is 8 MiB, and a smaller power of two when the state is shared by so many

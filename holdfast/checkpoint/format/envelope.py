@@ -1,4 +1,4 @@
-"""The file around a manifest or a part: one JSON object whose bytes are named by its own digest.
+"""Frame a manifest or a part as one JSON object whose file is named by the digest of its own bytes.
 
 The file is `{"blake3":"<hex>","<kind>":<body>}` and a newline, without any other blank. The digest is taken
 over the body's bytes as they stand, so no byte of the file can change unnoticed."""

@@ -1,4 +1,4 @@
-"""The manifest: one JSON object that says what a checkpoint is and how to verify every byte of it.
+"""Write and parse the manifest: one JSON object that says what a checkpoint is and how to verify its bytes.
 
 How the file is framed and why no byte of it can change unnoticed stands in envelope.py."""
 

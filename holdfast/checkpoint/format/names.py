@@ -1,4 +1,4 @@
-"""Names of what a job keeps on storage, and what a name may look like. Nothing else becomes a path.
+"""Name what a job keeps on storage, and check names that come from outside: nothing else becomes a path.
 
 jobs/<job>/bases/<base>/chunks/<aa>/<blake3>[.s<n>z]  a chunk, named by its content (and by its codec)
 jobs/<job>/parts/<step>-<generation>.<blake3>.json    what one writer has saved of a checkpoint

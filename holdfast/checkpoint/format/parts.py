@@ -1,4 +1,4 @@
-"""Parts: what one writer has made durable of a checkpoint. All parts together become its manifest.
+"""Write and parse parts: what one writer has made durable of a checkpoint. All parts make its manifest.
 
 A part lies at `parts/<id>.<digest>.json`, framed like a manifest. It holds the whole layout of its shard, and
 of each tensor the pieces that this writer wrote: [start in the tensor, chunk, byte of the chunk, bytes]."""

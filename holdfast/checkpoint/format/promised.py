@@ -1,4 +1,4 @@
-"""What a state says of its data, for people: the streams of samples, and how far each was consumed.
+"""Show people what a state says of its data: the streams of samples, and how far each was consumed.
 
 holdfast.data.contract writes it; this needs no torch."""
 

@@ -1,4 +1,5 @@
-"""What a writer of a checkpoint tells the coordinator. Standard library only: the core knows it too."""
+"""Define what a writer of a checkpoint tells the coordinator. Standard library only: the core knows it
+too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row deltas: of a chunk in which few rows changed, only those are written; the rest is pointed at.
+"""Write row deltas: where few rows of a chunk changed, write those alone and point at the rest.
 
 A chunk's bytes are looked at in grains: the rows of its tensor (several short ones together, long ones in
 blocks). xxh3_64 tells which grains changed since the last save of this base. The changed ones of many chunks

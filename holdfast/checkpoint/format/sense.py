@@ -1,4 +1,4 @@
-"""What a manifest must say beyond its form: nothing twice, nothing unknown, nothing that nobody needs.
+"""Check a parsed manifest beyond its form: nothing twice, nothing unknown, nothing that nobody needs.
 
 A digest proves that a body is what its writer wrote, not that it makes sense. What does not is refused when
 it is parsed, before a byte is read or memory is taken for it."""

@@ -1,4 +1,4 @@
-"""Plain data as JSON and back, exactly: what a snapshot holds besides tensors. No pickle, nothing is run.
+"""Convert plain data to JSON and back, exactly: what a snapshot holds besides tensors. No pickle, no code.
 
 JSON's own null, booleans, strings, arrays (lists) and short numbers stand for themselves; everything else
 is an object with one key that says what it is: {"tuple": [...]}, {"dict": [[key, value], ...]},

@@ -1,4 +1,4 @@
-"""What a storage driver's exception means: worth another attempt, or a thing that somebody has to mend.
+"""Classify a storage driver's exception: worth another attempt, or a fault that somebody has to fix.
 
 Drivers raise what they like, and wrap it. So the chain of causes is read from the outside in, each link for
 the service's own code, then the HTTP status, the kind of exception, the errno: the first that says something

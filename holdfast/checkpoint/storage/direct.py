@@ -1,4 +1,4 @@
-"""Bulk file I/O past the page cache: less CPU taken from the training, and its files stay cached.
+"""Read and write large files past the page cache: it costs less CPU, and the training's files stay cached.
 
 O_DIRECT wants page-aligned memory and sizes, and a file system that knows it. Snapshot slots are aligned so
 that whole chunks qualify; whatever does not goes through the page cache."""

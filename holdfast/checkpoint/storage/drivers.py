@@ -1,4 +1,4 @@
-"""fsspec drivers by URL, set up so that nothing hangs and no retry is hidden from ours."""
+"""Open fsspec drivers by URL, set up so that nothing hangs and no retry is hidden from ours."""
 
 from __future__ import annotations
 

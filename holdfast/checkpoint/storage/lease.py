@@ -1,4 +1,4 @@
-"""A lease on the storage: of several who would collect a job's garbage, one does.
+"""Hold a lease on the storage, so that one process at a time collects a job's garbage.
 
 The holder's file is created put-if-absent and says who holds it. Whose file is older than LEASE_S, by the
 storage's own clock, has died: the next one takes it over. So has a process of this very machine that is not

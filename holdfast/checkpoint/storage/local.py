@@ -1,4 +1,4 @@
-"""A folder as storage: what is put is on the disk before anyone can see it, and never seen in part.
+"""Use a folder as storage: content is on the disk before anyone can see it, and is never seen in part.
 
 What is staged (chunks, which are verified whenever they are read) is seen at once and on the disk at the next
 `flush`: many small waits for the disk become one."""

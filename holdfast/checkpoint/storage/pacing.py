@@ -1,4 +1,4 @@
-"""Bandwidth: so many bytes per second for all that share a pace, whatever their number."""
+"""Limit bandwidth: bytes per second for all that share a pace, whatever their number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Before a job relies on a storage: does it do what it must, and what can it not promise?"""
+"""Probe a storage before a job relies on it: does it do what it must, and what can it not promise?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any other fsspec file system as storage: what passes by itself is tried again, nothing waits for ever."""
+"""Use any fsspec file system as storage: retry transient errors, and never wait for ever."""
 
 from __future__ import annotations
 

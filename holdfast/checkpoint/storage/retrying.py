@@ -1,4 +1,4 @@
-"""Another attempt for what passes by itself: capped exponential pauses with full jitter, up to a deadline."""
+"""Retry transient errors: capped exponential pauses with full jitter, up to a deadline."""
 
 from __future__ import annotations
 

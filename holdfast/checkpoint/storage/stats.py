@@ -1,4 +1,4 @@
-"""What a storage did so far, for metrics."""
+"""Count what a storage has done, for metrics."""
 
 from __future__ import annotations
 

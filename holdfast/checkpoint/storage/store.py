@@ -1,4 +1,4 @@
-"""Storage: a URL becomes a place that content is put to once, read back from, and never overwritten in."""
+"""Open a URL as a store: content is put once, read back, and never overwritten."""
 
 from __future__ import annotations
 

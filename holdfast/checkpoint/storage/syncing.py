@@ -1,4 +1,4 @@
-"""Many waits for the disk at once.
+"""Flush many files to the disk at once.
 
 A file system commits what it is asked for together in one go: one by one, the files and folders of a save of
 400 MB take as long as writing them, all at once a tenth of that."""

@@ -1,4 +1,4 @@
-"""What a storage failed at, in words that people may see."""
+"""Word a storage's failure for people."""
 
 from __future__ import annotations
 
