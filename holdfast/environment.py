@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast import coordinates
 from holdfast.errors import SessionError
-from holdfast.ipc.progress_page import Board
+from holdfast.ipc.progress_page import ProgressPage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
@@ -24,11 +24,11 @@ WORKER = "worker"
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The facts a process was started with. `gate` "" means: no agent, train alone."""
+    """The facts a process was started with. `agent_socket` "": there is no agent, it trains alone."""
 
-    gate: str
+    agent_socket: str
     member: str
-    board: str
+    page_path: str
     address: str
     role: str
     ledger: str
@@ -40,17 +40,17 @@ class Environment:
     @classmethod
     def read(cls, variables: Mapping[str, str]) -> Environment:
         """Parse the variables. Raises SessionError naming the one that is no number."""
-        gate = variables.get("HOLDFAST_GATE", "")
+        agent_socket = variables.get("HOLDFAST_GATE", "")
         member = variables.get("HOLDFAST_MEMBER", "")
-        if gate and not member:
+        if agent_socket and not member:
             raise SessionError("HOLDFAST_GATE is set but HOLDFAST_MEMBER is not: unset both to train alone")
-        if gate and _is_worker():  # agent, board and ledger are its rank's
-            gate = member = ""
+        if agent_socket and _is_worker():  # agent, progress page and ledger are its rank's
+            agent_socket = member = ""
             variables = {**variables, "HOLDFAST_BOARD": "", "HOLDFAST_LEDGER": "", "HOLDFAST_ROLE": WORKER}
         return cls(
-            gate=gate,
+            agent_socket=agent_socket,
             member=member,
-            board=variables.get("HOLDFAST_BOARD", ""),
+            page_path=variables.get("HOLDFAST_BOARD", ""),
             address=variables.get("HOLDFAST_ADDRESS", "") or "127.0.0.1",
             role=variables.get("HOLDFAST_ROLE", "rank"),
             ledger=variables.get("HOLDFAST_LEDGER", ""),
@@ -68,14 +68,14 @@ class Environment:
                 'function: call it under if __name__ == "__main__"'
             )
 
-    def open_page(self) -> Board | None:
+    def open_page(self) -> ProgressPage | None:
         """The progress page, if the agent has made one. Raises SessionError when it cannot be opened."""
-        if not self.board:
+        if not self.page_path:
             return None
         try:
-            return Board.open(Path(self.board), writable=True)
+            return ProgressPage.open(Path(self.page_path), writable=True)
         except (OSError, ValueError) as error:
-            raise SessionError(f"HOLDFAST_BOARD={self.board}: {error}") from error
+            raise SessionError(f"HOLDFAST_BOARD={self.page_path}: {error}") from error
 
 
 def _is_worker() -> bool:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.groups.groups import Groups
     from holdfast.ipc.agent_client import AgentClient
     from holdfast.ipc.progress_marks import Progress
-    from holdfast.ipc.progress_page import Board
+    from holdfast.ipc.progress_page import ProgressPage
     from holdfast.snapshots.snapshot import Kept, Snapshots
     from holdfast.state.functions import Functions
     from holdfast.state.tracked import Tracked
@@ -70,7 +70,7 @@ class RankState:
     guard: Guard  # knows with how many steps that state is clean
     snapshots: Snapshots  # copies it into the arena
     groups: Groups  # the process groups of a generation
-    page: Board | None  # the progress page; None: nobody watches
+    page: ProgressPage | None  # the progress page; None: nobody watches
     progress: Progress  # marks on that page
     agent: AgentClient | None = None  # None: trains alone
     store_address: str = ""  # where this rank serves the TCPStore, for the generations whose rank 0 it is

@@ -12,7 +12,7 @@ from holdfast.ipc.progress_page import ACTIVITIES
 if TYPE_CHECKING:
     from agent.daemon.node import Node
     from agent.deciding.member import Member
-    from holdfast.ipc.progress_page import Board
+    from holdfast.ipc.progress_page import ProgressPage
 
 
 class Stalls:
@@ -36,7 +36,7 @@ class Stalls:
         alive = {member.name for member in members if member.alive}
         self._seen = {name: seen for name, seen in self._seen.items() if name in alive}
 
-    def _sight(self, member: Member, board: Board) -> Sight | None:
+    def _sight(self, member: Member, board: ProgressPage) -> Sight | None:
         code, since_ns = board.activity, board.marked_ns
         if not 0 <= code < len(ACTIVITIES) or since_ns <= 0:
             return None

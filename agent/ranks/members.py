@@ -14,7 +14,7 @@ from controlplane.wire.shape import WireError
 from holdfast import removal
 from holdfast.folders import MEMORY_FILES
 from holdfast.ipc.arena import Arena, SlotState
-from holdfast.ipc.progress_page import Board
+from holdfast.ipc.progress_page import ProgressPage
 from holdfast.ipc.shm import ArenaError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Memory:
     def make(self, member: Member) -> None:
         """A board for a member, and what its job was launched as. Raises OSError when shared memory is
         full."""
-        member.board = Board.create(self._paths.board(member.name))
+        member.board = ProgressPage.create(self._paths.board(member.name))
         if member.spec is not None:
             self._paths.spec(member.name).write_bytes(records.pack(member.spec))
 
@@ -100,9 +100,9 @@ class Memory:
         path = self._paths.spec(name)
         return records.unpack(JobSpec, path.read_bytes()) if path.exists() else None
 
-    def _board(self, name: str) -> Board | None:
+    def _board(self, name: str) -> ProgressPage | None:
         path = self._paths.board(name)
-        return Board.open(path) if path.exists() else None
+        return ProgressPage.open(path) if path.exists() else None
 
     def _arena(self, name: str) -> Arena | None:
         path = self._paths.arena(name)
@@ -127,7 +127,7 @@ def _free(arena: Arena | None, path: Path) -> None:
 
 def step_of(member: Member) -> int:
     """The step that a member is in by its board; NO_STEP without one."""
-    board: Board | None = member.board
+    board: ProgressPage | None = member.board
     return board.step if board is not None else NO_STEP
 
 

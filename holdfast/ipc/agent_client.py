@@ -1,7 +1,7 @@
 """Connect a rank to its agent, from a daemon thread that goes on while training blocks.
 
-Whatever happens to the agent, training goes on: the thread reconnects for ever, and what must not get lost
-(the newest of each kept kind) is said again to the agent that comes back."""
+Whatever happens to the agent, training goes on: the thread reconnects for ever, and messages that must not
+get lost (the newest of each kind with `keep`) are sent again to the agent that comes back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BACKLOG_BYTES = 1 << 20  # unsent bytes after which the connection is given up 
 
 
 class Orders:
-    """What the agent wants, as levels: the newest of each kind. Guarded by the gate's condition."""
+    """What the agent wants, as levels: the newest of each kind. Guarded by the client's condition."""
 
     def __init__(self) -> None:
         self.interrupted = 0  # generations up to this one are broken
@@ -49,7 +49,7 @@ class Orders:
 
 class AgentClient:
     """The connection to the agent. `greet` makes the hello, `beat` the beat, `sever(generation)` breaks
-    what the main thread may be blocked in and says whether to come again; all run in the gate's thread."""
+    what the main thread may be blocked in and returns whether to try again; all run in its thread."""
 
     def __init__(
         self,
@@ -86,13 +86,13 @@ class AgentClient:
         self._thread.start()
 
     def say(self, message: Message, *, keep: bool = False) -> None:
-        """Send when connected; never blocks. `keep`: said again after every reconnect, until `forget`."""
+        """Send when connected; never blocks. `keep`: sent again after every reconnect, until `forget`."""
         if os.getpid() != self._owner or self._closed:
             return
         with self._changed:
             if keep:
                 self._kept.pop(_key(message), None)
-                self._kept[_key(message)] = message  # in the order in which they were said
+                self._kept[_key(message)] = message  # in the order in which they were sent
             self._outbox.append(message)
         os.eventfd_write(self._wake, 1)
 
@@ -102,8 +102,8 @@ class AgentClient:
             self._kept.pop(op, None)
 
     def ask(self, message: Message, answered: Callable[[Message], None]) -> None:
-        """Say something that is answered by its request's name, again after every reconnect until it is.
-        `answered` runs in the gate's thread."""
+        """Send a request, again after every reconnect until its answer, which names it, has come.
+        `answered` runs in the client's thread."""
         with self._changed:
             self._asked[message["request"]] = answered
         self.say(message, keep=True)
@@ -133,7 +133,7 @@ class AgentClient:
         return self.orders.keep >= generation > 0
 
     def close(self) -> None:
-        """End the thread; said messages are sent first if the agent takes them."""
+        """End the thread; what waits is sent first if the agent takes it."""
         if os.getpid() != self._owner:
             return
         self._closed = True
@@ -216,8 +216,8 @@ class AgentClient:
         return max(until, 0) * 1000 + 1
 
     def _repeat(self) -> None:
-        """A new connection: what is kept is said again, and then what waits, all in the order in which it was
-        said. What waits and has a newer one of its kind among what is kept is left out."""
+        """A new connection: send kept messages again, then those that wait, in the order in which they were
+        first sent. One that waits is left out where a newer one of its kind is kept."""
         with self._changed:
             waiting = [m for m in self._outbox if self._kept.get(_key(m), m) is m]
             wait = {id(message) for message in waiting}

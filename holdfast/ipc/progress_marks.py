@@ -12,7 +12,7 @@ from holdfast.ipc.progress_page import ACTIVITIES, DECLARED, PHASES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.ipc.progress_page import Board
+    from holdfast.ipc.progress_page import ProgressPage
 
 IN_PHASE = {
     "barrier": "none",
@@ -29,10 +29,10 @@ _NONE, _STEP, _AFTER = _CODE["none"], _CODE["step"], _CODE["after"]
 
 
 class Progress:
-    """Marks of one rank. Without a board nothing is shown."""
+    """Marks the page of one rank; without a page it does nothing."""
 
-    def __init__(self, board: Board | None) -> None:
-        self._board = board
+    def __init__(self, page: ProgressPage | None) -> None:
+        self._page = page
         self._activity = _NONE
         self._limit_ns = 0
 
@@ -42,8 +42,8 @@ class Progress:
 
     def show(self, phase: str) -> None:
         """The rank does this now. Phases within a step are no marks."""
-        if self._board is not None:
-            self._board.phase = _PHASE[phase]
+        if self._page is not None:
+            self._page.phase = _PHASE[phase]
             if phase in IN_PHASE:
                 self.mark(IN_PHASE[phase])
 
@@ -56,7 +56,7 @@ class Progress:
 
     def close(self) -> None:
         """Show nothing any more."""
-        self._board = None
+        self._page = None
 
     @contextlib.contextmanager
     def phase(self, name: str, timeout_s: float | None) -> Iterator[None]:
@@ -74,5 +74,5 @@ class Progress:
 
     def _set(self, activity: int, limit_ns: int) -> None:
         self._activity, self._limit_ns = activity, limit_ns
-        if self._board is not None:
-            self._board.mark(time.monotonic_ns(), activity, limit_ns)
+        if self._page is not None:
+            self._page.mark(time.monotonic_ns(), activity, limit_ns)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-BOARD_BYTES = 4096
+PROGRESS_PAGE_BYTES = 4096
 _WORD = struct.Struct("=q")
 _FIELDS = (
     "generation",  # the generation it is in
@@ -27,7 +27,7 @@ _FIELDS = (
     "activity",  # code of ACTIVITIES: what it does since the last mark
     "marked_ns",  # CLOCK_MONOTONIC of the last mark
     "limit_ns",  # how long the script allows this activity; 0: nothing said
-    "marks",  # made so far; the last RING of them are told by `gaps`
+    "marks",  # made so far; `gaps` gives the last RING of them
 )
 PHASES = ("none", "between", "forward", "optimizer", "tail", "snapshot", "forming", "barrier", "finished")
 """What a rank is doing: `between` steps; `forward` is forward, backward and all-reduce; `tail` is after the
@@ -44,8 +44,8 @@ _RING_AT = 1024
 _GAP_MAX = (1 << 55) - 1
 
 
-class Board:
-    """One member's page. Fields read and write as integers: `board.step = 7`."""
+class ProgressPage:
+    """One member's page. Fields read and write as integers: `page.step = 7`."""
 
     generation: int
     step: int
@@ -64,25 +64,25 @@ class Board:
         object.__setattr__(self, "_memory", memory)
 
     @classmethod
-    def create(cls, path: Path) -> Board:
+    def create(cls, path: Path) -> ProgressPage:
         """A new page at `path`, mode 0600, all fields -1."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(descriptor, 0, BOARD_BYTES)
-            board = cls(mmap.mmap(descriptor, BOARD_BYTES))
+            os.posix_fallocate(descriptor, 0, PROGRESS_PAGE_BYTES)
+            page = cls(mmap.mmap(descriptor, PROGRESS_PAGE_BYTES))
         finally:
             os.close(descriptor)
         for name in _FIELDS:
-            setattr(board, name, -1)
-        return board
+            setattr(page, name, -1)
+        return page
 
     @classmethod
-    def open(cls, path: Path, writable: bool = False) -> Board:
+    def open(cls, path: Path, writable: bool = False) -> ProgressPage:
         """The page that another process created. Raises OSError or ValueError when there is none."""
         descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
         try:
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-            return cls(mmap.mmap(descriptor, BOARD_BYTES, access=access))
+            return cls(mmap.mmap(descriptor, PROGRESS_PAGE_BYTES, access=access))
         finally:
             os.close(descriptor)
 
@@ -116,12 +116,12 @@ class Board:
 def _word(index: int) -> property:
     offset = index * _WORD.size
 
-    def read(board: Board) -> int:
-        value: int = _WORD.unpack_from(board._memory, offset)[0]  # type: ignore[attr-defined]
+    def read(page: ProgressPage) -> int:
+        value: int = _WORD.unpack_from(page._memory, offset)[0]  # type: ignore[attr-defined]
         return value
 
-    def write(board: Board, value: int) -> None:
-        _WORD.pack_into(board._memory, offset, value)  # type: ignore[attr-defined]
+    def write(page: ProgressPage, value: int) -> None:
+        _WORD.pack_into(page._memory, offset, value)  # type: ignore[attr-defined]
 
     return property(read, write)
 
@@ -130,4 +130,4 @@ _MARK = struct.Struct("=4q")
 _MARK_AT = _FIELDS.index("activity") * _WORD.size
 
 for _index, _name in enumerate(_FIELDS):
-    setattr(Board, _name, _word(_index))
+    setattr(ProgressPage, _name, _word(_index))

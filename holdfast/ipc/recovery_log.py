@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.sdk")
 
 
-def tell(gate: AgentClient, level: int, message: str, *values: object) -> None:
+def tell(agent: AgentClient, level: int, message: str, *values: object) -> None:
     """Log a line (a format and its values) with the incident that is open, if one is."""
-    if named := gate.orders.incident:
+    if named := agent.orders.incident:
         job = named.rpartition("/")[0]
         extra = {"incident": named, "training_job": job}
         log.log(level, f"{message} [incident %s]", *values, named, extra=extra, stacklevel=2)  # noqa: G004
@@ -22,7 +22,7 @@ def tell(gate: AgentClient, level: int, message: str, *values: object) -> None:
         log.log(level, message, *values, stacklevel=2)
 
 
-def over(gate: AgentClient, generation: int, step: int) -> None:
+def over(agent: AgentClient, generation: int, step: int) -> None:
     """The first step of a generation is done: for this rank the incident is over."""
-    tell(gate, logging.INFO, "trains again: step %d of generation %d is done", step, generation)
-    gate.orders.incident = ""
+    tell(agent, logging.INFO, "trains again: step %d of generation %d is done", step, generation)
+    agent.orders.incident = ""

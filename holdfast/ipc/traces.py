@@ -24,19 +24,19 @@ _OTHERS_CHARS = 16_000
 _kept: list[int] = []  # the file stays open
 
 
-def beside(board: str) -> Path:
-    """The file that belongs to a board."""
-    return Path(board).with_suffix(".stacks")
+def beside(page: str) -> Path:
+    """The file of stacks that belongs to the progress page at this path."""
+    return Path(page).with_suffix(".stacks")
 
 
-def register(board: str) -> None:
-    """Have this process write its stacks beside its board at each SIGNAL. Nothing without a board, or where
-    its folder is gone."""
-    if not board:
+def register(page: str) -> None:
+    """Have this process write its stacks beside its progress page at each SIGNAL. Does nothing without
+    one, or where its folder is gone."""
+    if not page:
         return
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
     try:
-        descriptor = os.open(beside(board), flags, 0o600)
+        descriptor = os.open(beside(page), flags, 0o600)
     except OSError:
         return
     faulthandler.register(SIGNAL, file=descriptor, all_threads=False, chain=False)

@@ -43,7 +43,7 @@ class Mistakes:
         self._hook: Any = None
         self._strangers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()  # of no tracked module
         self.used = False  # by the elastic function that runs: steps or restore
-        if state.environment.gate:
+        if state.environment.agent_socket:
             _connected.add(state)
 
     def watched(self, function: Callable[[], R], name: str) -> Callable[[], R]:

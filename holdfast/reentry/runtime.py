@@ -61,10 +61,10 @@ _groups: dict[str, Groups] = {}
 
 def _groups_of(environment: Environment, backend: str, done: Functions) -> Groups:
     """The groups of the session before, where they serve; else new ones."""
-    found = _groups.get(environment.member) if environment.gate else None
+    found = _groups.get(environment.member) if environment.agent_socket else None
     if found is None or found.backend != backend:
         found, done.joined = Groups(environment.address, backend), None
-    if environment.gate:
+    if environment.agent_socket:
         _groups[environment.member] = found
     return found
 
@@ -72,9 +72,9 @@ def _groups_of(environment: Environment, backend: str, done: Functions) -> Group
 def _state(environment: Environment, seed: int | None, backend: str) -> RankState:
     """The state of a rank that has just made its Session."""
     tracked, page = Tracked(), environment.open_page()
-    done = functions.of(environment.member if environment.gate else "")
+    done = functions.of(environment.member if environment.agent_socket else "")
     phase, generation = done.place()
-    traces.register(environment.board)
+    traces.register(environment.page_path)
     flight_recorder.enable()
     state = RankState(
         environment=environment,

@@ -20,7 +20,7 @@ _living: weakref.WeakSet[Runtime] = weakref.WeakSet()
 
 def begin(runtime: Runtime) -> None:
     """The script has made a session: connect it to its agent, if there is one. Raises SessionError."""
-    if runtime.state.environment.gate:
+    if runtime.state.environment.agent_socket:
         misuse.check_no_group(other.state.groups for other in list(_living))
         _make_way()
         _connect(runtime)
@@ -47,7 +47,7 @@ def _connect(runtime: Runtime) -> None:
         lambda: state.agent.inodes() if state.agent is not None else set()
     )
     agent = state.agent = AgentClient(
-        state.environment.gate,
+        state.environment.agent_socket,
         functools.partial(own_reports.hello, state),
         functools.partial(own_reports.beat, state, runtime.reports, runtime.numbers),
         state.groups.sever,

@@ -14,7 +14,7 @@ import pytest
 
 from agent.daemon.stacks import frames_of
 from holdfast.ipc import traces
-from holdfast.ipc.progress_page import ACTIVITIES, RING, Board
+from holdfast.ipc.progress_page import ACTIVITIES, RING, ProgressPage
 from tests.agent.support import until_sync
 
 ASLEEP = "import time\ndef rests():\n    print('there', flush=True)\n    time.sleep(1000)\nrests()\n"
@@ -38,7 +38,7 @@ for _ in range(2):
 print('there', flush=True)
 time.sleep(1000)
 """
-REGISTER = "import sys; from holdfast.launch import traces; traces.register(sys.argv[1])\n"
+REGISTER = "import sys; from holdfast.ipc import traces; traces.register(sys.argv[1])\n"
 
 
 def started(folder: Path, script: str) -> subprocess.Popen[str]:
@@ -121,7 +121,7 @@ def test_a_stopped_process_is_not_waited_for(folder: Path) -> None:
 
 
 def test_marks_become_gaps_by_activity_and_what_is_broken_off_becomes_none(folder: Path) -> None:
-    board, code = Board.create(folder / "b"), {name: number for number, name in enumerate(ACTIVITIES)}
+    board, code = ProgressPage.create(folder / "b"), {name: number for number, name in enumerate(ACTIVITIES)}
     board.mark(1_000_000_000, code["first"])
     board.mark(3_000_000_000, code["step"])
     board.mark(3_500_000_000, code["evaluate"], limit_ns=7)
@@ -133,7 +133,7 @@ def test_marks_become_gaps_by_activity_and_what_is_broken_off_becomes_none(folde
 
 
 def test_only_the_newest_marks_are_kept(folder: Path) -> None:
-    board = Board.create(folder / "b")
+    board = ProgressPage.create(folder / "b")
     for number in range(1, 3 * RING):
         board.mark(number * 1_000_000, ACTIVITIES.index("step"))
     count, gaps = board.gaps(0)

@@ -18,7 +18,7 @@ from controlplane.cli.demo.ledger import Samples, judge, read
 from controlplane.cli.demo.strike import Strike
 from controlplane.cli.demo.verdict import Outcome, as_json
 from controlplane.cli.local.processes import freeze_and_kill
-from holdfast.ipc.progress_page import Board
+from holdfast.ipc.progress_page import ProgressPage
 from tests.e2e.cli_running import Run, running, until
 
 GPT = Path(__file__).parents[2] / "examples" / "train_gpt.py"
@@ -110,7 +110,7 @@ def board_reaches(run: Run, step: int) -> None:
 
     def reached() -> bool:
         for path in run.layout.shm("n0").glob("*.board"):
-            board = Board.open(path)
+            board = ProgressPage.open(path)
             done = board.completed
             board.close()
             if done >= step:

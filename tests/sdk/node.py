@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.ipc.arena import Arena
 from holdfast.ipc.frames import Decoder, FrameError, Message, encode
-from holdfast.ipc.progress_page import Board
+from holdfast.ipc.progress_page import ProgressPage
 from tests.sdk import resuming
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Member:
 
     name: str
     pid: int
-    board: Board
+    board: ProgressPage
     log: Path
     connection: socket.socket | None = None
     decoder: Decoder = field(default_factory=Decoder)
@@ -88,7 +88,7 @@ class Node:
 
     def start(self) -> Member:
         name = f"job.{len(self.members)}"
-        board = Board.create(self.shm / f"{name}.board")
+        board = ProgressPage.create(self.shm / f"{name}.board")
         log = self.folder / f"{name}.log"
         log.touch()
         pid = self.zygote.spawn(self.script, self._environment(name), log)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast import Session
-from holdfast.ipc.progress_page import ACTIVITIES, Board
+from holdfast.ipc.progress_page import ACTIVITIES, ProgressPage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ def test_the_first_step_of_another_loop_is_judged_as_a_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not as what comes after a loop, which may take an hour: an epoch's first step is where loaders hang."""
-    board = Board.create(tmp_path / "m.board")
+    board = ProgressPage.create(tmp_path / "m.board")
     monkeypatch.setenv("HOLDFAST_BOARD", str(tmp_path / "m.board"))
     session, seen = Session(), list[tuple[int, str]]()
 

@@ -26,7 +26,7 @@ from torch.optim.optimizer import (
 )
 
 import holdfast
-from holdfast.ipc.progress_page import PHASES, Board
+from holdfast.ipc.progress_page import PHASES, ProgressPage
 from tests.workloads.blows import IN_RECOVERY, Blow
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Struck:
         self._since = -1  # the generation that the newest blow fell in
         self._at = (-1, -1)  # task and step
         self._counts: dict[str, int] = {}
-        self._board = Board.open(Path(os.environ["HOLDFAST_BOARD"]))
+        self._board = ProgressPage.open(Path(os.environ["HOLDFAST_BOARD"]))
 
     def install(self) -> None:
         """Hear of forward, backward, optimizers, and of calls into the session."""

@@ -14,7 +14,7 @@ from controlplane.cli.client import Admin
 from controlplane.cli.errors import CliError
 from controlplane.cli.local.layout import Layout, layout_at
 from controlplane.cli.local.processes import send
-from holdfast.ipc.progress_page import Board
+from holdfast.ipc.progress_page import ProgressPage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ class Training:
     process: subprocess.Popen[bytes] | None = None
     reviving: bool = False  # everything was killed on purpose and is about to be started again
     seats: dict[int, Seat] = field(default_factory=dict)
-    _boards: dict[str, Board] = field(default_factory=dict)
+    _boards: dict[str, ProgressPage] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.layout = layout_at(self.name, self.folder / "state")
@@ -127,11 +127,13 @@ class Training:
         except CliError:
             return  # it is away; the card will say where it comes back
 
-    def board(self, seat: Seat) -> Board | None:
+    def board(self, seat: Seat) -> ProgressPage | None:
         """The board of a rank, None while there is none."""
         if seat.member not in self._boards:
             try:
-                self._boards[seat.member] = Board.open(self.layout.shm(seat.node) / f"{seat.member}.board")
+                self._boards[seat.member] = ProgressPage.open(
+                    self.layout.shm(seat.node) / f"{seat.member}.board"
+                )
             except (OSError, ValueError):
                 return None  # the agent has not made it yet, or has removed it
         return self._boards[seat.member]
