@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class SessionError(RuntimeError):
-    """The session was used in a way that cannot be, or its state cannot be kept. Names the mend."""
+    """The session was used in an impossible way, or its state cannot be kept. Names the fix."""
 
 
 class AwayError(SessionError):
@@ -24,4 +24,4 @@ class Interrupted(BaseException):
 
 
 class CollectiveFailed(Interrupted):
-    """This rank found the group broken before its agent told it so."""
+    """This rank found the group broken before its agent reported it."""

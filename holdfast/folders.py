@@ -27,9 +27,8 @@ class FolderError(OSError):
 
 
 def make_own(path: Path) -> None:
-    """Make a folder of mode 0700, and what is missing above it. Raises FolderError.
-
-    All that lies above must be root's or ours: whoever owns a folder can put another in the place of ours."""
+    """Make a folder of mode 0700, and what is missing above it. Raises FolderError. All folders above must be
+    root's or ours: the owner of a folder can put another in the place of ours."""
     ours = (0, os.getuid())
     try:
         for above in reversed(path.absolute().parents):

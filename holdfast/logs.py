@@ -51,7 +51,7 @@ def bound(incident: object) -> Iterator[None]:
 
 
 def incident() -> str:
-    """The incident that what is being done belongs to; "": to none."""
+    """The incident that the current work belongs to; "": none."""
     return _BOUND.get()
 
 

@@ -22,8 +22,8 @@ def born(pid: int) -> int:
 
 
 def space() -> str:
-    """Where pids mean the same: this boot of this machine, and this process's pid namespace; "" when that
-    cannot be known."""
+    """The space in which pids mean the same: this boot of this machine, and this process's pid namespace; ""
+    when that cannot be known."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"

@@ -96,7 +96,7 @@ class RankState:
     announced_shard: str = ""  # the shard id that the agent was given
     newest_snapshot: tuple[int, int] = (-1, 0)  # its step and generation
     owed_snapshots: int = 0  # due at boundaries that carried gradients, and put off
-    numbers_at_fault: bool = False  # a loss was NaN or Inf in this generation: nothing of it is kept
+    numeric_anomaly: bool = False  # a loss was NaN or Inf in this generation: nothing of it is kept
     inexact: list[str] = field(default_factory=list)  # what is not as it would be in an undisturbed run
 
     @property

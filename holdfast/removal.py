@@ -195,7 +195,7 @@ def _check_claimed(path: Path) -> None:
 
 
 def draft_name(prefix: str = "") -> str:
-    """A name for a draft that nobody can guess."""
+    """An unguessable name for a draft."""
     return f"{prefix}holdfast-{uuid.uuid4().hex}.draft"
 
 

@@ -19,7 +19,7 @@ from holdfast.errors import SessionError
 from holdfast.reentry import elastic, joining, misuse, sessions, stepping
 from holdfast.reentry.runtime import Runtime
 from holdfast.state.claims import Claim
-from holdfast.telemetry import numbers
+from holdfast.telemetry import numeric_anomalies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -275,15 +275,15 @@ class Session:
         """Show numbers to the operator, once a second at most. Tensors are read later, off this thread."""
         self._runtime.reports.add(values, self._state.completed)
 
-    def check(self, loss: Any, *, every: int = numbers.LOOK_EVERY) -> None:
+    def check(self, loss: Any, *, every: int = numeric_anomalies.LOOK_EVERY) -> None:
         """Have a loss that is NaN or Inf noticed; what follows is the job's policy (--on-nan). A tensor on a
         GPU is looked at every `every` steps, for the GPU is waited for then; anything else at once."""
-        self._runtime.numbers.check(loss, every)
+        self._runtime.anomalies.check(loss, every)
 
     def fault(self, why: str, *, rollback: bool = True) -> NoReturn:
         """The numbers are wrong, by the script's own judgement: all ranks go back to an older state, or with
         `rollback` false the job stops with this reason. Raises SessionError where there is no agent."""
-        self._runtime.numbers.fault(why, rollback=rollback)
+        self._runtime.anomalies.fault(why, rollback=rollback)
 
     def phase(self, name: str, *, timeout_s: float | None = None) -> AbstractContextManager[None]:
         """Declare what is done within: compile, checkpoint, evaluate or data. It may take longer than a step;

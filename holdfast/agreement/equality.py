@@ -35,7 +35,7 @@ log = logging.getLogger("holdfast.sdk")
 
 
 class Equality:
-    """One session's comparisons with its peers."""
+    """Compares one rank's state with its peers'. `ask_for_room` asks the agent for room for snapshots."""
 
     def __init__(self, state: RankState, ask_for_room: Callable[[AgentClient], None]) -> None:
         self._state, self._ask_for_room = state, ask_for_room
@@ -47,8 +47,8 @@ class Equality:
         self._differing = False  # buffers differ, and nobody can keep them apart
 
     def meet(self, step: int, *, holds: bool, fresh: bool) -> None:
-        """Compare all of it among those that hold the state of `step`. `fresh`: as the script built it.
-        Raises SessionError on every rank when it is not equal."""
+        """Compare the whole state among the ranks that hold that of `step`. `fresh`: as the script built it.
+        Raises SessionError on every rank when it differs."""
         state = self._state
         own = state.tracked.objects
         claims = state.tracked.claims
@@ -92,7 +92,7 @@ class Equality:
         return [row[:-1] for row in rows]
 
     def _tell_silent(self, ranks: list[int]) -> None:
-        """Tell on every rank, once, whose state is compared with nobody's."""
+        """Log on every rank, once, whose state is compared with no other rank's."""
         if ranks and ranks != self._silent:
             log.warning(
                 "the state of ranks %s is not compared with the others', and a difference there is not seen: "

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def tell_lost(state: RankState, generators: Generators | None, seed: int | None) -> None:
-    """A loop whose steps are not seeded goes on with a state that was given: say what of it is lost where the
-    session keeps no generators."""
+    """Note as inexact what a loop over unseeded steps loses where this rank was given a state and the session
+    keeps no generators."""
     if seed is None and generators is None and state.clean.received:
         state.inexact.append(
             f"random numbers of rank {state.rank} (steps(seed=None) leaves them to the script, and only "
@@ -30,7 +30,7 @@ def tell_lost(state: RankState, generators: Generators | None, seed: int | None)
 
 
 class Generators:
-    """One session's generators, and those of its peers as of the newest boundary."""
+    """The generators of this rank, and those of its peers as of the newest boundary."""
 
     def __init__(self, state: RankState) -> None:
         self._state = state
@@ -57,8 +57,8 @@ class Generators:
         self._ranks, self._step = [typed.decode(data) for data in told], state.completed
 
     def restore(self, random: Any, step: int) -> None:
-        """The state of `step` has come with these: take up this rank's own, or say that they are lost. Raises
-        RestoreError."""
+        """Apply this rank's own of the generators that came with the state of `step`, or note them as lost.
+        Raises RestoreError."""
         state = self._state
         try:
             found = typed.decode(random)

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 
 def give(state: RankState, names: list[str], columns: int) -> None:
-    """Give each of these objects from the first rank of those that are to hold the same; all ranks take part,
-    with `columns` objects at most. Raises RestoreError when another rank's does not fit."""
+    """Send each of these objects from the first of the ranks that are to hold it alike to the others. All
+    ranks call it, with `columns` objects at most. Raises RestoreError when another rank's object does not
+    fit."""
     device = carrier(state.backend, state.device)
     mine = {}
     for name in names:

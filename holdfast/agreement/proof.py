@@ -47,7 +47,7 @@ class _Known:
 
 
 class Proof:
-    """The numbers of what is tracked."""
+    """Computes the numbers of what is tracked."""
 
     def __init__(self, tracked: Tracked) -> None:
         self._tracked = tracked
@@ -115,8 +115,8 @@ class Proof:
 
 
 def group(tracked: Tracked, part: Part, kind: str = "state") -> str:
-    """Which ranks hold the same of this object: those of the same stage and the same name of a shard; of its
-    DTensors, those that hold the same parts."""
+    """A key for the ranks that hold the same of this object: ranks of one stage that give the same shard
+    name; of its DTensors, ranks that hold the same parts."""
     placed = [
         (name, whole, tuple(tensor.shape))
         for name, whole, tensor in zip(part.names, part.wholes, part.tensors, strict=True)

@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 
 
 def load(tracked: Tracked, resume: Resume) -> str:
-    """Fill what is tracked with this rank's part of the checkpoint; what of it is not its own, "" when all
-    is. Raises RestoreError; SessionError when another layout cannot be cut from it, now or ever."""
+    """Fill what is tracked with this rank's part of the checkpoint. Returns what of it is another rank's, ""
+    when nothing is. Raises RestoreError; SessionError when the checkpoint cannot be resharded to this layout
+    at all."""
     with _reading(resume):
         saved = _saved(resume)
-        word = _own_word(tracked, saved.states)
-        if word:
-            header, values = saved.read(word)
-    if word:
+        shard = _own_shard(tracked, saved.states)
+        if shard:
+            header, values = saved.read(shard)
+    if shard:
         entries, plain = transfer.read(header, f"checkpoint {resume.checkpoint}")
         tracked.adopt(entries, plain, values)
         return ""
@@ -65,17 +66,17 @@ def _reading(resume: Resume) -> Iterator[None]:
         raise RestoreError(f"checkpoint {resume.checkpoint} of {resume.job}: {error}") from error
 
 
-def _own_word(tracked: Tracked, saved: dict[str, Any]) -> str:
-    """The shard that is this rank's as it is; "": it is to be cut from all of them. Raises SessionError when
-    that cannot be."""
-    word, plain_parts = shard_ids.of(tracked), shard_ids.claimed(tracked) or shard_ids.staged(tracked.at)
+def _own_shard(tracked: Tracked, saved: dict[str, Any]) -> str:
+    """The id of the saved shard that is this rank's as it is; "": its part is to be cut from all shards.
+    Raises SessionError when that is impossible."""
+    shard, plain_parts = shard_ids.of(tracked), shard_ids.claimed(tracked) or shard_ids.staged(tracked.at)
     tracked.scattered = True
     apart = shard_ids.of(tracked)
-    tracked.scattered = word not in saved and apart in saved
+    tracked.scattered = shard not in saved and apart in saved
     if tracked.scattered:
         return apart
-    if word in saved:
-        return word if plain_parts else ""
+    if shard in saved:
+        return shard if plain_parts else ""
     older = shard_ids.older(tracked)
     named = [name for found in saved.values() for name in _says(found, "own") or ()]
     if named := shard_ids.claimed(tracked) or named:
@@ -94,7 +95,7 @@ def _own_word(tracked: Tracked, saved: dict[str, Any]) -> str:
 
 
 def _says(state_: Any, key: str) -> Any:
-    """What a shard's plain data says of itself."""
+    """What a shard's plain data records of itself."""
     return state_.get(key) if isinstance(state_, dict) else None
 
 

@@ -30,25 +30,26 @@ if TYPE_CHECKING:
     from holdfast.rank_state import RankState
 
 _LIVING = ("fresh", "donor")
-_NEEDS, _WORD, _PORT, _HEADER = range(4)
+_NEEDS, _SHARD, _PORT, _HEADER = range(4)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Source:
-    """Who gives a shard, or a share of it; its word as a number. They sort alike at all ranks."""
+    """A rank that gives a shard, or a share of its bytes; the shard's id as a number. Sources sort alike on
+    all ranks."""
 
-    word: int
+    number: int
     share: int
     shares: int
     rank: int
     arena: str = ""
     living: bool = True  # it comes from a living rank (or the script), not from an arena
-    shard: str = ""  # its word; "" when no sources were named: there is one
+    shard: str = ""  # its id; "" when the agent named no sources: there is one
 
     @property
     def key(self) -> tuple[int, int]:
-        """What is given, whoever gives it."""
-        return self.word, self.share
+        """Which shard and share are given, whatever rank gives them."""
+        return self.number, self.share
 
 
 def restore(
@@ -59,7 +60,7 @@ def restore(
     Raises RestoreError or ArenaError, on every rank when a shard has no source."""
     tracked = state.tracked
     tracked.at, tracked.random, tracked.data = state.layout, None, False
-    state.shard_id = _word(state, resume)
+    state.shard_id = _shard_id(state, resume)
     ports = _restore(state, equality, resume, port)
     if generators is not None and tracked.random is not None:
         generators.restore(tracked.random, resume.step)
@@ -79,18 +80,18 @@ def header(state: RankState, resume: Resume) -> bytes:
     return b""
 
 
-def _word(state: RankState, resume: Resume) -> str:
-    """The word of what this rank holds. Whether buffers are each rank's own is known by the sources that are
+def _shard_id(state: RankState, resume: Resume) -> str:
+    """The shard id of what this rank holds. Whether buffers differ by rank follows from the sources that are
     named: a process that is new here has not seen that they differ."""
     tracked = state.tracked
     if not tracked.objects:
         return shard_ids.WHOLE
-    words = []
+    ids = []
     for tracked.scattered in (True, False):
-        words.append(shard_ids.of(tracked))
+        ids.append(shard_ids.of(tracked))
     named = {source.shard for source in resume.sources}
-    tracked.scattered = words[0] in named and words[1] not in named
-    return words[0] if tracked.scattered else words[1]
+    tracked.scattered = ids[0] in named and ids[1] not in named
+    return ids[0] if tracked.scattered else ids[1]
 
 
 def _restore(state: RankState, equality: Equality, resume: Resume, port: int) -> set[int]:
@@ -122,17 +123,17 @@ def _check_given(state: RankState, resume: Resume) -> None:
 
 
 def _own(state: RankState, resume: Resume) -> bool:
-    """What this rank has without the others: the state it held, or all of its shard in an arena.
+    """Whether this rank has its state without the others: the state it held, or all of its shard in an arena.
 
-    Where an arena is the source of a shard, no living rank holds that very state: one of the same step that
-    a rank may hold is another generation's."""
+    Where an arena is the source of a shard, no living rank holds that very state: a state of the same step
+    that a rank may hold is another generation's."""
     if resume.tier == "fresh":  # what has been trained since it was built is not what the script built
         built = (
             state.clean.generation == 0 or resume.step > 0
         )  # of a later function: what the script has made for it
         return built or state.clean.step == resume.step
     own = shard_ids.number(state.shard_id)
-    mine = [source for source in _named(state, resume) if source.word == own]
+    mine = [source for source in _named(state, resume) if source.number == own]
     if state.clean.step == resume.step and (not mine or any(source.living for source in mine)):
         if state.entry.kept is not None:
             state.entry.kept.adopt(state.tracked)
@@ -147,7 +148,8 @@ def _own(state: RankState, resume: Resume) -> bool:
 
 
 def _named(state: RankState, resume: Resume) -> tuple[_Source, ...]:
-    """The sources as the agent named them; the one rank gives what this rank holds."""
+    """The sources that the agent named; without any, the one rank of the restore point gives what this rank
+    holds."""
     if not resume.sources:
         living = resume.tier in _LIVING
         return (_Source(shard_ids.number(state.shard_id), 0, 1, resume.rank, resume.arena, living),)
@@ -157,8 +159,8 @@ def _named(state: RankState, resume: Resume) -> tuple[_Source, ...]:
 def _source(source: Source, resume: Resume) -> _Source:
     living = source.tier in _LIVING
     arena = source.arena or ("" if living else resume.arena)
-    word = shard_ids.number(source.shard)
-    return _Source(word, source.share, source.shares, source.rank, arena, living, source.shard)
+    number = shard_ids.number(source.shard)
+    return _Source(number, source.share, source.shares, source.rank, arena, living, source.shard)
 
 
 def _check_alone(state: RankState, resume: Resume, has: bool) -> None:
@@ -194,9 +196,9 @@ class _Exchange:
         self._state, self._equality = state, equality
         self._resume, self._port, self._has = resume, port, has
         self._device = carrier(state.backend, state.device)
-        self._gifts: dict[tuple[int, int], _Gift] = {}  # by word and share
+        self._gifts: dict[tuple[int, int], _Gift] = {}  # by shard number and share
         self._pieces: dict[int, _Assembly] = {}
-        self._word = shard_ids.number(state.shard_id)
+        self._shard = shard_ids.number(state.shard_id)
 
     def run(self) -> set[int]:
         try:
@@ -211,7 +213,7 @@ class _Exchange:
     def _run(self) -> set[int]:
         resume, fresh = self._resume, self._resume.tier == "fresh"
         self._equality.meet(resume.step, holds=self._has, fresh=fresh)
-        self._word = shard_ids.number(self._state.shard_id)
+        self._shard = shard_ids.number(self._state.shard_id)
         sources = _named(self._state, resume)
         rows = self._gather(sources)
         if not resume.sources:
@@ -228,7 +230,7 @@ class _Exchange:
         return {row[_PORT] for row in rows}
 
     def _gather(self, sources: tuple[_Source, ...]) -> list[list[int]]:
-        """Every rank's needs, word, port, and the sizes of the headers that it gives."""
+        """Every rank's needs, shard number, port, and the sizes of the headers that it gives."""
         state, resume = self._state, self._resume
         mine = [source for source in sources if source.rank == state.rank]
         columns = max(Counter(source.rank for source in sources).values())
@@ -239,12 +241,12 @@ class _Exchange:
         first = not resume.sources and state.rank == resume.rank and resume.tier != "fresh"
         tracked = state.tracked.objects
         needs = 0 if first or self._has or not tracked else 1
-        row = [needs, self._word, self._port, *sizes, *[0] * (columns - len(mine))]
+        row = [needs, self._shard, self._port, *sizes, *[0] * (columns - len(mine))]
         return gather_numbers(row, self._device, state.world_size)
 
     def _gift(self, source: _Source) -> _Gift:
         state, resume = self._state, self._resume
-        if not source.arena or (source.shares == 1 and source.word == self._word):
+        if not source.arena or (source.shares == 1 and source.number == self._shard):
             tensors, header = state.snapshots.look()
             return _Gift(header, tensors)
         arena = Arena.open(source.arena, touched=False)
@@ -261,13 +263,13 @@ class _Exchange:
         return gift
 
     def _pass(self, source: _Source, sources: Sequence[_Source], rows: list[list[int]]) -> None:
-        state, word = self._state, source.word
+        state, number = self._state, source.number
         takers = tuple(
             rank
             for rank, row in enumerate(rows)
-            if row[_NEEDS] and row[_WORD] == word and rank != source.rank
+            if row[_NEEDS] and row[_SHARD] == number and rank != source.rank
         )
-        everyone = len(takers) > 1 and all(row[_WORD] == word for row in rows)
+        everyone = len(takers) > 1 and all(row[_SHARD] == number for row in rows)
         route = transfer.Route(source.rank, takers, state.rank, self._device, everyone)
         if source.shares > 1:
             self._pass_share(source, route, rows)
@@ -285,9 +287,9 @@ class _Exchange:
         """One share of the bytes, into the slot that has another share, or into memory of its own."""
         state = self._state
         mine = source.rank == state.rank
-        needed = rows[state.rank][_NEEDS] and source.word == self._word
-        if mine and needed and source.word not in self._pieces:
-            self._pieces[source.word] = _Assembly.of(self._gifts[source.key])
+        needed = rows[state.rank][_NEEDS] and source.number == self._shard
+        if mine and needed and source.number not in self._pieces:
+            self._pieces[source.number] = _Assembly.of(self._gifts[source.key])
         if not route.takers or not route.concerns_me:
             return
         size = rows[source.rank][_HEADER]
@@ -295,10 +297,10 @@ class _Exchange:
             gift = self._gifts[source.key]
             route.pass_on(torch.frombuffer(bytearray(gift.header), dtype=torch.uint8).to(self._device))
         header = self._gifts[source.key].header if mine else transfer.take_header(route, size)
-        if needed and source.word not in self._pieces:
-            own = next((g for key, g in self._gifts.items() if key[0] == source.word), None)
-            self._pieces[source.word] = _Assembly.of(own) if own else _Assembly.empty(header)
-        memory = self._pieces[source.word].memory if needed else None
+        if needed and source.number not in self._pieces:
+            own = next((g for key, g in self._gifts.items() if key[0] == source.number), None)
+            self._pieces[source.number] = _Assembly.of(own) if own else _Assembly.empty(header)
+        memory = self._pieces[source.number].memory if needed else None
         if mine and memory is None:
             slot = self._gifts[source.key].slot
             memory = slot.memory if slot is not None else None
@@ -337,20 +339,21 @@ def _data_bytes(header: bytes) -> int:
 
 
 def _implied(resume: Resume, rows: list[list[int]], *, rebuilt: bool) -> tuple[_Source, ...]:
-    """No sources were named: the one rank gives to those of its word. Of another word, or of a fresh state,
-    the first rank that has it gives; `rebuilt`: any has a fresh one, for the script has built it anew."""
+    """The sources where the agent named none: the one rank gives to the ranks of its shard id. For another
+    id, or a fresh state, the first rank that has it gives; `rebuilt`: any has a fresh one, for the script has
+    built it anew."""
     fresh = resume.tier == "fresh"
-    chosen: dict[int, int] = {} if fresh else {rows[resume.rank][_WORD]: resume.rank}
+    chosen: dict[int, int] = {} if fresh else {rows[resume.rank][_SHARD]: resume.rank}
     for late in (False, True):
         for rank, row in enumerate(rows):
             if not row[_NEEDS] or (late and fresh and rebuilt):
-                chosen.setdefault(row[_WORD], rank)
-    return tuple(_Source(word, 0, 1, rank) for word, rank in sorted(chosen.items()))
+                chosen.setdefault(row[_SHARD], rank)
+    return tuple(_Source(number, 0, 1, rank) for number, rank in sorted(chosen.items()))
 
 
 def _check_covered(sources: Sequence[_Source], rows: list[list[int]]) -> None:
     """All see the same rows, so all raise alike."""
-    known = {source.word for source in sources}
-    lost = [rank for rank, row in enumerate(rows) if row[_NEEDS] and row[_WORD] not in known]
+    known = {source.number for source in sources}
+    lost = [rank for rank, row in enumerate(rows) if row[_NEEDS] and row[_SHARD] not in known]
     if lost:
         raise RestoreError(f"ranks {lost} need shards of the state that no source gives")

@@ -75,7 +75,7 @@ class Copies:
         self._planned = False
 
     def keep(self) -> None:
-        """Copy what is there now."""
+        """Copy the present content."""
         if not self._planned or not self._hold():
             self._plan()
             return
@@ -99,8 +99,7 @@ class Copies:
             place.container[place.key] = None
 
     def changes(self) -> dict[str, tuple[bool, int]]:
-        """By name, whether a tensor's bits are others than those kept, and how often writes were noted
-        since."""
+        """By name, whether a tensor's bits differ from those kept, and how many writes were counted since."""
         found = {}
         for pack in self._packs:
             parts = torch.split(pack.copy, [tensor.numel() for tensor in pack.tensors])

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Uncleared:
-    """Notice optimizers whose gradients still count when they have stepped with them: nobody clears them
-    before more is added. Seen where more comes to one of an optimizer's parameters."""
+    """Notices optimizers whose gradients still count after they have stepped with them, because nothing
+    clears them before more is added: seen when more comes to one of their parameters."""
 
     def __init__(self) -> None:
         self._found: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
@@ -56,10 +56,8 @@ class Uncleared:
 
 def carried(optimizers: Sequence[torch.optim.Optimizer], steps: Sequence[int], uncleared: Uncleared) -> bool:
     """Whether gradients may count in the next step. `steps`: how often each optimizer has stepped in this
-    one.
-
-    Those of an optimizer that has stepped are used up, unless they were seen not to be cleared. One that has
-    not may step with them later: they are carried, unless all of them are zero or gone."""
+    one. An optimizer that has stepped has used its gradients up, unless it was seen not to clear them. One
+    that has not may step with them later: they are carried, unless all of them are zero or gone."""
     return any(
         (not count or optimizer in uncleared) and left(parameters_of(optimizer))
         for optimizer, count in zip(optimizers, steps, strict=True)

@@ -64,7 +64,7 @@ class Guard:
         self.on_tail: Any = lambda code: None
 
     def arm(self) -> None:
-        """(Re)read the tracked objects: before each generation's first step. A generation begins where no
+        """Read the tracked objects anew: before each generation's first step. A generation begins where no
         gradients are carried: those that a broken step has left are dropped."""
         gradients.drop(self._tracked.modules)
         for hook in self._hooks:
@@ -273,7 +273,8 @@ class Guard:
     # ------------------------------------------------------------------ a tail that was cut
 
     def _behaviour(self) -> dict[str, Hashable] | None:
-        """How each part of the state has behaved in this step so far; None: an object does not tell."""
+        """How each part of the state has moved in this step so far; None: an object does not give its
+        state."""
         after = self._copy_small()
         if after is None or self._small is None:
             return None

@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
 
 class Habits:
-    """How each part of the state has behaved in every whole step since `forget`.
-
-    Parts are named `object.path`. Those of a small object move together: where one of them moves in every
-    whole step (the counter of a scheduler), others of it may move in some only (its rate)."""
+    """How each part of the state has moved in every whole step since `forget`. Parts are named `object.path`.
+    The parts of a small object belong together: where one of them moves in every whole step (the counter of a
+    scheduler), others of it may move in some only (its rate)."""
 
     def __init__(self) -> None:
         self._known: dict[str, Hashable] | None = None

@@ -72,7 +72,7 @@ class Unowned:
         self._begun = 0
 
     def arm(self) -> None:
-        """Look anew at what is tracked: before the first step of a generation."""
+        """Read anew what is tracked: before the first step of a generation."""
         self._plan()
 
     def begin(self, *, counted: bool = False) -> None:
@@ -109,12 +109,12 @@ class Unowned:
         return f"a parameter of shape {tuple(parameter.shape)}"
 
     def stepped_by_hand(self) -> Iterator[torch.Tensor]:
-        """The parameters that the script may step by hand: those that were seen to move by no optimizer, or
-        all where it tracks none. Their gradients count until they are cleared."""
+        """The parameters that the script may step by hand: those that moved without an optimizer, or all
+        where it tracks none. Their gradients count until they are cleared."""
         return (place.tensor for place in self._by_hand if place.tensor is not None)
 
     def put_back(self) -> str:
-        """Undo what a broken step did to them: "" or the name of one of which that cannot be done."""
+        """Undo what a broken step did to them: "", or the name of one for which that is impossible."""
         self._submodules.put_back()
         if self._too_large:
             return next(iter(self._too_large))
@@ -208,8 +208,8 @@ class Unowned:
         )
 
     def _learn(self, *, all_of_them: bool) -> bool:
-        """Whoever has moved since is copied from now on. A version that went up proves a move, cheaply; one
-        that did not proves nothing, so that now and then all are compared."""
+        """Copy from now on whatever has moved since. A version that went up proves a move, cheaply; one that
+        did not proves nothing, so that now and then all are compared."""
         if all_of_them:
             moved = [still.place.name for still in self._stills if not still.same()]
         else:

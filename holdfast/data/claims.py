@@ -10,7 +10,7 @@ from holdfast.errors import SessionError
 
 
 class Claims:
-    """Those of one generation."""
+    """The data sets that seeds stand for in one generation."""
 
     def __init__(self, generation: int) -> None:
         self.generation = generation

@@ -31,8 +31,8 @@ Windows = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """From position `first` on the samples are those of the endless order over n samples that would have
-    begun at position `base`."""
+    """A piece of the order: from position `first` on, the samples are those of the endless order over n
+    samples as if that had begun at position `base`."""
 
     first: int
     n: int
@@ -182,7 +182,7 @@ def tell(stream: Stream, batch: int, step: int) -> dict[str, Any]:
 
 
 def hear(entry: dict[str, Any]) -> Stream:
-    """The stream that was told. Raises RestoreError."""
+    """The stream that a state's header describes. Raises RestoreError."""
     try:
         stretches = tuple(Stretch(*map(int, numbers)) for numbers in entry["stretches"])
         n, global_batch, seed = (int(entry[name]) for name in ("n", "global_batch", "seed"))
@@ -196,7 +196,7 @@ def hear(entry: dict[str, Any]) -> Stream:
 
 @functools.cache
 def script() -> str:
-    """A word for this script and its arguments: equal words, the same program."""
+    """A hash of this script and its arguments: equal hashes, the same program."""
     path = Path(sys.argv[0])
     content = path.read_bytes() if path.is_file() else str(path).encode()
     return hashlib.blake2s(content + json.dumps(sys.argv[1:]).encode(), digest_size=8).hexdigest()

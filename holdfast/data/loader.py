@@ -117,7 +117,7 @@ class Loader(Taking):
 
 
 class _Feed:
-    """DataLoader's batch sampler: what is wanted from the step at which the loader was opened."""
+    """The batch sampler of a DataLoader: what to fetch from the step on at which the loader was opened."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed

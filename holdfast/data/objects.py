@@ -33,8 +33,9 @@ _given: dict[int, _Given] = {}  # of this process, whatever sessions it has; by 
 
 
 def begin(thing: Any, functions: Functions, now: Callable[[], bytes]) -> bytes | None:
-    """A loader opens this object. The state that it is to begin with where none of its stream is kept; None:
-    as it is. `now` gives the one in which it is. Raises SessionError when nobody knows how it began."""
+    """A loader opens this object. Returns the state that the object begins with where none of its stream is
+    kept; None: as it is. `now` gives its present state. Raises SessionError when nobody knows how it
+    began."""
     known = _of(thing)
     if known is None:
         _given[id(thing)] = _Given(_watch(thing), functions, functions.called, now())
@@ -63,7 +64,7 @@ def _of(thing: Any) -> _Given | None:
 
 
 def _watch(thing: Any) -> Callable[[], Any]:
-    """Gives it for as long as it is there; one that cannot be watched stays."""
+    """A reference to the object for as long as it lives; one that cannot be watched stays."""
     key = id(thing)
     try:
         return weakref.ref(thing, lambda _: _given.pop(key, None))

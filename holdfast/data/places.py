@@ -27,7 +27,7 @@ class Places:
         self._states.setdefault(seed, {})[step] = held
 
     def hear(self, seed: int, step: int, held: Held) -> None:
-        """The same, as a state tells it: of what was before it says nothing."""
+        """Take over a position from a state's header, which knows of none before it."""
         self._states[seed] = {0: None, step: held}
 
     def at(self, seed: int, step: int) -> tuple[int, Held] | None:
@@ -46,7 +46,7 @@ class Places:
         return found, held
 
     def told(self, step: int) -> Iterator[tuple[int, int, Held]]:
-        """Of each stream that has begun: its seed, and what `at` says. Raises SessionError."""
+        """For each stream that has begun, its seed and what `at` returns. Raises SessionError."""
         for seed in self._states:
             found = self.at(seed, step)
             if found is not None:

@@ -25,7 +25,7 @@ _NAME = "session.sampler"
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """All that says which samples this rank has, step after step, until something of it changes."""
+    """Which samples this rank has in every step, until one of these fields changes."""
 
     generation: int
     order: Order
@@ -35,7 +35,7 @@ class Course:
     base: int  # the job's step with which the function began
 
     def batches(self, step: int) -> Iterator[tuple[int, int, int, list[int], list[int]]]:
-        """Step, batch of the data, micro-batch, its samples, and those of all the step's, without end."""
+        """Endless tuples: step, batch of the data, micro-batch, its samples, and all samples of the step."""
         ahead = sampling.Ahead()
         while True:
             batch = functions.batch(self.base, self.base + step, self.windows)
@@ -72,7 +72,7 @@ def check_share(state: RankState, samples: int, parts: int, global_batch: int, m
 
 
 def check(n: int, global_batch: int, micro: int | None, caller: str) -> None:
-    """Raise SessionError on sizes that cannot be."""
+    """Raise SessionError on impossible sizes."""
     sampling.check(n, global_batch, caller)
     if micro is not None and (type(micro) is not int or micro < 1):
         raise SessionError(f"{caller}: micro must be the size of a micro-batch, 1 or more, not {micro!r:.80}")

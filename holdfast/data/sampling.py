@@ -27,7 +27,8 @@ def share(global_batch: int, rank: int, world_size: int) -> range:
 
 
 def check(n: int, global_batch: int, caller: str = "sample_indices") -> None:
-    """Raise SessionError on sizes that cannot be. `caller`: what of the session the script has called."""
+    """Raise SessionError on impossible sizes. `caller`: the method of the session that the script has
+    called."""
     for name, value, most in (("n", n, 1 << 60), ("global_batch", global_batch, 1 << 40)):
         if type(value) is not int or not 1 <= value <= most:
             raise SessionError(f"{caller}: {name} must be an integer of 1 or more, not {value!r:.80}")
@@ -39,8 +40,8 @@ def indices(n: int, start: int, count: int, seed: int) -> torch.Tensor:
 
 
 class Ahead:
-    """The samples of a rank for some steps to come, worked out together: tensors of sixteen numbers cost as
-    much time as those of a thousand."""
+    """A rank's samples for some steps to come, computed together: tensors of sixteen numbers cost as much
+    time as those of a thousand."""
 
     def __init__(self) -> None:
         self._order: tuple[object, ...] = ()
@@ -48,7 +49,8 @@ class Ahead:
         self._rows = torch.empty(0, 0, dtype=torch.int64)
 
     def take(self, n: int, step: int, global_batch: int, places: range, seed: int) -> torch.Tensor:
-        """Those of this step at these places of its global batch (int64); a tensor of the caller's own."""
+        """The samples of this step at these places of its global batch (int64); the tensor is the caller's
+        own."""
         order = (n, global_batch, places, seed)
         if order != self._order or not self._first <= step < self._first + len(self._rows):
             self._order, self._first = order, step

@@ -60,8 +60,8 @@ class Seeded(torch.utils.data.Dataset[Any]):
         return self.__getitems__(wanted)
 
     def __getitems__(self, wanted: Wanted) -> Fetched:
-        """The samples of a micro-batch, each with random numbers of its own; those of a data set that
-        fetches many at once with those of the first."""
+        """The samples of a micro-batch, each with random numbers of its own; where the data set fetches many
+        at once, with those of the first."""
         tag, seed, indices, share = wanted
         if self._whole:
             seed_all(seed, tag.batch, indices[0])

@@ -185,7 +185,7 @@ def is_maker(source: Any) -> bool:
 
 
 def end_workers(batches: Any) -> None:
-    """Have the workers of DataLoader's iterator end now, not when nobody holds it any more."""
+    """End the workers of DataLoader's iterator now, not when its last reference goes."""
     shut = getattr(batches, "_shutdown_workers", None)
     if shut is not None:
         shut()
@@ -212,7 +212,7 @@ def _gather(state: bytes, sizes: list[int], device: torch.device) -> list[bytes]
 
 
 def encode(state: Any) -> bytes:
-    """A state as bytes; equal states, equal bytes. Raises SessionError, naming what cannot be kept."""
+    """A state as bytes; equal states give equal bytes. Raises SessionError, naming what cannot be kept."""
     tensors: list[tuple[str, list[int], bytes]] = []
 
     def leaf(value: Any) -> int | None:

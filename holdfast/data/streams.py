@@ -42,7 +42,8 @@ class Consumer(Protocol):
 
 
 class Streams:
-    """Those of one session."""
+    """The streams of one rank. Owns the weighting of uneven shares and the sample ledger, which go by what is
+    consumed."""
 
     def __init__(self, state: RankState, change: str) -> None:
         if change not in CHANGES:
@@ -124,8 +125,8 @@ class Streams:
         return self._claimed
 
     def _replaced(self) -> Stream | None:
-        """The stream that a seed which nobody knows stands for: one that the state's newest step consumed
-        and that nobody has asked for since, where another script or other arguments made the state."""
+        """The stream that an unknown seed takes the place of: one that the state's newest step consumed and
+        that nobody has asked for since, where another script or other arguments made the state."""
         claimed, newest = self._claims().maps, self.state.step - 1
         due = [s for seed, s in self._known.items() if seed not in claimed and s.last == newest >= 0]
         if due and self._maker() == contract.script():
@@ -182,11 +183,11 @@ class Streams:
             self.ledger.attempt(state.completed, state.generation, state.rank, **told)
 
     def watch(self, consumer: Consumer) -> None:
-        """Have it told of steps."""
+        """Notify a consumer of steps from now on."""
         self._consumers.add(consumer)
 
     def unwatch(self, consumer: Consumer) -> None:
-        """Have it told no more."""
+        """Notify it no more."""
         self._consumers.discard(consumer)
 
     def begin(self, anchor: int) -> None:
@@ -237,7 +238,8 @@ class Streams:
         self._claims().iterable(seed, loader)
 
     def held(self, seed: int) -> Held | None:
-        """Where it stands now; None: it has not begun. Raises SessionError when nobody knows any more."""
+        """The position of an iterable stream at this step; None: it has not begun. Raises SessionError when
+        that is not known any more."""
         found = self._places.at(seed, self.state.step)
         return found[1] if found is not None else None
 
@@ -261,9 +263,9 @@ class Streams:
         return json.dumps(typed.encode(told), separators=(",", ":"))
 
     def restored(self, resume: Resume) -> None:
-        """A state is in place, and with it what its header says of the data: False when it is the one this
-        rank held, None for a state of before there were contracts. Raises RestoreError, and SessionError when
-        batches that it had left out are not known as such any more."""
+        """Take over what the header of the state that is now in place says of the data: False when this rank
+        held that state, None for a state of before there were contracts. Raises RestoreError, and
+        SessionError when batches that were left out are not known as such any more."""
         data, self.state.tracked.data = self.state.tracked.data, False
         self._claimed = Claims(self.state.generation)
         if resume.tier == "fresh":
@@ -276,7 +278,8 @@ class Streams:
         self._check_windows(windows, resume)
 
     def _hear(self, data: Any, step: int) -> contract.Windows | None:
-        """Take over what a header says. The batches that were left out; None: it does not say which."""
+        """Take over what a header says. Returns the batches that were left out; None: it does not say
+        which."""
         self._known, self._places, self._made = {}, Places(), (contract.script(), step)
         if data is None:
             return None
@@ -293,8 +296,8 @@ class Streams:
             raise RestoreError(f"the state's data contract cannot be read: {error!r}") from error
 
     def _check_windows(self, told: contract.Windows | None, resume: Resume) -> None:
-        """Have the streams go on where they stood, though batches left out before may not be known as such
-        any more. Raises SessionError."""
+        """Let the streams go on where they stood, though batches left out before may not be known as such any
+        more. Raises SessionError."""
         count = functools.partial(self.state.functions.batch, resume.step)
         batch = count(resume.skip if told is None else contract.common(told, resume.skip))
         for stream in self._known.values():

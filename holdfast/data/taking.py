@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a script says of a loader's batches. `micro`: samples in a micro-batch, at most."""
+    """A loader's batches, as the script describes them. `micro`: samples in a micro-batch, at most."""
 
     size: int  # of the global batch
     micro: int | None
@@ -68,7 +68,7 @@ class Taking:
         state.check_interrupted()
 
     def take(self, count: int, pull: Callable[[int], Any], *, whole: bool) -> Any:
-        """This step's micro-batches; its one batch if it is to be given whole."""
+        """This step's micro-batches; its one batch if it is given whole."""
         self._taken = parts = Parts(count, pull)
         return next(parts) if whole else parts
 

@@ -22,7 +22,7 @@ _NUMBER = struct.Struct("=q")  # what gloo's connecting side says first: which o
 
 
 class Answering:
-    """The listeners that were answered at. One answer is enough: gloo keeps it for who comes to wait."""
+    """The listeners that were answered at. One answer is enough: gloo keeps it for whatever comes to wait."""
 
     def __init__(self) -> None:
         self._answered: set[sockets.Handle] = set()

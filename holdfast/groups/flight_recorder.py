@@ -22,8 +22,8 @@ def enable() -> None:
 
 
 def collectives() -> list[dict[str, Any]]:
-    """Of every group that this rank is in: how many collectives it has entered, and what is known of the
-    last one. From any thread; milliseconds, so only on demand."""
+    """For every group that this rank is in: how many collectives it has entered, and what is known of the
+    last one. May be called from any thread; takes milliseconds, so only on demand."""
     recorded = _recorded()
     found = []
     for group, name in list(distributed_c10d._world.pg_names.items()):
@@ -59,8 +59,8 @@ class _Last:
 
 
 def _of_now(last: _Last | None, number: int) -> _Last:
-    """A group of this generation may bear the name of one that is gone: what is recorded beyond its own
-    number is of that one, and it has entered none itself."""
+    """Drop what belongs to an older group of the same name: entries beyond the group's own number are of that
+    one, and the group of now has entered none."""
     if last is None:
         return _Last(number)
     return last if last.number <= number else _Last(0)

@@ -105,8 +105,8 @@ class Groups:
             alike.check(store, formation.world_size)
 
     def check_alike(self) -> None:
-        """The ranks have met in a collective. Raise SessionError unless all are of one version; NCCL's begin
-        theirs before all are there, so that only now can be told."""
+        """Raise SessionError unless all ranks run one version. Call it after their first collective: with
+        NCCL ranks begin theirs before all are there."""
         if self.backend != "gloo" and self._client is not None:
             alike.check(PrefixStore(f"generation-{self._active}", self._client), self._ranks)
 
@@ -133,7 +133,8 @@ class Groups:
         return sorted(found[0] for found in known.values() if not found[1])
 
     def settle(self, own: set[int], peers: set[int]) -> None:
-        """The groups stand: theirs is what was accepted at these ports of ours, or is connected to those."""
+        """The groups are complete: their connections are those accepted at these ports of ours, or connected
+        to those."""
         found = _ports(sockets.opened() - self._before)
         theirs = {h for h, known in found.items() if known[0] in own or known[1] in peers}
         with self._lock:
@@ -154,7 +155,8 @@ class Groups:
             self._window = frozenset(h for h, known in found.items() if known[0] == own or known[1] in peers)
 
     def sever(self, generation: int) -> bool:
-        """From another thread: break what is blocked in this generation or an older one. True: come again."""
+        """From another thread: break what is blocked in this generation or an older one. True: try again
+        soon."""
         with self._lock:
             if not self._active or self._active > generation:
                 return False
@@ -228,7 +230,7 @@ class Groups:
     _stale: Callable[[int], bool] = staticmethod(lambda _: False)
 
     def heed(self, stale: Callable[[int], bool]) -> None:
-        """Name what tells whether a generation is broken."""
+        """Set the callable that says whether a generation is broken."""
         self._stale = stale
 
 
@@ -237,12 +239,12 @@ _Ports = tuple[int, int, str]
 
 
 def _ports(handles: Iterable[sockets.Handle]) -> dict[sockets.Handle, _Ports]:
-    """The ports of those that are sockets of TCP."""
+    """The ports of those that are TCP sockets."""
     return {handle: found for handle in handles if (found := sockets.ports(handle))}
 
 
 def _connected(found: dict[sockets.Handle, _Ports]) -> frozenset[sockets.Handle]:
-    """Those that lead to a peer."""
+    """Those that are connected to a peer."""
     return frozenset(handle for handle, known in found.items() if known[1])
 
 

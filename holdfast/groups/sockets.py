@@ -90,7 +90,7 @@ def listens_at(handle: Handle) -> tuple[str, int] | None:
 
 
 def connecting(handle: Handle) -> bool:
-    """Whether this socket waits for its peer's first word, which may never come."""
+    """Whether this socket waits for its peer's first bytes, which may never come."""
     with _internet(handle) as borrowed:
         if borrowed is None:
             return False
@@ -111,7 +111,7 @@ def shut(handle: Handle) -> None:
 
 
 def close_inherited(handles: frozenset[Handle]) -> None:
-    """In a forked child: close these, so that a peer sees the parent's death as what it is."""
+    """In a forked child: close these, so that peers notice the parent's death."""
     for handle in handles:
         try:
             if os.fstat(handle.descriptor).st_ino == handle.inode:

@@ -25,7 +25,8 @@ _HEADER_MAX = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Who gives and who takes. `everyone`: by broadcast, which all ranks take part in; else one by one."""
+    """Which rank gives and which take. `everyone`: by broadcast, in which all ranks take part; else one by
+    one."""
 
     source: int
     takers: tuple[int, ...]
@@ -98,7 +99,7 @@ def read(header: bytes, giver: str, data_bytes: int = 1 << 62) -> tuple[tuple[la
 
 
 def take(route: Route, header_bytes: int, tracked: Tracked) -> None:
-    """A taker's part, or that of one who only stands by in a broadcast. Raises RestoreError."""
+    """Take part as a taker, or as a rank that only stands by in a broadcast. Raises RestoreError."""
     entries, plain = read(take_header(route, header_bytes), f"rank {route.source}")
     values: list[torch.Tensor] = [torch.empty(0)] * len(entries)
     keep = route.rank in route.takers

@@ -34,7 +34,7 @@ _STATE, _STEP, _GENERATION, _HEADER, _DATA, _PINS, _SEQUENCE = range(7)
 
 
 class SkipReason(str):
-    """Why no slot may be overwritten now: the snapshot is skipped, and this is what to say about it."""
+    """Why no slot may be overwritten now; its text is the reason to report."""
 
     __slots__ = ()
 
@@ -50,7 +50,7 @@ class SlotState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SlotView:
-    """One slot as it was when looked at. `sequence` tells whether it is still the same content."""
+    """One slot as it was when read. `sequence` shows whether its content is still the same."""
 
     arena: Arena
     index: int
@@ -75,7 +75,7 @@ class SlotView:
 
     @property
     def shard(self) -> str:
-        """The word of the shard that it holds; "" when its header does not say."""
+        """The id of the shard that it holds; "" when its header names none."""
         try:
             return layout.shard(self.header)
         except layout.LayoutError:

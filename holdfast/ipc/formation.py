@@ -25,8 +25,8 @@ class Seat:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Source:
-    """Who gives one shard of the state, or one share of its bytes. `arena`: path, for the rank that reads it
-    from there. They sort alike at all ranks."""
+    """A rank that gives one shard of the state, or one share of its bytes. `arena`: path, for the rank that
+    reads it from there. Sources sort alike on all ranks."""
 
     shard: str
     share: int
@@ -72,7 +72,7 @@ class Formation:
 
 
 def parse(message: Any) -> Formation:
-    """The generation in a `form` message. Raises FormationError naming the field that cannot be."""
+    """The generation in a `form` message. Raises FormationError naming the impossible field."""
     body = _record(message, "generation")
     seats = tuple(_seat(entry, index) for index, entry in enumerate(_list(body, "seats")))
     formation = Formation(

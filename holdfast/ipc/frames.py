@@ -21,7 +21,7 @@ Message = dict[str, Any]
 
 
 class FrameError(ValueError):
-    """The peer sent what is no frame of ours. The connection is of no further use."""
+    """The peer sent something that is no frame. The connection is of no further use."""
 
 
 def encode(message: Message, *, bytes_max: int = FRAME_BYTES_MAX) -> bytes:
@@ -42,7 +42,8 @@ class Decoder:
         self._buffer, self._spelled, self._bytes_max = bytearray(), spelled, bytes_max
 
     def feed(self, data: bytes) -> list[Message]:
-        """All messages now complete. Raises FrameError on an oversized frame or on what is no JSON object."""
+        """All messages that are complete now. Raises FrameError on an oversized frame or when it is no JSON
+        object."""
         self._buffer += data
         messages = []
         while len(self._buffer) >= _LENGTH.size:

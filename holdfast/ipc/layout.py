@@ -105,12 +105,12 @@ def decode(header: bytes, data_bytes: int) -> tuple[tuple[Tensor, ...], Any]:
 
 
 def shard(header: bytes) -> str:
-    """Which shard of the job's state a header says its slot holds. Raises LayoutError."""
+    """The shard id in a slot's header. Raises LayoutError."""
     return check_shard(_parse(header).get("shard", WHOLE_STATE))
 
 
 def check_shard(word: Any) -> str:
-    """A shard's word, if it is one. Raises LayoutError."""
+    """The argument, if it is a shard id. Raises LayoutError."""
     if not isinstance(word, str) or not _SHARD.fullmatch(word):
         raise LayoutError(f"{word!r:.80} names no shard: letters, digits, '.', '_', '-', 64 at most")
     return word

@@ -60,7 +60,7 @@ class Progress:
 
     @contextlib.contextmanager
     def phase(self, name: str, timeout_s: float | None) -> Iterator[None]:
-        """What is done within is declared. Raises SessionError on a name or a time that cannot be."""
+        """Declare what is done within. Raises SessionError on an unknown name or an impossible time."""
         if name not in DECLARED:
             raise SessionError(f"phase: {name!r:.80} is none of {', '.join(DECLARED)}")
         if timeout_s is not None and not 0 < timeout_s < 1e9:

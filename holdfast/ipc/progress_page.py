@@ -87,8 +87,9 @@ class ProgressPage:
             os.close(descriptor)
 
     def mark(self, now_ns: int, activity: int, limit_ns: int = 0) -> None:
-        """A step or a phase begins or ends: what it did until now is history, `activity` begins. What is
-        broken off (by the activity `none`) took no time that teaches anything."""
+        """Record that a step or a phase begins or ends: the activity until now goes into the ring of gaps,
+        `activity` begins. What is broken off (by the activity `none`) is not recorded: its time teaches
+        nothing."""
         memory: mmap.mmap = self._memory  # type: ignore[attr-defined]
         was, since, _, count = _MARK.unpack_from(memory, _MARK_AT)
         if since > 0 and activity:

@@ -27,7 +27,7 @@ _LOCK_POLL_S = 0.0005
 
 
 class ArenaError(RuntimeError):
-    """An arena that cannot be made or is not one. The message names the file and the mend."""
+    """An arena cannot be made or is not one. The message names the file and the fix."""
 
 
 def align(size: int, to: int) -> int:

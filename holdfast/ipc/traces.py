@@ -46,8 +46,8 @@ def register(page: str) -> None:
 
 
 def others() -> str:
-    """The stacks of all other threads but the main one, by the thread that asks; it holds the interpreter's
-    lock, and so nobody's frames move meanwhile."""
+    """The stacks of all threads but the main one and the caller's, which holds the interpreter's lock: no
+    frame moves meanwhile."""
     known = {thread.ident: thread.name for thread in threading.enumerate()}
     passed = (threading.main_thread().ident, threading.get_ident())
     parts = []
@@ -74,8 +74,8 @@ def ask(pid: int) -> str:
 
 
 def native(pid: int) -> str:
-    """What the kernel shows of a process: per thread its state, what it sleeps in, and its kernel stack
-    where we may read it."""
+    """The kernel's view of a process: per thread its state, what it sleeps in, and its kernel stack where we
+    may read it."""
     lines = []
     for task in sorted(Path(f"/proc/{pid}/task").glob("*")):
         state = _first(task / "status", "State:")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class AfterStep:
-    """The callbacks of one session."""
+    """The callbacks that a script has registered."""
 
     def __init__(self, state: RankState) -> None:
         self._state = state
@@ -36,7 +36,8 @@ class AfterStep:
         self._callbacks.append(callback)
 
     def run(self, step: int) -> None:
-        """This rank has completed a step. Raises SessionError when a callback changes what is tracked."""
+        """Call them: this rank has completed a step. Raises SessionError when a callback changes what is
+        tracked."""
         if not self._callbacks:
             return
         before = self._state.guard.look()

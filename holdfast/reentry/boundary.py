@@ -19,7 +19,7 @@ log = logging.getLogger("holdfast.sdk")
 
 
 def after_step(runtime: Runtime, agent: AgentClient, now_ns: int) -> None:
-    """What follows a completed step: news to the agent, and the snapshot when one is due."""
+    """Report a completed step, compare with the other ranks, and take the snapshot that is due."""
     state = runtime.state
     first = state.entry.timing
     if first is not None:
@@ -48,14 +48,14 @@ def after_step(runtime: Runtime, agent: AgentClient, now_ns: int) -> None:
 
 
 def _is_due(state: RankState, every: int) -> bool:
-    """Whether a snapshot is, by the number of the step or because it was put off. That of a function's last
+    """Whether a snapshot is due, by the step's number or because one was put off. That of a function's last
     step is taken with its value."""
     due = bool(every) and (state.owed_snapshots > 0 or state.completed % every == 0)
     return due and bool(state.tracked.objects) and not _ends(state)
 
 
 def _postpone(state: RankState) -> None:
-    """Gradients are carried over this boundary: what is due waits for one that carries none. Told once."""
+    """Put a due snapshot off: gradients are carried over this boundary. Logged once."""
     every = state.environment.snapshot_every
     if every and state.completed % every == 0:
         state.owed_snapshots += 1
@@ -93,7 +93,7 @@ def _started(state: RankState, agent: AgentClient, first: tuple[float, float, fl
 
 
 def skip(runtime: Runtime, windows: tuple[tuple[int, int], ...]) -> None:
-    """These batches are left out from now on; the ledger knows it."""
+    """Leave these batches out from now on, and note that in the ledger."""
     state, ledger = runtime.state, runtime.streams.ledger
     if ledger is not None:
         for first, end in windows:

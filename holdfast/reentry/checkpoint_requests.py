@@ -19,8 +19,8 @@ _ROOM_WAIT_S = 10.0
 
 
 class CheckpointHandle:
-    """What became of a checkpoint that was asked for. `outcome`: "" while that is open, then committed,
-    skipped or failed; `reason` says why, or what was made; `checkpoint` is the id of a committed one."""
+    """The outcome of a requested checkpoint. `outcome`: "" while it is open, then committed, skipped or
+    failed; `reason` says why, or what was made; `checkpoint` is the id of a committed one."""
 
     def __init__(self, agent: AgentClient | None, generation: int) -> None:
         self._agent = agent
@@ -50,8 +50,8 @@ class CheckpointHandle:
             if not self.outcome:
                 self.reason, self.checkpoint, self.outcome = reason, checkpoint, outcome
 
-    def told(self, message: Message) -> None:
-        """The agent's word. From the agent's thread."""
+    def answered(self, message: Message) -> None:
+        """Take the agent's answer. Runs in the agent client's thread."""
         outcome = str(message.get("outcome"))
         reason, checkpoint = str(message.get("reason", "")), str(message.get("checkpoint", ""))
         if outcome not in _OUTCOMES:
@@ -60,7 +60,7 @@ class CheckpointHandle:
 
 
 class CheckpointRequests:
-    """The checkpoints asked for in one generation and not yet told of."""
+    """The checkpoints requested in one generation whose outcomes are open."""
 
     def __init__(self, state: RankState) -> None:
         self._state = state
@@ -69,7 +69,7 @@ class CheckpointRequests:
         self._count = 0
 
     def ask(self, *, now: bool) -> CheckpointHandle:
-        """A new handle; its checkpoint is made now or at the end of the step."""
+        """Request a checkpoint, now or at the end of the step; its handle."""
         handle = CheckpointHandle(self._state.agent, self._state.generation)
         if self._state.agent is None:
             handle.resolve("skipped", "no agent: this process was not started by Holdfast")
@@ -87,7 +87,7 @@ class CheckpointRequests:
         return bool(self._waiting)
 
     def step_ended(self) -> None:
-        """Make the snapshot and have it made durable."""
+        """Take the snapshot and ask for it to be made durable."""
         state, agent = self._state, self._state.agent
         assert agent is not None
         waiting, self._waiting = self._waiting, []
@@ -104,7 +104,7 @@ class CheckpointRequests:
             snapshotting.skipped(state, agent, reason)
 
     def end(self, reason: str = "") -> None:
-        """The generation is over: what is open will not be told of."""
+        """Fail every open request: the generation is over, and no answer to them will come."""
         state = self._state
         for handle in (*self._waiting, *self._open):
             handle.resolve("failed", reason or _ended(handle.generation))
@@ -121,7 +121,7 @@ class CheckpointRequests:
             "step": state.completed,
             "generation": state.generation,
         }
-        agent.ask(message, handle.told)
+        agent.ask(message, handle.answered)
 
 
 def _snapshot(state: RankState, agent: AgentClient) -> str:

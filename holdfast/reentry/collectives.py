@@ -23,7 +23,8 @@ Counts = tuple[int, ...]
 
 
 class CollectiveProof:
-    """Of one session. Without an agent nothing is asked: nobody would re-form the group."""
+    """Judges the collectives of one rank's steps. Without an agent it does nothing: nobody would re-form the
+    group."""
 
     def __init__(self, state: RankState) -> None:
         self._state = state
@@ -32,7 +33,7 @@ class CollectiveProof:
         self._lost: frozenset[str] = frozenset()  # groups of older generations, whose last one never ended
 
     def begin(self) -> None:
-        """A step begins."""
+        """Begin a step."""
         state = self._state
         if state.agent is None:
             return
@@ -43,7 +44,7 @@ class CollectiveProof:
         self._prove()
 
     def check(self, what: str) -> None:
-        """Raise CollectiveFailed when a collective of the step may have failed: `what` is not to go on."""
+        """Raise CollectiveFailed when a collective of the step may have failed: `what` must not go on."""
         state = self._state
         if state.agent is None or not state.entry.inside:
             return

@@ -110,8 +110,8 @@ class _Loop:
             self._collect()
 
     def _begin(self) -> Joined | None:
-        """This process comes to the function that runs, or comes next, with what the script has built. The
-        generation that waits for it there, if one does."""
+        """Come to the function that runs, or comes next, with what the script has built. Returns the
+        generation that waits for this process there, if one does."""
         state, known = self._state, self._state.functions
         state.clean.step = -1
         state.entry.tracks_inside = not state.tracked.objects
@@ -144,7 +144,7 @@ class _Loop:
         return self._passed()
 
     def _passed(self) -> Any:
-        """What a function returned that this process was not in."""
+        """Return what a function returned that this process was not in."""
         joining.mark_absent(self._state, self._name)
         stepping.between(self._state)
         return self._state.functions.value(self._number)
@@ -218,7 +218,7 @@ class _Loop:
         ending.leave(self._runtime, self._agent, self._name)
 
     def _end(self, message: Message) -> None:
-        """The job is over. Who has no result to give (a spare, or a job that failed) ends here."""
+        """End with the job. A process without a result (a spare, or one of a job that failed) exits here."""
         self._runtime.requests.end("the job has ended, and nothing was said of the checkpoint")
         self._state.groups.dissolve()
         self._state.phase = "finished"
@@ -255,7 +255,7 @@ class _Loop:
         return Joined(formation, port, begun, formed, *agreed)
 
     def _begin_state(self, joined: Joined) -> None:
-        """Put the state in place, or have it put there when what is tracked is made."""
+        """Put the state in place now, or once the function has tracked its objects."""
         state, formation, port = self._state, joined.formation, joined.port
         state.functions.behind, self._apart, self._entered_by_some = False, joined.apart, joined.entered
         joining.lift(state)
@@ -292,7 +292,7 @@ class _Loop:
         state.phase = "running"
         state.progress.show("between")
         state.progress.mark("first")
-        self._runtime.numbers.begin()
+        self._runtime.anomalies.begin()
         boundary.skip(self._runtime, formation.resume.skip)
         if state.page is not None:
             state.page.completed = state.completed

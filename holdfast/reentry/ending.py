@@ -17,7 +17,7 @@ _POLL_S = 0.05
 
 
 def keep_value(state: RankState, name: str, result: Any) -> None:
-    """Keep what the function has returned on all ranks, if that is something."""
+    """Keep the value that the function has returned on all ranks, if there is one."""
     found = joining.same_value(state, result)
     if found.any:
         state.completed = state.functions.end(
@@ -26,8 +26,8 @@ def keep_value(state: RankState, name: str, result: Any) -> None:
 
 
 def say(state: RankState, agent: AgentClient) -> str:
-    """Say that the function is over here, with its final state. Why there is no snapshot of that; "" when
-    there is."""
+    """Report that the function is over here, with its final state. Returns why there is no snapshot of that;
+    "" when there is one."""
     reason = snapshotting.last(state, agent)
     state.clean.step = state.ended = state.completed
     agent.say({"op": "finished", "generation": state.generation, "step": state.completed}, keep=True)
@@ -37,7 +37,7 @@ def say(state: RankState, agent: AgentClient) -> str:
 
 
 def wait_for_room(state: RankState, agent: AgentClient, reason: str) -> None:
-    """Try for the last snapshot again: what holds its slot goes once the coordinator knows that all have
+    """Retry the last snapshot: its slot becomes free once the coordinator knows that all ranks have
     finished."""
     deadline = time.monotonic() + _LAST_SNAPSHOT_S
     while reason and not over(state, agent) and time.monotonic() < deadline:
@@ -55,7 +55,7 @@ def over(state: RankState, agent: AgentClient) -> bool:
 
 
 def leave(runtime: Runtime, agent: AgentClient, name: str) -> None:
-    """All ranks have finished, and the final state is safe: the script goes on, without its groups."""
+    """Return from the function without its groups: all ranks have finished, and the final state is safe."""
     state = runtime.state
     known = state.functions
     runtime.requests.end("the training is over, and nothing was said of the checkpoint")

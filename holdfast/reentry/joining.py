@@ -29,9 +29,9 @@ _DIGEST_BYTES = 7
 
 
 def agree(state: RankState, resume: Resume, *, entered: bool) -> tuple[bool, bool]:
-    """Have all ranks of the generation know which functions are over in its state. Whether some rank has yet
-    to come to the function that runs; and whether some rank has had a state of that function, as this one
-    has when `entered`."""
+    """Agree among all ranks on which functions are over in the generation's state. Returns whether some rank
+    has yet to come to the function that runs; and whether some rank has had a state of that function, as this
+    one has when `entered`."""
     known = state.functions
     text = max(known.text(), _found(state, resume), key=lambda each: len(functions.parse(each)))
     if state.world_size == 1:
@@ -55,7 +55,7 @@ def agree(state: RankState, resume: Resume, *, entered: bool) -> tuple[bool, boo
 
 
 def _found(state: RankState, resume: Resume) -> str:
-    """What the header of the state says of it, where this rank is to read that."""
+    """The finished functions in the header of the state, where this rank is to read that."""
     with contextlib.suppress(
         ArenaError, OSError, ValueError, KeyError, RestoreError
     ):  # the restore will tell
@@ -78,7 +78,7 @@ class Agreed:
 
 
 def same_value(state: RankState, result: Any) -> Agreed:
-    """Have all ranks of the generation agree on what their function has returned."""
+    """Agree among all ranks of the generation on what their function has returned."""
     value, refused = functions.kept(result)
     words = json.dumps(value, sort_keys=True) + refused
     content = hashlib.blake2b(words.encode(), digest_size=_DIGEST_BYTES).digest()
@@ -114,7 +114,7 @@ _looking: list[bool] = []
 
 @contextlib.contextmanager
 def looking() -> Any:
-    """What is done within is the session's own."""
+    """Mark what is done within as the session's own, not the script's."""
     _looking.append(True)
     try:
         yield
@@ -123,7 +123,7 @@ def looking() -> Any:
 
 
 def mark_absent(state: RankState, function: str) -> None:
-    """What is tracked now has not the state that this function left."""
+    """Mark tracked modules as without the state that this function left."""
     for name, thing in state.tracked.objects.items():
         if isinstance(thing, torch.nn.Module):
             for module in thing.modules():
@@ -133,7 +133,7 @@ def mark_absent(state: RankState, function: str) -> None:
 
 
 def lift(state: RankState) -> None:
-    """The state comes: what is tracked will have it."""
+    """Let tracked modules be used again: their state is about to come."""
     for thing in state.tracked.modules:
         for module in thing.modules():
             for hooks, key in _marks(module):

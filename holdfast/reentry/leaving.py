@@ -20,7 +20,7 @@ log = logging.getLogger("holdfast.sdk")
 
 
 def preserve(state: RankState, agent: AgentClient) -> None:
-    """The places are to change: a snapshot of just this state, before anything goes."""
+    """Take a snapshot of just this state before anything goes: ranks are about to move."""
     if state.newest_snapshot == (state.completed, state.generation):
         return
     reason = snapshotting.insist(state, agent, snapshotting.snapshot(state, agent), _ROOM_WAIT_S)
@@ -29,7 +29,7 @@ def preserve(state: RankState, agent: AgentClient) -> None:
 
 
 def stow(state: RankState) -> None:
-    """What was tracked in the function goes with it; its state is kept if it is clean."""
+    """Keep the state of what was tracked in the function if it is clean, and let go of the objects."""
     kept = state.entry.kept
     if state.clean.step < 0 or kept is None or kept.step != state.clean.step:
         state.entry.kept = None

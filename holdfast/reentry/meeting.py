@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 def take_place(state: RankState, local_rank: int) -> None:
-    """Its place on the node, as the coordinator has it: a spare process learns it only now."""
+    """Set this rank's place on the node, as the coordinator has it: a spare process learns it only now."""
     if state.chosen_device is None:
         state.environment = dataclasses.replace(state.environment, local_rank=local_rank)
 
 
 def gather(state: RankState, numbers: list[int]) -> list[list[int]]:
-    """These numbers of every rank."""
+    """Gather these numbers from every rank."""
     device = carrier(state.backend, state.device)
     return gather_numbers(numbers, device, state.world_size)
 
 
 def settle(state: RankState) -> None:
-    """Meshes have been made in the function: learn which connections are their groups'."""
+    """Learn which connections belong to the groups, once the function has made its meshes."""
     if state.backend != "gloo":
         return
     own = state.groups.listeners()
@@ -44,8 +44,8 @@ def settle(state: RankState) -> None:
 
 
 def check_past(state: RankState, agent: AgentClient, name: str, number: int, formation: Formation) -> None:
-    """A state of an earlier function is of no use to a process that has passed it: its script is to be run
-    again, so that the process ends."""
+    """Exit when the generation's state is of an earlier function: a process that has passed it cannot use it,
+    and its script is run again."""
     step = formation.resume.step
     if number and step <= state.functions.finished[number - 1].end:
         words = f"{name}: the state that is left, of step {step}, is that of a function before it"

@@ -36,7 +36,7 @@ _connected: weakref.WeakSet[RankState] = weakref.WeakSet()
 
 
 class Mistakes:
-    """Watches over one session."""
+    """Watches the script of one session."""
 
     def __init__(self, state: RankState, collectives: CollectiveProof) -> None:
         self._state, self._collectives = state, collectives
@@ -69,7 +69,7 @@ class Mistakes:
         return run
 
     def close(self) -> None:
-        """Listen no more."""
+        """Remove the hook."""
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
@@ -163,7 +163,8 @@ def check_no_group(made: Iterable[Groups]) -> None:
 
 
 def check_begun() -> None:
-    """At the script's end: raise SessionError when a session met its agent, and nothing was begun."""
+    """At the script's end: raise SessionError when a session has met its agent and no elastic function was
+    called."""
     owners = [state.agent.owner for state in _connected if state.agent is not None]
     if os.getpid() in owners and not _begun:
         raise SessionError(
@@ -172,6 +173,7 @@ def check_begun() -> None:
 
 
 def explain(error: BaseException) -> None:
-    """Raise SessionError for what torch says when the script makes the default group in the function."""
+    """Raise SessionError in place of torch's error when the script makes the default group in the
+    function."""
     if isinstance(error, ValueError) and _TWICE in str(error):
         raise SessionError(_NO_GROUP).with_traceback(error.__traceback__) from None

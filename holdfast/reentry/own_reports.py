@@ -10,12 +10,12 @@ from holdfast.ipc.agent_client import VERSION
 if TYPE_CHECKING:
     from holdfast.ipc.frames import Message
     from holdfast.rank_state import RankState
-    from holdfast.telemetry.numbers import Numbers
+    from holdfast.telemetry.numeric_anomalies import NumericAnomalies
     from holdfast.telemetry.reporting import Reports
 
 
 def hello(state: RankState) -> Message:
-    """Who it is, where it stands, and what clean state it holds (-1: none)."""
+    """The hello: which member this is, where it stands, and which clean step it holds (-1: none)."""
     held = state.clean.step if state.phase in ("ready", "finished") else -1
     return {
         "op": "hello",
@@ -34,14 +34,14 @@ def hello(state: RankState) -> Message:
 
 def ended(state: RankState) -> int | None:
     """The newest step that a generation may begin at without leaving out what this rank has not run yet;
-    None: no such limit, for the script lets the tails of steps be cut, or this process has trained
-    nothing."""
+    None: there is no such limit, because the script lets the tails of steps be cut, or this process has
+    trained nothing."""
     return None if state.guard.skippable or not state.clean.generation else state.ended
 
 
-def beat(state: RankState, reports: Reports, numbers: Numbers) -> Message:
-    """That it lives, and where it stands; with it goes what the script has reported."""
-    _send_report(state, reports, numbers)
+def beat(state: RankState, reports: Reports, anomalies: NumericAnomalies) -> Message:
+    """The beat: that it lives, and where it stands. Sends what the script has reported beforehand."""
+    _send_report(state, reports, anomalies)
     return {
         "op": "beat",
         "phase": state.phase,
@@ -50,7 +50,7 @@ def beat(state: RankState, reports: Reports, numbers: Numbers) -> Message:
     }
 
 
-def _send_report(state: RankState, reports: Reports, numbers: Numbers) -> None:
-    shown = reports.read(numbers.reported)
+def _send_report(state: RankState, reports: Reports, anomalies: NumericAnomalies) -> None:
+    shown = reports.read(anomalies.reported)
     if shown and state.agent is not None:
         state.agent.say({"op": "report", "step": state.completed, "values": shown})

@@ -25,7 +25,7 @@ from holdfast.reentry.misuse import Mistakes
 from holdfast.snapshots.snapshot import Snapshots
 from holdfast.state import functions
 from holdfast.state.tracked import Tracked
-from holdfast.telemetry.numbers import Numbers
+from holdfast.telemetry.numeric_anomalies import NumericAnomalies
 from holdfast.telemetry.reporting import Reports
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Runtime:
         self.equality = Equality(state, ask_for_room)
         self.streams = Streams(state, data_change)
         state.tracked.contract = self.streams.text
-        self.numbers = Numbers(state)
+        self.anomalies = NumericAnomalies(state)
         self.reports = Reports()
         self.collectives = CollectiveProof(state)
         self.mistakes = Mistakes(state, self.collectives)

@@ -19,7 +19,7 @@ _living: weakref.WeakSet[Runtime] = weakref.WeakSet()
 
 
 def begin(runtime: Runtime) -> None:
-    """The script has made a session: connect it to its agent, if there is one. Raises SessionError."""
+    """Connect a session that the script has made to its agent, if there is one. Raises SessionError."""
     if runtime.state.environment.agent_socket:
         misuse.check_no_group(other.state.groups for other in list(_living))
         _make_way()
@@ -28,7 +28,7 @@ def begin(runtime: Runtime) -> None:
 
 
 def _make_way() -> None:
-    """The script makes another session that has an agent: those before it are over. Raises SessionError."""
+    """Close the sessions before: the script makes another one that has an agent. Raises SessionError."""
     for other in list(_living):
         if other.state.agent is None or other.state.closed:
             continue
@@ -49,7 +49,7 @@ def _connect(runtime: Runtime) -> None:
     agent = state.agent = AgentClient(
         state.environment.agent_socket,
         functools.partial(own_reports.hello, state),
-        functools.partial(own_reports.beat, state, runtime.reports, runtime.numbers),
+        functools.partial(own_reports.beat, state, runtime.reports, runtime.anomalies),
         state.groups.sever,
     )
     agent.describe = flight_recorder.collectives
@@ -76,7 +76,7 @@ def close(runtime: Runtime) -> None:
 
 
 def _after_fork_in_child() -> None:
-    """In a DataLoader's worker: the agent and the peers are the parent's."""
+    """Let go, in a DataLoader's worker, of the agent and the peers: they are the parent's."""
     for runtime in list(_living):
         runtime.state.groups.neutralise()
         if runtime.state.agent is not None:

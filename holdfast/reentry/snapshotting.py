@@ -20,15 +20,15 @@ log = logging.getLogger("holdfast.sdk")
 
 
 def ask_early(state: RankState, agent: AgentClient) -> None:
-    """The state is in place: ask for room if it is complete, and say at once which part of it this rank holds
-    where others hold other parts, even if the optimizer has no state yet."""
+    """Ask for room as soon as the state is in place, if it is complete. Where ranks hold different parts,
+    report this rank's shard id at once, even if the optimizer has no state yet."""
     if state.completed or state.shard_id != shard_ids.WHOLE:
         ask_for_room(state, agent)
 
 
 def ask_for_room(state: RankState, agent: AgentClient, *, forced: bool = False) -> None:
-    """Say how large a snapshot is, and of which shard, once the optimizer has its state. `forced`: even when
-    no snapshots are taken by themselves."""
+    """Report how large a snapshot is, and of which shard, once the optimizer has its state. `forced`: even
+    when no snapshots are taken on their own."""
     known = state.snapshots.path and state.announced_shard == state.shard_id
     wanted = forced or state.environment.snapshot_every
     if wanted and state.tracked.objects and not known:
@@ -46,7 +46,7 @@ def _say_tracked(state: RankState, agent: AgentClient) -> None:
 
 
 def insist(state: RankState, agent: AgentClient, reason: str, wait_s: float) -> str:
-    """Try for a snapshot again while it is only the room that is missing: "" or why there is none."""
+    """Retry a snapshot while only the room is missing: "" or why there is none."""
     deadline = time.monotonic() + wait_s
     while reason and time.monotonic() < deadline and not agent.interrupted(state.generation):
         if not any(word in reason for word in _PASSING):
@@ -60,7 +60,7 @@ _PASSING = ("no shared memory yet", "not ready on all ranks", "still being read"
 
 
 def last(state: RankState, agent: AgentClient) -> str:
-    """See that there is one of the final state: "" or why there is none."""
+    """Ensure a snapshot of the final state: "" or why there is none."""
     if not state.environment.snapshot_every or not state.tracked.objects:
         return ""
     made = state.newest_snapshot == (state.completed, state.generation)
@@ -68,7 +68,7 @@ def last(state: RankState, agent: AgentClient) -> str:
 
 
 def first(state: RankState, agent: AgentClient) -> None:
-    """See that there is one of what a function after the first begins with: no process could go back to the
+    """Ensure a snapshot of the state that a later function begins with: no process could go back to the
     function before it."""
     if state.environment.snapshot_every and state.tracked.objects:
         reason = insist(state, agent, snapshot(state, agent), _FIRST_WAIT_S)
@@ -77,8 +77,8 @@ def first(state: RankState, agent: AgentClient) -> None:
 
 
 def snapshot(state: RankState, agent: AgentClient) -> str:
-    """Take one now: "" or why not. An arena that fails costs a snapshot, never the training."""
-    if state.numbers_at_fault:
+    """Take a snapshot now: "" or why not. An arena that fails costs a snapshot, never the training."""
+    if state.numeric_anomaly:
         return "the numbers are at fault: nothing of this state is kept"
     reason = _attach(state, agent)
     if reason:
@@ -126,7 +126,7 @@ def _attach(state: RankState, agent: AgentClient) -> str:
 
 
 def skipped(state: RankState, agent: AgentClient, reason: str) -> None:
-    """Tell the agent why there is no snapshot of this step."""
+    """Report why there is no snapshot of this step."""
     agent.say(
         {
             "op": "snapshot_skipped",

@@ -37,7 +37,7 @@ def put_in_place(runtime: Runtime, resume: Resume, port: int) -> set[int]:
 
 
 def begin(runtime: Runtime, seed: int | None) -> None:
-    """A step begins. Raises Interrupted when the generation is broken, or ends at this boundary."""
+    """Begin a step. Raises Interrupted when the generation is broken, or ends at this boundary."""
     state = runtime.state
     state.check_interrupted()
     guard = state.guard
@@ -57,9 +57,9 @@ def begin(runtime: Runtime, seed: int | None) -> None:
 
 
 def after_break(runtime: Runtime) -> None:
-    """A loop over steps is over. One that was left within a step, by the script's own `break`, is the end of
-    the step's body if an optimizer has moved, or if what it did cannot be undone. Else the step comes again.
-    Raises SessionError when the ranks have not left it at the same place."""
+    """Decide what a loop that the script has left within a step means. The step is complete if an optimizer
+    has moved, or if what it did cannot be undone; else it comes again. Raises SessionError when the ranks
+    have not left it at the same place."""
     state = runtime.state
     guard = state.guard
     if not guard.entered:
@@ -101,15 +101,15 @@ def _place(completed: int, left_half: int, moved: int) -> str:
 
 
 def between(state: RankState) -> None:
-    """An elastic function is over: what the script draws behind it depends on that alone, in a process that
-    was started again, too."""
+    """Seed for what the script draws between two elastic functions: by the end of the one before alone, so
+    that a process that was started again draws the same."""
     if state.seed is not None:
         seed_step(state.seed, state.step, 0)
 
 
 def complete(runtime: Runtime) -> None:
-    """The step is complete: write it down, tell the script, and take the snapshot that is due. Raises
-    CollectiveFailed."""
+    """Complete the step: write it down, call the script's callbacks, and take the snapshot that is due.
+    Raises CollectiveFailed."""
     state = runtime.state
     runtime.collectives.check("the step")
     runtime.streams.end()
@@ -140,7 +140,7 @@ def record(runtime: Runtime, step: int) -> int:
 
 
 def commit(runtime: Runtime) -> None:
-    """Write the steps that are complete into the ledger."""
+    """Write complete steps into the ledger."""
     state, ledger = runtime.state, runtime.streams.ledger
     if ledger is not None:
         for step in state.uncommitted:

@@ -22,7 +22,8 @@ class Lane:
         self._pinned: dict[int, int] = {}  # bytes by address
 
     def pin(self, area: torch.Tensor) -> None:
-        """Register a slot's memory, once. Memory that cannot be is copied to all the same, slower."""
+        """Register a slot's memory, once. Memory that cannot be registered is copied to all the same,
+        slower."""
         address = area.data_ptr()
         if address in self._pinned:
             return

@@ -73,7 +73,7 @@ class Plan:
 
     def header(self, random: Any = None, functions: str = "") -> bytes | None:
         """The header for the state as it is now, or None when the plan no longer fits it. `random`: the
-        generators' states, when they are to be kept too; `functions`: those that are over."""
+        generators' states, where they are kept too; `functions`: those that are over."""
         if self._tracked.objects != self._objects or self._tracked.identity != self._identity:
             return None
         texts = []
@@ -244,5 +244,5 @@ def _forms(entries: built.Entries) -> built.Forms:
 
 
 def _read(part: Part) -> tuple[list[Any], ...]:
-    """What the header's list of tensors says of them: where one is called otherwise, it is another list."""
+    """The list of tensors as the header names them; another name makes another list."""
     return part.names, part.wholes, [(tensor.dtype, tensor.shape) for tensor in part.tensors]

@@ -114,7 +114,7 @@ class Snapshots:
 
     @property
     def shard(self) -> str:
-        """The word of what the newest look has seen."""
+        """The shard id of the newest plan."""
         return self._plan.shard if self._plan is not None else shard_ids.WHOLE
 
     def attach(self, path: str) -> None:
@@ -164,17 +164,17 @@ class Snapshots:
 
 
 def find(arena: Arena, step: int, born: int, shard: str = "") -> SlotView | None:
-    """The READY slot of `step` and of this shard, if it is named: that of generation `born` if there is one,
-    else the newest."""
+    """The READY slot of `step`, and of this shard if one is named: that whose origin is generation `born` if
+    there is one, else the newest."""
     return arena.find(step, generation=born, shard=shard) or arena.find(step, shard=shard)
 
 
 def load(path: str, step: int, tracked: Tracked, born: int = 0, shard: str = "") -> None:
-    """Put the snapshot of `step`, of this shard if it is named, in this arena file in place. Raises
+    """Put the snapshot of `step`, and of this shard if one is named, from this arena file in place. Raises
     RestoreError or ArenaError.
 
-    Whoever owns the arena waits at the barrier, so the slot is not pinned: the pin of a reader that is
-    killed would be left behind. That it held still is checked afterwards."""
+    The arena's owner waits at the barrier, so the slot is not pinned: the pin of a reader that is killed
+    would stay behind. That the slot held still is checked afterwards."""
     with Arena.open(path, touched=False) as arena:
         slot = find(arena, step, born, shard)
         if slot is None:

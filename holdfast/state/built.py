@@ -31,7 +31,7 @@ class Entries:
     """What dicts hold."""
 
     def __init__(self, named: Iterable[Container], held: Iterable[Container]) -> None:
-        """Look at the names in `named`, and at the objects in `held`."""
+        """Record the names in `named`, and the objects in `held`."""
         self._named, self._held = list(named), list(held)
         self._names = list(chain.from_iterable(self._named))
         self.objects = [value for container in self._held for value in container.values()]

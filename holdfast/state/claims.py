@@ -14,7 +14,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What holds for one tracked object. With none of it: all ranks hold the same (or parts of DTensors)."""
+    """The claims for one tracked object. Without any, all ranks hold the same (or parts of DTensors)."""
 
     per_rank: bool = False  # each rank has its own
     shard: str = ""  # ranks that give the same name hold the same
@@ -22,7 +22,7 @@ class Claim:
 
     @classmethod
     def of(cls, per_rank: Any, shard: Any, from_rank_0: Any) -> Claim:
-        """As `track` was told. Raises SessionError on what cannot be meant."""
+        """The claim of one call of `track`. Raises SessionError on claims that exclude each other."""
         if type(per_rank) is not bool or type(from_rank_0) is not bool:
             raise SessionError("track: per_rank and from_rank_0 are True or False, not names of objects")
         if not isinstance(shard, str) or (shard and not _NAME.fullmatch(shard)):

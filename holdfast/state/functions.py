@@ -61,7 +61,7 @@ class Functions:
 
     @property
     def base(self) -> int:
-        """The job's step with which the function begins that comes after those that are over."""
+        """The job's step with which the next function begins."""
         return self.finished[-1].end + 1 if self.finished else 0
 
     def place(self) -> tuple[str, int]:
@@ -188,5 +188,5 @@ _process: dict[str, Functions] = {}
 
 
 def of(member: str) -> Functions:
-    """Those of this process, where it is a member of a job; else new ones."""
+    """The functions of this process, where it is a member of a job; else new ones."""
     return _process.setdefault(member, Functions()) if member else Functions()

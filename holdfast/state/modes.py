@@ -76,7 +76,7 @@ def labels(optimizer: torch.optim.Optimizer, known: Mapping[int, str]) -> Labels
 def regroup(
     optimizer: torch.optim.Optimizer, given: Labels | None, own: Mapping[str, torch.Tensor], path: str
 ) -> None:
-    """Have an optimizer's groups hold the parameters that the state's held. Raises RestoreError, by name."""
+    """Give an optimizer's groups the parameters that they held in the state. Raises RestoreError, by name."""
     mine = labels(optimizer, {id(own[name]): name for name in reversed(list(own))})
     if given is None or given == mine:
         return
@@ -100,7 +100,7 @@ def regroup(
 
 
 def _check_alike(given: Labels, mine: Labels, path: str) -> None:
-    """Where not all have names, the groups must be as they are: only the order tells what is what."""
+    """Check that groups match where not all parameters have names: only the order identifies them then."""
     if list(map(len, given)) != list(map(len, mine)):
         raise RestoreError(
             f"{path}: the state's groups hold {list(map(len, given))} parameters, this optimizer's "

@@ -35,7 +35,7 @@ class Flat:
 
 
 class Tracked:
-    """The objects a user named. A name given again replaces what it stood for."""
+    """The objects that a user named. A name given again replaces its object."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Any] = {}
@@ -101,7 +101,7 @@ class Tracked:
         return "", None
 
     def flatten(self) -> Flat:
-        """The tensors now, no copies. Raises SessionError on what cannot be kept."""
+        """The tensors as they are now, no copies. Raises SessionError on what cannot be kept."""
         names: list[str] = []
         given: list[torch.Tensor] = []
         known = self.names()
@@ -133,7 +133,7 @@ class Tracked:
         self.random, self.data = plain.get("random") or typed.encode({}), plain.get("data")
 
     def adopt_plain(self, names: list[str], plain: Any, tensors: dict[str, torch.Tensor]) -> None:
-        """Take over what is no tensor of a state whose tensors have been filled already; `names`: what its
+        """Take over the plain data of a state whose tensors have been filled already; `names`: what its
         tensor indices mean. Raises RestoreError."""
         try:
             trees = typed.decode(plain["objects"], lambda index: tensors[names[index]])
@@ -166,7 +166,7 @@ class Tracked:
 
 
 def _check_keepable(name: str, thing: Any) -> None:
-    """Raise SessionError when an object does not give its state, or one that cannot be kept."""
+    """Raise SessionError when an object gives no state, or one that cannot be kept."""
     try:
         tree = capture(thing)
         walk(tree, name, [], [])

@@ -33,7 +33,8 @@ def check(name: str, thing: Any) -> None:
 
 
 def claim(thing: Any, said: Claim) -> Claim:
-    """What holds of it whatever the script says: of ZeroRedundancyOptimizer each rank has its own part."""
+    """The claim for an object, whatever the script claims: of ZeroRedundancyOptimizer each rank has its own
+    part."""
     return replace(said, per_rank=True, shard="") if _is_zero(thing) else said
 
 

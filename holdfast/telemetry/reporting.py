@@ -32,8 +32,8 @@ class Reports:
             self._step = step
 
     def read(self, strange: Callable[[str, Any, int], None]) -> dict[str, float]:
-        """What was added since the last call, as numbers. `strange(name, value, step)` hears of what is none,
-        or not a finite one."""
+        """What was added since the last call, as numbers. Calls `strange(name, value, step)` for each value
+        that is no finite number."""
         with self._lock:
             values, self._values, step = self._values, {}, self._step
         numbers: dict[str, float] = {}

@@ -22,8 +22,8 @@ _TEXT_MAX = 500
 log = logging.getLogger("holdfast.sdk")
 
 
-class Numbers:
-    """What one rank has noticed in this generation."""
+class NumericAnomalies:
+    """The anomalies that one rank has noticed in this generation."""
 
     def __init__(self, state: RankState) -> None:
         self._state = state
@@ -31,13 +31,13 @@ class Numbers:
         self._looked = 0
 
     def begin(self) -> None:
-        """A generation begins: what was told of the one before has been heard."""
-        self._first, self._state.numbers_at_fault = None, False
+        """Begin a generation: the report of the one before has been heard."""
+        self._first, self._state.numeric_anomaly = None, False
         if self._state.agent is not None:
             self._state.agent.forget("fault")
 
     def check(self, value: Any, every: int) -> None:
-        """Notice a NaN or Inf: at once, or of a GPU's tensor within `every` steps."""
+        """Notice a NaN or Inf: at once, or in a GPU's tensor within `every` steps."""
         step = self._state.completed
         if isinstance(value, torch.Tensor) and value.is_cuda:
             self._accumulate(value.detach(), step, every)
@@ -68,11 +68,11 @@ class Numbers:
                 self.notice(step, f"the reported {name} is {number}")
 
     def notice(self, step: int, reason: str, kind: str = "nan", *, rollback: bool = True) -> None:
-        """Tell the coordinator, once in a generation; nothing of this state is kept from now on."""
+        """Report to the coordinator, once in a generation; nothing of this state is kept from now on."""
         agent = self._state.agent
-        if self._state.numbers_at_fault:
+        if self._state.numeric_anomaly:
             return
-        self._state.numbers_at_fault = True
+        self._state.numeric_anomaly = True
         if agent is None:
             log.warning("step %d: %s", step, reason)
             return
@@ -89,12 +89,12 @@ class Numbers:
         )
 
     def fault(self, why: str, *, rollback: bool) -> NoReturn:
-        """The script's own word: never returns."""
+        """Report the script's own judgement that the numbers are wrong; never returns."""
         state = self._state
         agent, generation = state.agent, state.generation
         if agent is None or not state.entry.inside:
             raise SessionError(f"fault: {why}")
-        state.numbers_at_fault = False  # its own reason counts, whatever was noticed before
+        state.numeric_anomaly = False  # its own reason counts, whatever was noticed before
         self.notice(state.completed, why, "user", rollback=rollback)
         state.progress.mark("fault")
         agent.wait(lambda orders: orders.interrupted >= generation or orders.complete)
