@@ -60,8 +60,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What went. `kept`: ids of the manifests that stay; `bases`: those that went whole; `reason`: why not
-    all of it went, "" when it did."""
+    """What was deleted. `kept`: ids of the manifests that stay; `bases`: bases that are gone altogether;
+    `reason`: why not everything was deleted, "" when it was."""
 
     removed: tuple[str, ...]
     bytes_freed: int
@@ -295,8 +295,8 @@ def _delete(store: Store, doomed: Sequence[Doomed], held: lease.Lease) -> int:
 
 
 def _delete_one(store: Store, name: str) -> None:
-    """A manifest's name can be guessed: what does not begin as one is not ours. The other names say what they
-    hold, by a digest."""
+    """Delete one file that is proven ours. A manifest's name can be guessed, so its first bytes are checked;
+    the other names are digests of their content."""
     try:
         guessable = name.split("/")[2] == "manifests"
         if guessable and not envelope.begins(store.read(name, envelope.HEAD_BYTES)):

@@ -8,8 +8,8 @@ class CheckpointError(RuntimeError):
 
 
 class StorageError(CheckpointError):
-    """A storage that cannot be used, or did not do what it was asked. What it was doing and the mend, where
-    one is known, are in the message and beside it."""
+    """A storage cannot be used, or did not do what was asked. What was being done, and the fix where one is
+    known, are in the message and beside it."""
 
     def __init__(self, message: str, *, url: str = "", doing: str = "", mend: str = "") -> None:
         super().__init__(message)

@@ -22,7 +22,7 @@ from holdfast.checkpoint.errors import CheckpointError
 from holdfast.checkpoint.format import typed
 from holdfast.checkpoint.reading import read_chunk
 from holdfast.checkpoint.storage import syncing
-from holdfast.checkpoint.storage.telling import storage_error
+from holdfast.checkpoint.storage.wording import storage_error
 from holdfast.ipc.shm import align
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def _fill(
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """What the file system says over the target becomes an error that names it."""
+    """Turn the file system's errors over the target into one that names it."""
     try:
         yield
     except FileExistsError as error:

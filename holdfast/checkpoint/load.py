@@ -161,7 +161,7 @@ def verify(
 
 
 def shard_of(manifest: Manifest, word: str) -> Shard:
-    """A shard of a checkpoint. Raises CheckpointRefused when it has none of that name."""
+    """One shard of a checkpoint. Raises CheckpointRefused when it has none of that name."""
     for shard in manifest.shards:
         if shard.shard == word:
             return shard

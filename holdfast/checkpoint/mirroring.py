@@ -104,7 +104,8 @@ def catch_up(source: Store, target: Store, job: str, stop: threading.Event | Non
 
 
 def _checker(manifest: Manifest) -> Callable[[str, bytes], object]:
-    """Raises CheckpointCorrupt when stored bytes are not those of the chunk of that name."""
+    """A check that raises CheckpointCorrupt when stored bytes are not those of the chunk that they are named
+    after."""
     by_file: dict[str, Chunk] = {manifest.file(chunk): chunk for chunk in manifest.chunks}
 
     def check(name: str, stored: bytes) -> None:

@@ -117,7 +117,7 @@ def _memory(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _candidates(url: str, job: str, checkpoint: str) -> list[str]:
-    """The checkpoint, or the newest first, and those older than it."""
+    """The named checkpoint, or the newest first and then older ones."""
     found = [entry.id for entry in loading.listing(Store.open(url), job)]
     if checkpoint:
         return [checkpoint, *found[found.index(checkpoint) + 1 :]] if checkpoint in found else [checkpoint]

@@ -54,7 +54,8 @@ def region(tensor: Global, item: ReadItem, target: torch.Tensor) -> Region:
 
 
 def _box(tensor: Global, item: ReadItem) -> Box:
-    """Planners say where the box begins, and often its number; the largest of those there has the bytes."""
+    """The stored box of a read item. Planners give where it begins, and often its number; of those that begin
+    there the largest has the bytes."""
     boxes, index = list(tensor.boxes.values()), item.storage_index
     if index.index is not None and index.index < len(boxes):
         hinted = boxes[index.index]

@@ -29,7 +29,7 @@ class Saved:
 
     @property
     def states(self) -> dict[str, Any]:
-        """By word, the plain data of each shard."""
+        """The plain data of each shard, by shard id."""
         return {shard.shard: shard.state for shard in self.manifest.shards}
 
     def read(self, word: str) -> tuple[bytes, list[torch.Tensor]]:

@@ -101,7 +101,8 @@ class PartWriter:
         return not staged and threading.current_thread() is threading.main_thread()
 
     def _plain(self) -> Any:
-        """What is no tensor, as typed JSON. Raises SessionError, naming the entry that cannot be kept."""
+        """Entries that are no tensors, as typed JSON. Raises SessionError, naming the entry that cannot be
+        kept."""
         plain = {
             portion.item.index.fqn: _object(self._planner, portion)
             for portion in self._portions

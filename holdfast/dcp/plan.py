@@ -28,7 +28,7 @@ Key = tuple[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """Rows `start` to `stop` of what an item says, counted along `dim`; all of it for a small one."""
+    """Rows `start` to `stop` of a write item, counted along `dim`; all of it for a small one."""
 
     item: WriteItem
     dim: int
@@ -68,7 +68,8 @@ def held(plan: SavePlan) -> tuple[Key, ...]:
 
 
 def assign(plans: Sequence[SavePlan]) -> list[Assignment]:
-    """Each rank's portions. The plans are the planner's, `storage_data` is what `held` said of each."""
+    """Each rank's portions. The plans are the planner's, their `storage_data` is what `held` returned for
+    each."""
     holders: dict[Key, list[int]] = {}
     for rank, plan in enumerate(plans):
         for key in plan.storage_data:

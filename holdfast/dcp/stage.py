@@ -39,7 +39,7 @@ _POLL_S = 0.002
 
 
 class Lease:
-    """The use of an arena by one save. It ends with `end`, or when nobody has its tensors any more."""
+    """The use of an arena by one save. It ends with `end`, or when its tensors are no longer referenced."""
 
     def __init__(self, over: Callable[[], None]) -> None:
         self.end = weakref.finalize(self, over)
@@ -100,8 +100,8 @@ class HoldfastStager(AsyncStager):
         self._stream: Any = None
 
     def stage(self, state_dict: StateDict) -> StateDict:
-        """A copy of the state dict that training may not touch. Raises ArenaError when there is not the
-        memory, SessionError on a tensor that cannot be staged, naming it."""
+        """A copy of the state dict that training may not touch. Raises ArenaError when memory is short,
+        SessionError on a tensor that cannot be staged, naming it."""
         plan = _Plan(state_dict)
         if self._plan is not None and self._plan.forms == plan.forms:
             plan.placed, plan.nbytes = self._plan.placed, self._plan.nbytes

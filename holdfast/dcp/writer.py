@@ -113,7 +113,8 @@ class HoldfastWriter(StorageWriter):
         return [_replace(plan, own) for plan, own in zip(plans, assigned, strict=True)]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Make this rank's chunks and its part durable. Every failure is raised, so that torch tells all."""
+        """Make this rank's chunks and its part durable. Every failure is raised, so that torch reports it on
+        all ranks."""
         one = Save(self.store, self.job, self.checkpoint_id, self._rank, self.kind, self._base, self.codec)
         part = PartWriter(one, plan, planner).run()
         done: Future[list[WriteResult]] = Future()

@@ -15,7 +15,7 @@ TERMINATED = 143
 
 @dataclass(slots=True)
 class Errand:
-    """The launcher's errand. `code` is the exit code so far."""
+    """When a launcher ends by itself. `code` is the exit code so far."""
 
     job: str = ""  # ends with this job; empty: serves whatever job comes
     grace_s: float = 0.0  # after SIGTERM the agent has so long to leave; 0: the ranks end at once

@@ -31,8 +31,9 @@ _OF_A_RANK = ("MASTER_", "GROUP_", "ROLE_", "LOCAL_", "HOLDFAST_", "TORCHELASTIC
 
 
 class Watch:
-    """A finder that finds nothing, and notes which libraries are looked for. `tell` gets the names and
-    origins of those that have been imported since, and the variables that the script has changed before."""
+    """An import finder that finds nothing, and notes which libraries are looked for. `tell` gets the names
+    and origins of those imported since its last call, and the variables that the script had changed
+    before."""
 
     def __init__(self, tell: Callable[[dict[str, str], list[str]], None]) -> None:
         self._tell, self._owner = tell, os.getpid()
@@ -59,7 +60,7 @@ class Watch:
             gc.callbacks.remove(self._turn)
 
     def _look(self) -> None:
-        """Tell of those whose import is over."""
+        """Report the libraries whose import is complete."""
         found = {}
         for name in list(self._pending):
             spec = getattr(sys.modules.get(name), "__spec__", None)

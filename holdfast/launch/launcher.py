@@ -27,7 +27,7 @@ from holdfast.ipc import traces
 from holdfast.ipc.frames import Decoder, FrameError, Message, encode
 from holdfast.launch import linux
 from holdfast.launch.errand import ORPHANED, Errand
-from holdfast.launch.lives import Life
+from holdfast.launch.processes import MemberProcess
 from holdfast.launch.zygote import Zygote
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ class Launcher:
         self._run_dir, self._orphan_timeout_s = run_dir, orphan_timeout_s
         self.errand = errand or Errand()
         self.id = f"{uuid.uuid4().hex[:12]}-{os.getpid()}"
-        self._lives: dict[str, Life] = {}
-        self._by_pid: dict[int, Life] = {}
+        self._processes: dict[str, MemberProcess] = {}
+        self._by_pid: dict[int, MemberProcess] = {}
         self._strays: dict[int, tuple[int | None, int | None, int]] = {}
         self._zygote = Zygote(self._on_zygote)
         self._agent: asyncio.StreamWriter | None = None
@@ -142,54 +142,54 @@ class Launcher:
             self._agent.write(encode(message))
 
     async def _attach(self, _message: Message) -> None:
-        for life in self._lives.values():
-            if life.end is not None:
-                self._say(life.end)
-        members = [life.describe() for life in self._lives.values() if life.end is None]
+        for process in self._processes.values():
+            if process.end is not None:
+                self._say(process.end)
+        members = [process.describe() for process in self._processes.values() if process.end is None]
         self._say({"op": "hello", "version": VERSION, "launcher": self.id, "members": members})
 
     async def _spawn(self, message: Message) -> None:
         member = message["member"]
-        known = self._lives.get(member)
+        known = self._processes.get(member)
         if known is not None:
             self._say(known.end or {"op": known.state, "member": member, "pid": known.pid})
             return
         log.info("%s is spawned", member)
-        life = Life(member, self._on_member)
-        request = await life.open(message["log"])
-        self._lives[member] = life
+        process = MemberProcess(member, self._on_member)
+        request = await process.open(message["log"])
+        self._processes[member] = process
         self._zygote.fork(request)
 
     async def _run(self, message: Message) -> None:
-        life = self._lives[message["member"]]
+        process = self._processes[message["member"]]
         if "inherit" in message:  # the agent is in another container: what it has is not for the ranks
             message = {**message, "env": {**message["inherit"], **os.environ, **message["env"]}}
-        life.run(message)
-        if life.end is not None or life.state == "running":
-            self._say(life.end or {"op": "running", "member": life.member, "pid": life.pid})
+        process.run(message)
+        if process.end is not None or process.state == "running":
+            self._say(process.end or {"op": "running", "member": process.member, "pid": process.pid})
 
     async def _signal(self, message: Message) -> None:
-        life = self._lives[message["member"]]
+        process = self._processes[message["member"]]
         number = signal.Signals(message["signal"])
-        log.info("%s gets %s", life.member, number.name)
-        if not life.signal(number) and life.pid == 0 and number == signal.SIGKILL:
-            self._zygote.forget(life.member)  # not forked yet: closing its socket ends it if it will be
-            self._say(life.ended(None, signal.SIGKILL, time.monotonic_ns()))
+        log.info("%s gets %s", process.member, number.name)
+        if not process.signal(number) and process.pid == 0 and number == signal.SIGKILL:
+            self._zygote.forget(process.member)  # not forked yet: closing its socket ends it if it will be
+            self._say(process.ended(None, signal.SIGKILL, time.monotonic_ns()))
 
     async def _stacks(self, message: Message) -> None:
         """Have a member write its Python stacks, and say what the kernel shows of it."""
-        life = self._lives[message["member"]]
-        if life.pid == 0 or life.end is not None:
+        process = self._processes[message["member"]]
+        if process.pid == 0 or process.end is not None:
             return
-        why = traces.ask(life.pid)
-        native = traces.native(life.pid)[: traces.CHARS_MAX]
-        self._say({"op": "stood", "member": life.member, "reason": why, "native": native})
+        why = traces.ask(process.pid)
+        native = traces.native(process.pid)[: traces.CHARS_MAX]
+        self._say({"op": "stood", "member": process.member, "reason": why, "native": native})
 
     async def _forget(self, message: Message) -> None:
-        life = self._lives.get(message["member"])
-        if life is not None and life.end is not None:
-            del self._lives[life.member]
-            await life.closed()
+        process = self._processes.get(message["member"])
+        if process is not None and process.end is not None:
+            del self._processes[process.member]
+            await process.closed()
 
     async def _over(self, message: Message) -> None:
         if self.errand.hear_over(str(message["job"]), bool(message["ok"])):
@@ -198,7 +198,7 @@ class Launcher:
             self._end_when_idle()
 
     def _end_when_idle(self) -> None:
-        if self.errand.over and all(life.end is not None for life in self._lives.values()):
+        if self.errand.over and all(process.end is not None for process in self._processes.values()):
             self._done.set()
 
     async def _end(self, _message: Message) -> None:
@@ -216,36 +216,36 @@ class Launcher:
         for note in message.get("notes", []):
             log.warning("%s", note)
             self._say({"op": "note", "message": note})
-        life = self._lives.get(message.get("member", ""))
-        if life is None:
+        process = self._processes.get(message.get("member", ""))
+        if process is None:
             return
         if message["op"] == "forked":
-            self._forked(life, message["pid"])
+            self._forked(process, message["pid"])
         else:
-            del self._lives[life.member]
-            life.close()
+            del self._processes[process.member]
+            process.close()
             self._say(message)
 
-    def _on_member(self, life: Life, message: Message) -> None:
+    def _on_member(self, process: MemberProcess, message: Message) -> None:
         if message.get("op") in ("imported", "late"):
             self._zygote.hear(message)
             return
         if message.get("op") == "warm":
-            self._zygote.forget(life.member)
-            self._forked(life, message["pid"])
+            self._zygote.forget(process.member)
+            self._forked(process, message["pid"])
         if message.get("fresh_for"):
-            log.info("%s needs a fresh interpreter for %s", life.member, ", ".join(message["fresh_for"]))
-        self._say({**message, "member": life.member})
+            log.info("%s needs a fresh interpreter for %s", process.member, ", ".join(message["fresh_for"]))
+        self._say({**message, "member": process.member})
 
-    def _forked(self, life: Life, pid: int) -> None:
-        if life.end is not None and life.pid == pid:  # said twice, and gone in between
+    def _forked(self, process: MemberProcess, pid: int) -> None:
+        if process.end is not None and process.pid == pid:  # said twice, and gone in between
             return
-        life.pid = pid
-        self._by_pid[pid] = life
+        process.pid = pid
+        self._by_pid[pid] = process
         stray = self._strays.pop(pid, None)
         if stray is not None and time.monotonic_ns() - stray[2] < _STRAY_NS:
             self._exited(pid, *stray)
-        elif life.end is not None:
+        elif process.end is not None:
             linux.signal_group(pid, signal.SIGKILL)
 
     def _reap(self) -> None:
@@ -265,15 +265,15 @@ class Launcher:
             self._exited(pid, ended.si_status if exited else None, None if exited else ended.si_status, at_ns)
 
     def _exited(self, pid: int, code: int | None, number: int | None, at_ns: int) -> None:
-        life = self._by_pid.pop(pid, None)
-        if life is not None and life.end is None:
-            self._say(life.ended(code, number, at_ns))
+        process = self._by_pid.pop(pid, None)
+        if process is not None and process.end is None:
+            self._say(process.ended(code, number, at_ns))
             self._end_when_idle()
         elif pid == self._zygote.pid:
             log.warning("the zygote ended (code %s, signal %s)", code, number)
             if not self._done.is_set():
                 self._zygote.ended()
-        elif life is None:
+        elif process is None:
             self._strays[pid] = (code, number, at_ns)
             while len(self._strays) > _STRAYS_MAX:
                 del self._strays[next(iter(self._strays))]
@@ -297,8 +297,8 @@ class Launcher:
         if zygote:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(zygote, signal.SIGKILL)
-        for life in self._lives.values():
-            life.signal(signal.SIGKILL)
+        for process in self._processes.values():
+            process.signal(signal.SIGKILL)
         deadline = time.monotonic() + 5.0
         while linux.children() and time.monotonic() < deadline:
             self._reap()
@@ -309,8 +309,8 @@ class Launcher:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             await asyncio.sleep(0.002)
-        for life in self._lives.values():
-            await life.closed()
+        for process in self._processes.values():
+            await process.closed()
         for writer in self._connections.values():
             writer.close()
         await asyncio.gather(*self._connections, return_exceptions=True)
@@ -348,7 +348,7 @@ def _check_peer(writer: asyncio.StreamWriter) -> None:
 
 
 def _prepare(run_dir: Path) -> int:
-    """Make the folder ours alone and lock it. Returns the lock's descriptor. Exits with the mend."""
+    """Make the folder ours alone and lock it. Returns the lock's descriptor. Exits with the fix."""
     try:
         make_own(run_dir)
     except FolderError as error:

@@ -62,10 +62,9 @@ def children(of: int | str = "self") -> list[int]:
 
 
 def kill_session(leader: int) -> None:
-    """SIGKILL what is left of a session: its leader's process group, and orphans of it that are ours now.
-
-    What has become another user's (by sudo, say) is left alone, and so are caretakers: they end by themselves
-    when all whose names they keep have ended, and remove these names first."""
+    """SIGKILL what is left of a session: its leader's process group, and its orphans that are ours now. What
+    has become another user's (by sudo, say) is left alone, and so are caretakers: they end by themselves when
+    all whose names they keep have ended, and remove these names first."""
     below = _left_of(leader)
     if not any(map(is_caretaker, below)):
         with contextlib.suppress(*_OUT_OF_REACH):

@@ -44,7 +44,7 @@ def noted() -> Iterator[set[str]]:
 
 
 def watch_writes(values: Mapping[str, str | None], tell: Callable[[str], None]) -> None:
-    """Call `tell` with the name when one of these variables is given another value than this, once each."""
+    """Call `tell` with the name, once each, when one of these variables is set to another value than this."""
     told: set[str] = set()
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:

@@ -119,8 +119,9 @@ def become(order: Order) -> None:
 
 
 def _show(error: BaseException, trace: types.TracebackType | None) -> None:
-    """Print it as the script would have it; at once, where that is the interpreter's own way. What the
-    session says is told once for all ranks: then torch's hook, which names one rank, is left out."""
+    """Print the exception as the script would have it; at once, where that is the interpreter's own way. An
+    error of the session's is printed once for all ranks: then torch's hook, which names one rank, is left
+    out."""
     torchs = _kind(error) == "holdfast.SessionError" and "torch.distributed" in sys.excepthook.__module__
     if (torchs or sys.excepthook is sys.__excepthook__) and sys.stderr is not None:
         sys.stderr.write(_told(error))
@@ -212,9 +213,9 @@ def _own_frames_removed(trace: types.TracebackType | None) -> types.TracebackTyp
 
 
 def report(error: BaseException) -> None:
-    """Tell the agent what left the script, and wait a moment until it has noted it.
+    """Report to the agent the exception that has left the script, and wait a moment until it has noted it.
 
-    The agent may be away: then only the log and the exit code tell."""
+    The agent may be away: then the log and the exit code alone tell of it."""
     gate, member = os.environ.get("HOLDFAST_GATE"), os.environ.get("HOLDFAST_MEMBER")
     if not gate or not member:
         return
@@ -235,7 +236,7 @@ def report(error: BaseException) -> None:
 
 
 def _kind(error: BaseException) -> str:
-    """The type's name; the session's own is told from a script's that is called alike."""
+    """The type's name, in a form that distinguishes the session's errors from a script's of the same name."""
     kind = type(error)
     own = kind.__module__ == "holdfast.errors"
     return f"holdfast.{kind.__qualname__}" if own else kind.__qualname__
@@ -249,7 +250,7 @@ def _words(error: BaseException) -> str:
 
 
 def exec_program(order: Order) -> None:
-    """Become a program that is no Python script. Raises OSError when it cannot be started."""
+    """Become a program that is not a Python script. Raises OSError when it cannot be started."""
     os.chdir(order.cwd)
     os.execvpe(order.argv[0], list(order.argv), order.env)
 

@@ -38,7 +38,7 @@ PACKET_BYTES_MAX = 64 << 10
 
 
 def preload(names: Iterable[str]) -> list[str]:
-    """Import these modules; what cannot be imported is told in the notes returned."""
+    """Import these modules; the notes returned name those that cannot be imported."""
     notes: list[str] = []
     missing: set[str] = set()
     for name in names:
@@ -58,7 +58,7 @@ def _wanted(env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def serve(control: socket.socket, launcher: int, bare: bool) -> Member:
-    """The zygote's life. Returns only in the members it forks."""
+    """Run the zygote. Returns only in the members that it forks."""
     linux.die_with_parent(launcher)
     before = dict(os.environ)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a thread pool would be lost in the fork
@@ -163,7 +163,7 @@ class Member:
             os._exit(0)
 
     def _report(self, modules: dict[str, str], changed: list[str]) -> None:
-        """Say what was imported. The script waits for nobody: what cannot be said at once is left out."""
+        """Send what was imported. The script waits for nobody: what cannot be sent at once is left out."""
         message = {"op": "imported", "modules": modules, "changed": changed}
         with contextlib.suppress(OSError):
             self._control.send(encode(message), socket.MSG_DONTWAIT)

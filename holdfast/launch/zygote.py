@@ -47,7 +47,7 @@ class Request:
 
 
 class Zygote:
-    """Forks members. `told` gets its messages: ready, forked, failed."""
+    """Forks members. `told` is called with its messages: ready, forked, failed."""
 
     def __init__(self, told: Callable[[dict[str, Any]], None]) -> None:
         self._told = told
@@ -68,7 +68,7 @@ class Zygote:
         self._limit: asyncio.TimerHandle | None = None  # of the lesson that it is at
 
     def start(self) -> None:
-        """Start the process. It tells when it is ready; requests wait until then. Raises OSError."""
+        """Start the process. It sends `ready`; requests wait until then. Raises OSError."""
         self._restart = None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -86,7 +86,7 @@ class Zygote:
         asyncio.get_running_loop().add_reader(ours.fileno(), self._read)
 
     def hear(self, message: dict[str, Any]) -> None:
-        """A member tells what its script has imported, or set too late."""
+        """Take what a member reports of its script's imports, or of variables set too late."""
         if message["op"] == "imported":
             self._learn(message["modules"], message["changed"])
         else:
@@ -109,7 +109,7 @@ class Zygote:
             self._replace()
 
     def _replace(self) -> None:
-        """Have another process take the place of this one: what it has imported cannot be undone."""
+        """Replace this process by another one: what it has imported cannot be undone."""
         self._replaced = True
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
@@ -134,7 +134,8 @@ class Zygote:
         self._known |= set(new)
 
     def _too_long(self, pid: int) -> None:
-        """Members wait to be forked while it imports. `ended` says that none of these is tried again."""
+        """Give up an import while members wait to be forked. `ended` says that none of these is tried
+        again."""
         if self._taking and pid == self.pid:
             log.warning("importing %s takes too long: not preloaded", ", ".join(sorted(self._taking)))
             self._replace()

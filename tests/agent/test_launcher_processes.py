@@ -15,7 +15,7 @@ from agent.daemon.launcher_client import LauncherClient
 from agent.host.paths import Paths
 from holdfast.launch import linux
 from holdfast.launch.launcher import Launcher
-from holdfast.launch.lives import Life
+from holdfast.launch.processes import MemberProcess
 from tests.agent.support import folder
 
 if TYPE_CHECKING:
@@ -64,14 +64,14 @@ async def test_the_end_of_an_orphan_is_not_taken_for_that_of_a_later_member() ->
         orphan = await asyncio.create_subprocess_exec(sys.executable, "-c", "pass")
         assert await orphan.wait() == 0
         launcher._exited(orphan.pid, 0, None, 1)
-        life = Life("job.1", lambda *_: None)
-        request = await life.open(str(path / "log"))
-        launcher._lives["job.1"] = life
+        process = MemberProcess("job.1", lambda *_: None)
+        request = await process.open(str(path / "log"))
+        launcher._processes["job.1"] = process
         launcher._zygote.fork(request)
         launcher._on_zygote({"op": "forked", "member": "job.1", "pid": orphan.pid})
-        assert life.end is None, "the new process of that pid lives"
+        assert process.end is None, "the new process of that pid lives"
         launcher._zygote.close()
-        await life.closed()
+        await process.closed()
 
 
 async def test_a_launcher_that_dies_while_it_is_spoken_to_is_replaced() -> None:

@@ -51,8 +51,8 @@ Place = tuple[str, tuple[tuple[str, int, int], ...]]
 
 
 class Seen(NamedTuple):
-    """What a place held at the last save: its fingerprint, where those bytes lie now, and the fingerprints of
-    its rows (rows.py), b"" when they are not looked at."""
+    """What a place held at the last save: its fingerprint, where those bytes are stored, and the fingerprints
+    of its rows (rows.py), b"" where rows are not compared."""
 
     mark: bytes
     refs: tuple[Ref, ...]
@@ -80,7 +80,7 @@ class Claims:
         self._chunks: dict[str, Chunk] = {}
 
     def take(self, digest: str) -> bool:
-        """True for the first who asks: it writes the chunk and calls `give`."""
+        """True for the first caller: it writes the chunk and calls `give`."""
         with self._lock:
             if digest in self._done:
                 return False

@@ -54,7 +54,7 @@ def encode(content: Bytes, codec: str) -> Bytes | None:
 
 
 def decode(stored: Bytes, codec: str, nbytes: int) -> Bytes:
-    """The chunk's `nbytes` bytes. Raises CodecError when `stored` cannot be them."""
+    """The chunk's `nbytes` bytes. Raises CodecError when `stored` cannot be decoded to them."""
     width = names.item_bytes(codec)
     if not width:
         return stored

@@ -60,11 +60,10 @@ def parsed(
     parse: Callable[[dict[str, Any]], T],
     digest: str,
 ) -> tuple[T, str]:
-    """What `parse` makes of a file's body, and the file's digest. `digest`: the one it should have, by who
-    wrote it or committed it; "" when nobody says.
-
-    Raises CheckpointCorrupt when a byte is not as it was written or the body makes no sense,
-    CheckpointRefused when it is whole but not of this checkpoint of this job, or of a schema not ours."""
+    """What `parse` makes of a file's body, and the file's digest. `digest`: the expected one, from its writer
+    or its commit; "" when there is none. Raises CheckpointCorrupt when a byte is not as it was written or the
+    body makes no sense, CheckpointRefused when it is whole but not of this checkpoint of this job, or of an
+    unknown schema."""
     fields, found = unseal(kind, content, checkpoint)
     if digest and digest != found:
         raise CheckpointCorrupt(checkpoint, kind, f"has digest {found}, {_WHO[kind]} says {digest}")

@@ -27,8 +27,8 @@ def seal(manifest: Manifest) -> tuple[bytes, str]:
 
 
 def unseal(content: bytes, job: str, checkpoint: str, digest: str = "") -> Manifest:
-    """The manifest in a file's bytes. `digest`: what the record in etcd says, "" when there is none. Raises
-    as `envelope.parsed` does."""
+    """The manifest in a file's bytes. `digest`: that of the record in etcd, "" when there is none. Raises as
+    `envelope.parsed` does."""
     return envelope.parsed(KIND, content, job, checkpoint, parse=_parse, digest=digest)[0]
 
 

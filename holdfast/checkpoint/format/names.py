@@ -99,7 +99,7 @@ def drafts(job: str) -> str:
 
 
 def split_draft(file: str) -> tuple[str, str] | None:
-    """Id and digest of a file in `drafts` or `parts`; None: none of ours."""
+    """Id and digest of a file in `drafts` or `parts`; None: the file is not ours."""
     checkpoint, _, rest = file.partition(".")
     digest, _, kind = rest.partition(".")
     if kind != "json" or not _CHECKPOINT.fullmatch(checkpoint) or not is_digest(digest):
@@ -128,7 +128,7 @@ def job_folder(job: str) -> str:
 
 
 def leases(job: str) -> str:
-    """The folder of what says who may delete."""
+    """The folder of leases: files that say which process may delete."""
     return f"jobs/{_job(job)}/leases"
 
 

@@ -95,7 +95,7 @@ class Delta:
         return sum(high - low for low, high in self.runs)
 
     def content(self, memory: memoryview) -> list[memoryview]:
-        """Those bytes."""
+        """The bytes of the pack."""
         return [memory[self.offset + low : self.offset + high] for low, high in self.runs]
 
     def place_in(self, pack: Ref) -> None:

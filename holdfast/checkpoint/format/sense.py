@@ -52,8 +52,8 @@ def check(manifest: Manifest) -> None:
 
 
 def check_covered(manifest: Manifest) -> None:
-    """Raise CheckpointCorrupt unless the parts of each tensor that lies in parts make up the whole of it. For
-    who reads all shards; the parts were disjoint when they were saved."""
+    """Raise CheckpointCorrupt unless the stored parts of each tensor make up the whole of it. For readers of
+    all shards; the parts were disjoint when they were saved."""
     found: dict[tuple[str, str, tuple[int, ...]], set[tuple[Any, Any]]] = {}
     for shard in manifest.shards:
         for tensor in shard.tensors:

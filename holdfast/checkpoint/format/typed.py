@@ -26,12 +26,12 @@ _MAPPING_TAGS = {kind: tag for tag, kind in _MAPPINGS.items()}
 
 
 class TypedDataError(ValueError):
-    """Data that cannot be kept, or JSON that is none of ours. Names the path to it and its type."""
+    """Data that cannot be kept, or foreign JSON. Names the path to it and its type."""
 
 
 def encode(value: Any, leaf: Callable[[Any], int | None] | None = None, path: str = "state") -> Any:
-    """`value` as JSON data. `leaf` is asked about what is no plain data (a tensor, say): it keeps it and
-    gives its index, or None. Raises TypedDataError on anything else."""
+    """`value` as JSON data. `leaf` is called with whatever is no plain data (a tensor, say): it keeps that
+    and returns its index, or None. Raises TypedDataError on anything else."""
     return _encode(value, leaf or _no_leaf, path, 0)
 
 

@@ -45,8 +45,8 @@ def open_bulk(path: Path, flags: int, nbytes: int) -> int:
 
 
 def open_regular(path: Path, nbytes: int = 0) -> int:
-    """A descriptor for reading `nbytes` of a regular file. Raises NotAFile at once for anything else: a FIFO
-    that nobody writes to would be waited for, a device may do anything."""
+    """A descriptor for reading `nbytes` of a regular file. Raises NotAFile at once for anything else: opening
+    a FIFO without a writer would block, a device may do anything."""
     try:
         descriptor = open_bulk(path, os.O_RDONLY | os.O_NONBLOCK, nbytes)
     except OSError as error:

@@ -10,7 +10,7 @@ import fsspec
 from fsspec.config import conf
 
 from holdfast.checkpoint.errors import StorageError
-from holdfast.checkpoint.storage import pacing, telling
+from holdfast.checkpoint.storage import pacing, wording
 
 if TYPE_CHECKING:
     import threading
@@ -36,7 +36,7 @@ def connect(url: str, shown: str, patience: Patience, pace: pacing.Pace) -> tupl
         how = f"pip install '{wanted}'" if wanted else "pip install"
         raise StorageError(f"storage {shown}: its driver is missing: {error} ({how})", url=shown) from error
     except Exception as error:  # drivers raise what they like over a URL that they cannot use
-        said = telling.shown(str(error)) or type(error).__name__
+        said = wording.shown(str(error)) or type(error).__name__
         raise StorageError(f"storage {shown}: {said}", url=shown) from error
     if "s3" in protocols(filesystem):
         filesystem.retries = 1  # attempts: ours are counted and have a deadline
@@ -44,7 +44,7 @@ def connect(url: str, shown: str, patience: Patience, pace: pacing.Pace) -> tupl
 
 
 def put_options(filesystem: Any) -> dict[str, Any]:
-    """What the driver wants to be told with every upload."""
+    """The options that the driver needs with every upload."""
     return {"chunksize": _PART_BYTES} if "s3" in protocols(filesystem) else {}
 
 
@@ -55,8 +55,8 @@ def protocols(filesystem: Any) -> tuple[str, ...]:
 
 
 def awaited(filesystem: Any) -> bool:
-    """Whether its operations are coroutines: those end at their deadline, whatever the other side does.
-    What a synchronous driver (sftp, smb, hdfs) blocks in ends by the driver's own timeouts only."""
+    """Whether its operations are coroutines: those end at their deadline, whatever the other side does. A
+    synchronous driver (sftp, smb, hdfs) blocks until its own timeouts."""
     return bool(getattr(filesystem, "async_impl", False)) and not getattr(filesystem, "asynchronous", False)
 
 

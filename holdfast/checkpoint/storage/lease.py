@@ -31,11 +31,12 @@ _HEAD = b'{"host":'
 
 
 class LeaseHeldError(CheckpointError):
-    """Someone else is at it. Names who."""
+    """Another process holds the lease. Names it."""
 
 
 class Lease:
-    """Held until `release`. `now_s`: when it was taken, by the storage's clock; None: it does not say."""
+    """A lease, held until `release`. `now_s`: when it was taken, by the storage's clock; None: the storage
+    has none."""
 
     def __init__(self, store: Store, job: str) -> None:
         self._store, self._job = store, job

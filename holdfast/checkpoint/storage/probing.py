@@ -16,7 +16,7 @@ _FOLDER = "probe"
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a probe found. `limits`: what this storage cannot promise, in words; empty is best."""
+    """The result of a probe. `limits`: what this storage cannot promise, in words; empty is best."""
 
     url: str
     limits: tuple[str, ...]
@@ -24,7 +24,7 @@ class Probe:
 
 def probe(url: str, mirror: str = "", *, patience: Patience = PATIENCE) -> Probe:
     """Try everything that Holdfast needs at `url`, and at the storage that mirrors it. Raises StorageError
-    with url and mend; says what they cannot promise."""
+    with url and fix; the result says what they cannot promise."""
     store = Store.open(url, second=mirror, patience=patience)
     try:
         return examine(store)

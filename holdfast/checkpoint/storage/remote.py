@@ -192,7 +192,7 @@ class RemoteBackend:
         drivers.close(self._files)
 
     def _attempts(self, nbytes: int = 0) -> Attempts:
-        """Those of an operation that moves `nbytes`: they have the longer, the more it is."""
+        """The attempts of an operation that moves `nbytes`: the more bytes, the more time."""
         patience = self._patience.of(nbytes, self._pace.bytes_per_s)
         return Attempts(patience, self._stats, self._stop, self._random)
 

@@ -47,7 +47,7 @@ PATIENCE = Patience()
 
 
 class GaveUpError(OSError):
-    """The deadline came before an attempt succeeded. `tried` says how often and why not."""
+    """The deadline came before an attempt succeeded. `tried`: how often, and why not."""
 
     def __init__(self, tried: str, cause: str) -> None:
         super().__init__(cause)
@@ -55,7 +55,7 @@ class GaveUpError(OSError):
 
 
 class Attempts:
-    """One operation's attempts. `failed` counts those that did not succeed."""
+    """The attempts of one operation. `failed` counts those that did not succeed."""
 
     def __init__(
         self, patience: Patience, stats: Stats, stop: threading.Event, source: random.Random
@@ -67,9 +67,9 @@ class Attempts:
         self._began = time.monotonic()
 
     def run(self, attempt: Callable[[float], T], *, whole: bool = False) -> T:
-        """The first success of `attempt`, which is given the seconds it may take. Raises its error when that
-        will not pass by itself, GaveUpError at the deadline or when told to stop. `whole`: of unknown length,
-        one attempt may take all of the time."""
+        """The result of the first attempt that succeeds; `attempt` is given the seconds it may take. Raises
+        its error when that is not transient, GaveUpError at the deadline or when stopped. `whole`: of unknown
+        length, one attempt may take all of the time."""
         limit_s = self._patience.deadline_s if whole else self._patience.attempt_s
         while True:
             try:
@@ -85,8 +85,8 @@ class Attempts:
                 self._stats.retried(kind)
 
     def _note(self, kind: str, error: Exception) -> None:
-        """What is told in the end: the last error with words of its own. (The last attempt is often cut short
-        by the deadline, which says nothing about the cause.)"""
+        """Remember the newest error that says something. (The last attempt is often cut short by the
+        deadline, which says nothing about the cause.)"""
         self.failed += 1
         self._why = causes.words(error) if str(error) else self._why
         self._kinds[kind] = self._kinds.get(kind, 0) + 1

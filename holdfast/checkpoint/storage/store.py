@@ -15,7 +15,7 @@ from holdfast.checkpoint.storage.local import DRAFT_AGE_S, LocalBackend
 from holdfast.checkpoint.storage.remote import RemoteBackend
 from holdfast.checkpoint.storage.retrying import PATIENCE, GaveUpError, Patience
 from holdfast.checkpoint.storage.stats import READ, WRITE, Stats
-from holdfast.checkpoint.storage.telling import shown, storage_error
+from holdfast.checkpoint.storage.wording import shown, storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

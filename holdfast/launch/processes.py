@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 _CHUNK_BYTES = 64 << 10
 
 
-class Life:
+class MemberProcess:
     """A member's process as the launcher sees it. `state`: spawning, warm, running, exited."""
 
-    def __init__(self, member: str, told: Callable[[Life, Message], None]) -> None:
+    def __init__(self, member: str, told: Callable[[MemberProcess, Message], None]) -> None:
         self.member = member
         self.state = "spawning"
         self.pid = 0
@@ -50,12 +50,12 @@ class Life:
             self._send_order()
 
     def describe(self) -> Message:
-        """What a newly attached agent is told of it."""
+        """What a newly attached agent learns of it."""
         state = "running" if self._order is not None and self.state == "warm" else self.state
         return {"member": self.member, "pid": self.pid, "state": state}
 
     def ended(self, code: int | None, number: int | None, at_ns: int) -> Message:
-        """The process is gone: the message that says so."""
+        """Note that the process is gone; the message that reports it."""
         self.state = "exited"
         self.end = {
             "op": "exited",

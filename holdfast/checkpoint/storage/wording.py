@@ -12,12 +12,13 @@ _PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):[^/\s]*@")
 
 
 def shown(text: str) -> str:
-    """A URL, or a driver's words that repeat one, as people may see it: whose it is, and no secret in it."""
+    """A URL, or a driver's text that repeats one, as people may see it: without secrets."""
     return arguments.query(_PASSWORD.sub(r"\1:...@", text))
 
 
 def storage_error(url: str, doing: str, error: Exception, tried: str = "") -> StorageError:
-    """A StorageError that says where, at what, why, what was tried, and what to do about it."""
+    """A StorageError that names the storage, the operation, the cause, what was tried, and what to do about
+    it."""
     mend = causes.mend(error)
     message = f"storage {url}: {doing}: {shown(causes.words(error))}"
     return StorageError(
