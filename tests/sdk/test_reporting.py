@@ -1,4 +1,4 @@
-"""What a script may report: whatever it gives, the gate's thread lives on."""
+"""What a script may report: whatever it gives, the agent client's thread lives on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rank's side of the gate against a listener by hand: what an agent hears that was away for a while."""
+"""The agent client against a listener by hand: what an agent hears that was away for a while."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class Agent:
         assert heard[0] == "hello"
         return heard[1:]
 
-    def end(self, gate: AgentClient) -> None:
+    def end(self, client: AgentClient) -> None:
         """It is gone, and the rank has seen that."""
         self._connection.close()
-        until_sync(lambda: not gate.inodes(), "the rank's end of the connection")
+        until_sync(lambda: not client.inodes(), "the rank's end of the connection")
 
 
 @pytest.fixture
-def gate(folder: Path) -> Iterator[AgentClient]:
+def client(folder: Path) -> Iterator[AgentClient]:
     made = AgentClient(
         str(folder / "gate.sock"), lambda: {"op": "hello"}, lambda: {"op": "beat"}, lambda _: False
     )
@@ -57,27 +57,27 @@ def gate(folder: Path) -> Iterator[AgentClient]:
     made.close()
 
 
-def test_an_agent_that_was_away_hears_all_in_its_order(gate: AgentClient, folder: Path) -> None:
+def test_an_agent_that_was_away_hears_all_in_its_order(client: AgentClient, folder: Path) -> None:
     """What became of a rank last is what it hears last: else one that has finished runs for ever."""
-    gate.say({"op": "tracked", "shard": "all"}, keep=True)
+    client.say({"op": "tracked", "shard": "all"}, keep=True)
     agent = Agent(folder / "gate.sock")
     assert agent.hears("tracked") == ["tracked"]
-    agent.end(gate)
+    agent.end(client)
     for op, keep in (("ready", True), ("running", False), ("started", False), ("finished", True)):
-        gate.say({"op": op}, keep=keep)
+        client.say({"op": op}, keep=keep)
     agent = Agent(folder / "gate.sock")
     assert agent.hears("finished") == ["tracked", "ready", "running", "started", "finished"]
-    agent.end(gate)
+    agent.end(client)
 
 
-def test_of_one_kind_only_the_newest_is_said_where_it_belongs(gate: AgentClient, folder: Path) -> None:
+def test_of_one_kind_only_the_newest_is_said_where_it_belongs(client: AgentClient, folder: Path) -> None:
     for op in ("snapshot", "ready", "running", "snapshot"):
-        gate.say({"op": op}, keep=op != "running")
-    gate.say({"op": "last"})
+        client.say({"op": op}, keep=op != "running")
+    client.say({"op": "last"})
     agent = Agent(folder / "gate.sock")
     assert agent.hears("last") == ["ready", "running", "snapshot", "last"]
-    agent.end(gate)
-    gate.say({"op": "end"})
+    agent.end(client)
+    client.say({"op": "end"})
     agent = Agent(folder / "gate.sock")
     assert agent.hears("end") == ["ready", "snapshot", "end"]
-    agent.end(gate)
+    agent.end(client)
