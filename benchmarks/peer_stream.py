@@ -26,9 +26,9 @@ import grpc
 import grpc.aio
 import uvloop
 
+from agent.host.arena_files import ArenaFiles
 from agent.host.paths import Paths
 from agent.peers.service import Peers
-from agent.ranks.arenas import Rooms
 from benchmarks.load import LoadMeter
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import MemberPhase, MemberStatus, Partner
@@ -60,7 +60,7 @@ def peers(folder: Path, name: str, tell: Callable[[events.Event], None]) -> Peer
         incarnation=1,
         tell=tell,
         status=lambda _: status,
-        room=Rooms(paths, lambda _: False).to_fill,
+        room=ArenaFiles(paths, lambda _: False).ensure_to_fill,
         loaded=lambda _: None,
     )
 

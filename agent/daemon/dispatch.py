@@ -1,24 +1,39 @@
-"""Does what the agent's core wants: a table from effect to the room that can."""
+"""Carry out the effects of the agent's core: a table from kind of effect to the component that can."""
 
 from __future__ import annotations
 
 import errno
 import logging
 import os
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent.deciding import effects as fx
 from agent.deciding.events import LaunchFailed, Stood
 from agent.ranks.environment import environment
+from agent.ranks.forms import form_message
 from controlplane.core.records.model import Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from agent.daemon.node import Node
+    from agent.daemon.launcher_client import LauncherClient
+    from agent.daemon.stacks import Stacks
+    from agent.deciding import events as ev
     from agent.deciding.member import Member
+    from agent.deciding.node_state import Book
+    from agent.host.folders import Folders
+    from agent.host.outputs import Outputs
+    from agent.host.paths import Paths
+    from agent.host.ports import OfferedPort
+    from agent.ranks.arenas import Arenas
+    from agent.ranks.environment import NodeFacts
+    from agent.ranks.members import Memory
+    from agent.ranks.rank_server import Gate
+    from controlplane.core.records import events
     from controlplane.core.records.model import JobSpec, Standing
+    from holdfast.ipc.frames import Message
 
 _HEALS = frozenset(
     (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOENT)
@@ -27,19 +42,41 @@ _HEALS = frozenset(
 log = logging.getLogger("holdfast.agent")
 
 
-class Acts:
-    """The hands of one node."""
+@dataclass(frozen=True, slots=True)
+class Components:
+    """The parts of a node that effects act on, and what the dispatcher reports back."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    environment: NodeFacts
+    paths: Paths
+    members: Book
+    folders: Folders
+    memory: Memory
+    rank_server: Gate
+    launcher: LauncherClient
+    arenas: Arenas
+    stacks: Stacks
+    outputs: Outputs | None
+    port: OfferedPort
+    own_launcher: bool
+    show_tracebacks: bool
+    decide: Callable[[ev.Event], None]  # tells the core
+    tell: Callable[[events.Event], None]  # tells the leader
+    count: Callable[[str], None]
+
+
+class EffectDispatcher:
+    """A table from kind of effect to its handler."""
+
+    def __init__(self, components: Components) -> None:
+        self._of = of = components
         self._table: dict[type[Any], Callable[[Any], object]] = {
-            fx.Push: self._say,
-            fx.Form: self._say,
+            fx.Push: self._push,
+            fx.Form: self._push,
             fx.Spawn: self._spawn,
             fx.Run: self._run,
-            fx.Command: lambda effect: node.launcher.say(**effect.words),
-            fx.Keep: lambda effect: node.memory.keep(effect.status),
-            fx.Tell: lambda effect: node.link.tell(effect.event),
+            fx.Command: lambda effect: of.launcher.say(**effect.words),
+            fx.Keep: lambda effect: of.memory.keep(effect.status),
+            fx.Tell: lambda effect: of.tell(effect.event),
             fx.Adopt: self._adopt,
             fx.Ended: self._ended,
             fx.Dismiss: self._dismiss,
@@ -47,11 +84,11 @@ class Acts:
             fx.Conceal: self._conceal,
             fx.Testify: self._testify,
             fx.Note: _note,
-            fx.Count: lambda effect: node.count(effect.kind),
+            fx.Count: lambda effect: of.count(effect.kind),
         }
 
     def do(self, effects: Iterable[fx.Effect]) -> None:
-        """Do all of them in order; when a launch cannot be done, what followed from it is not either."""
+        """Carry out all of them in order. When a launch fails, the effects behind it are dropped."""
         for effect in effects:
             act = self._table[type(effect)]
             if not isinstance(effect, fx.Spawn | fx.Run):
@@ -59,28 +96,36 @@ class Acts:
             elif failure := _failure(act, effect):
                 reason, heals = failure
                 spawned = isinstance(effect, fx.Run)
-                self._node.decide(LaunchFailed(effect.member, reason, spawned, heals))
+                self._of.decide(LaunchFailed(effect.member, reason, spawned, heals))
                 return
 
+    def frame(self, effect: fx.Push | fx.Form) -> Message:
+        """The frame that an effect sends to a rank. Raises ValueError when it cannot be made."""
+        if isinstance(effect, fx.Push):
+            return effect.frame
+        member = self._member(effect.member)
+        assert member is not None  # who is told to form was known in the same breath
+        return {**form_message(member, effect.generation, self._of.paths), "incident": effect.incident}
+
     def _member(self, name: str) -> Member | None:
-        return self._node.members.get(name)
+        return self._of.members.get(name)
 
     def _spawn(self, effect: fx.Spawn) -> None:
-        node, member = self._node, self._member(effect.member)
+        of, member = self._of, self._member(effect.member)
         assert member is not None  # it was taken up in the same breath
-        node.folders.mend()
-        node.memory.make(member)
+        of.folders.mend()
+        of.memory.make(member)
         log.info("%s is launched as %s", effect.member, effect.order.role.value)
-        path = node.paths.log(effect.member)
-        node.launcher.say(op="spawn", member=effect.member, log=str(path))
+        path = of.paths.log(effect.member)
+        of.launcher.say(op="spawn", member=effect.member, log=str(path))
         self._show(member)
 
     def _run(self, effect: fx.Run) -> None:
-        node, order, spec = self._node, effect.order, effect.order.spec
-        own = node.settings.own_launcher
-        env = environment(os.environ if own else {}, order, node.facts, str(node.paths.board(order.member)))
-        node.launcher.say(
-            **({} if own else {"inherit": _mild(env, spec)}),
+        of, order, spec = self._of, effect.order, effect.order.spec
+        base, board = (os.environ if of.own_launcher else {}), str(of.paths.board(order.member))
+        env = environment(base, order, of.environment, board)
+        of.launcher.say(
+            **({} if of.own_launcher else {"inherit": _mild(env, spec)}),
             op="run",
             member=order.member,
             argv=list(spec.argv),
@@ -90,50 +135,50 @@ class Acts:
             no_python=spec.no_python,
         )
         if order.generation is not None:
-            node.port.used(int(order.generation.master.rpartition(":")[2] or 0))
+            of.port.used(int(order.generation.master.rpartition(":")[2] or 0))
 
-    def _say(self, effect: fx.Push | fx.Form) -> None:
-        self._node.gate.push(effect.member, self._node.frame(effect))
+    def _push(self, effect: fx.Push | fx.Form) -> None:
+        self._of.rank_server.push(effect.member, self.frame(effect))
 
     def _adopt(self, effect: fx.Adopt) -> None:
         member = self._member(effect.member)
         if member is None:
             return
         if member.board is None:  # no record told of it: the launcher alone knew
-            self._node.memory.make(member)
+            self._of.memory.make(member)
         self._show(member, from_end=True)
 
     def _show(self, member: Member, *, from_end: bool = False) -> None:
-        outputs, name = self._node.outputs, self._node.name
+        outputs, node = self._of.outputs, self._of.environment.node
         if outputs is not None:
-            path = self._node.paths.log(member.name)
-            outputs.follow(member.name, path, lambda: _label(name, member), from_end=from_end)
+            path = self._of.paths.log(member.name)
+            outputs.follow(member.name, path, lambda: _label(node, member), from_end=from_end)
 
     def _ended(self, effect: fx.Ended) -> None:
-        if self._node.outputs is not None:
-            self._node.outputs.finish(effect.member)
+        if self._of.outputs is not None:
+            self._of.outputs.finish(effect.member)
 
     def _conceal(self, effect: fx.Conceal) -> None:
         """The coordinator has it, if that is wanted; the member's log keeps it."""
-        if self._node.outputs is not None and not self._node.settings.show_tracebacks:
-            self._node.outputs.hide(effect.member, effect.traceback)
+        if self._of.outputs is not None and not self._of.show_tracebacks:
+            self._of.outputs.hide(effect.member, effect.traceback)
 
     def _dismiss(self, effect: fx.Dismiss) -> None:
-        self._node.launcher.say(op="forget", member=effect.member.name)
-        self._node.memory.remove(effect.member)
+        self._of.launcher.say(op="forget", member=effect.member.name)
+        self._of.memory.remove(effect.member)
 
     def _make_room(self, effect: fx.MakeRoom) -> None:
         member = self._member(effect.member)
         if member is not None:
-            self._node.arenas.ask(member, effect.slot_bytes)
+            self._of.arenas.ask(member, effect.slot_bytes)
 
     def _testify(self, effect: fx.Testify) -> None:
         member = self._member(effect.member)
         if member is not None:
-            self._node.stacks.testify(member, partial(self._stood, effect))
+            self._of.stacks.testify(member, partial(self._stood, effect))
 
     def _stood(self, effect: fx.Testify, standing: Standing) -> None:
-        self._node.decide(Stood(effect.member, effect.age_s, effect.heard_at, standing))
+        self._of.decide(Stood(effect.member, effect.age_s, effect.heard_at, standing))
 
 
 def _failure(do: Callable[[Any], object], effect: fx.Effect) -> tuple[str, bool] | None:

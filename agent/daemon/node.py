@@ -1,19 +1,21 @@
-"""One node: its core, and the rooms around it (gate, launcher, link, snapshots, sensors) joined up."""
+"""Join up one node: its core, and around it rank server, launcher, link, snapshots and sensors."""
 
 from __future__ import annotations
 
 import asyncio
 import collections
 import logging
-import os
 import signal
 import time
 from typing import TYPE_CHECKING, TypeGuard
 
+from agent.daemon.admission import Admission
 from agent.daemon.coordinator_link import Link, Peer
-from agent.daemon.dispatch import Acts
+from agent.daemon.dispatch import Components, EffectDispatcher
 from agent.daemon.launcher_client import LauncherClient
-from agent.daemon.stacks import Stacks
+from agent.daemon.local_view import LocalView
+from agent.daemon.order_routing import OrderRouter
+from agent.daemon.stacks import Channels, Stacks
 from agent.daemon.stalls import Stalls
 from agent.deciding import effects as fx
 from agent.deciding import events as ev
@@ -25,14 +27,12 @@ from agent.host.folders import Folders
 from agent.host.outputs import Outputs
 from agent.host.ports import OfferedPort
 from agent.orders.context import Site, Storages
-from agent.orders.routing import Orders
 from agent.orders.snapshot_queue import Snapshots
 from agent.peers.looks import Looks
 from agent.peers.service import Peers
-from agent.ranks import members
 from agent.ranks.arenas import Arenas
 from agent.ranks.environment import NodeFacts
-from agent.ranks.forms import form_message
+from agent.ranks.members import Memory
 from agent.ranks.rank_server import VERSION as GATE_VERSION
 from agent.ranks.rank_server import Gate
 from controlplane.access.own import Access
@@ -43,7 +43,6 @@ from controlplane.storage_settings import Allowed
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from agent.deciding.member import Member
     from agent.deciding.node_state import Book
     from agent.host.paths import Paths
     from agent.host.sensors import DeviceReading
@@ -57,21 +56,37 @@ _SOONEST_S = 0.001
 
 
 class Node:
-    """What an agent is while it serves."""
+    """What an agent is while it serves. Its components get callables and records, never the node itself."""
 
     def __init__(self, settings: AgentSettings, name: str, address: str, slots: int, paths: Paths) -> None:
         self.settings, self.name, self.address, self.slots, self.paths = settings, name, address, slots, paths
         self.incarnation = time.time_ns()
         self.counts: collections.Counter[str] = collections.Counter()
         self.devices: dict[str, DeviceReading] = {}
-        self.facts = NodeFacts(name, address, str(paths.gate), settings.ledger)
         self.port = OfferedPort()
         self.drained = asyncio.Event()  # the coordinator has said so
-        self.memory = members.Memory(paths)
-        self.core = AgentCore(time.monotonic(), _facts(settings, name, self.incarnation), self)
-        self.gate = Gate(paths.gate, self)
-        self.folders = Folders(paths, self.gate)
-        self.arenas = Arenas(self)
+        self._timer: asyncio.TimerHandle | None = None
+        view = LocalView(paths, wants=self._wants, connected=self._connected)
+        self.core = AgentCore(time.monotonic(), _facts(settings, name, self.incarnation), view)
+        self._make_ranks()
+        self._make_copies()
+        self.orders = OrderRouter(
+            decide=self.decide,
+            snapshots=self.snapshots,
+            peers=self.peers,
+            stacks=self.stacks,
+            looks=self.looks,
+            drained=self.drained.set,
+            count=self.count,
+        )
+        self._dispatcher = EffectDispatcher(self._components())
+        access = Access.of(settings)
+        self.link = Link(self.members.facts.coordinators, settings.beat_interval_s, self._peer(), access)
+
+    def _make_ranks(self) -> None:
+        """What serves and watches the ranks' processes."""
+        settings, paths, members = self.settings, self.paths, self.members
+        self.memory = Memory(paths)
         self.launcher = LauncherClient(
             paths,
             settings.orphan_timeout_s,
@@ -79,33 +94,66 @@ class Node:
             own=settings.own_launcher,
             log_format=settings.log_format,
         )
-        site = Site(settings, self.incarnation, paths, self.arenas.rooms, Storages(settings))
-        self.snapshots = Snapshots(site, self.tell, self._loaded)
-        self.peers = Peers(
-            settings,
-            paths,
-            address,
-            node=name,
-            incarnation=self.incarnation,
-            tell=self.tell,
-            status=self._status,
-            room=self.arenas.rooms.to_fill,
-            loaded=self._loaded,
+        channels = Channels(paths.stacks, self._push, self.launcher.say, self.tell)
+        self.stacks = Stacks(members, channels, settings.beat_interval_s)
+        self.stalls = Stalls(members, self.core.progress.look_every_s, self.decide)
+        admission = Admission(
+            self.name,
+            members,
+            greet=self._greeted,
+            decide=self.decide,
+            standing=self.stacks.standing,
+            drop=self.drop,
         )
-        self.looks = Looks(name, self.incarnation, self.tell)
+        self.gate = Gate(paths.gate, admission)
+        self.folders = Folders(paths, lambda: self.gate.gone, self.gate.reopen)
         self.outputs = Outputs() if settings.show_output else None
-        self.stacks, self.stalls = Stacks(self), Stalls(self)
-        self.orders = Orders(self)
-        self._acts = Acts(self)
-        self._timer: asyncio.TimerHandle | None = None
         self._launcher_ops: dict[str, Callable[[Message], None]] = {
             **dict.fromkeys(("hello", "warm", "running", "exited", "failed"), self._launcher_told),
             "stood": self.stacks.stood,
             "note": lambda message: log.warning("launcher: %s", message.get("message")),
             "stopping": _stopping,
         }
-        access = Access.of(settings)
-        self.link = Link(self.members.facts.coordinators, settings.beat_interval_s, self._peer(), access)
+
+    def _make_copies(self) -> None:
+        """What keeps the ranks' states: in memory, on storage, and on other nodes."""
+        settings, paths = self.settings, self.paths
+        self.arenas = Arenas(paths, self.members, push=self.gate.push, decide=self.decide)
+        site = Site(settings, self.incarnation, paths, self.arenas.files, Storages(settings))
+        self.snapshots = Snapshots(site, self.tell, self._loaded)
+        self.peers = Peers(
+            settings,
+            paths,
+            self.address,
+            node=self.name,
+            incarnation=self.incarnation,
+            tell=self.tell,
+            status=self._status,
+            room=self.arenas.files.ensure_to_fill,
+            loaded=self._loaded,
+        )
+        self.looks = Looks(self.name, self.incarnation, self.tell)
+
+    def _components(self) -> Components:
+        settings = self.settings
+        return Components(
+            environment=NodeFacts(self.name, self.address, str(self.paths.gate), settings.ledger),
+            paths=self.paths,
+            members=self.members,
+            folders=self.folders,
+            memory=self.memory,
+            rank_server=self.gate,
+            launcher=self.launcher,
+            arenas=self.arenas,
+            stacks=self.stacks,
+            outputs=self.outputs,
+            port=self.port,
+            own_launcher=settings.own_launcher,
+            show_tracebacks=settings.show_tracebacks,
+            decide=self.decide,
+            tell=self.tell,
+            count=self.count,
+        )
 
     @property
     def members(self) -> Book:
@@ -163,7 +211,7 @@ class Node:
 
     def decide(self, event: ev.Event) -> None:
         """Tell the core something, and do what it wants."""
-        self._acts.do(self._decided(event))
+        self._dispatcher.do(self._decided(event))
 
     def _decided(self, event: ev.Event) -> Sequence[fx.Effect]:
         wanted = self.core.step(time.monotonic(), event)
@@ -184,48 +232,18 @@ class Node:
             self._timer.cancel()
             self._timer = None
 
-    def step(self, member: Member) -> int:
-        """What the core may look at (book.Senses): a member's board."""
-        return members.step_of(member)
+    # The core's view and the stacks exist before the rank server and the snapshots do: they reach them here.
 
-    def held(self, member: Member) -> Sequence[tuple[int, int]]:
-        """The same: its arena."""
-        return members.held_by(member)
-
-    def wants(self, member: str) -> bool:
-        """The same: the orders about snapshots."""
+    def _wants(self, member: str) -> bool:
         return self.snapshots.wants(member)
 
-    def connected(self, member: str) -> bool:
-        """The same: the gate."""
+    def _connected(self, member: str) -> bool:
         return self.gate.connected(member)
 
-    def wrote(self, member: str) -> bool:
-        """The same: its log."""
-        try:
-            return self.paths.log(member).stat().st_size > 0
-        except OSError:
-            return False
+    def _push(self, member: str, frame: Message) -> bool:
+        return self.gate.push(member, frame)
 
-    # ------------------------------------------------------------ what the gate asks (gate.Admission)
-
-    def admit(self, member: str, pid: int) -> str:
-        """Why this process is not that member; "" when it is."""
-        known = self.members.get(member)
-        if known is None:
-            return f"there is no member {member!r:.120} on node {self.name}"
-        if not known.alive:
-            return f"member {member} is dead for the cluster"
-        if pid != known.status.pid and not _of_session(pid, known.status.pid):
-            return f"member {member} is process {known.status.pid}, not {pid}"
-        return ""
-
-    def unnamed(self, member: str) -> bool:
-        """Whether the launcher has still to say which process this member is: a rank may come before it."""
-        known = self.members.get(member)
-        return known is not None and known.alive and not known.status.pid
-
-    def joined(self, member: str, message: Message) -> list[Message]:
+    def _greeted(self, member: str, message: Message) -> list[Message]:
         """A rank's hello was taken: its welcome, and what it may have missed. Raises BadMessage."""
         welcome = {
             "op": "welcome",
@@ -234,29 +252,10 @@ class Node:
             "process_timeout_s": self.settings.process_timeout_s,
         }
         wanted = self._decided(ev.Greeted(member, message))
-        self._acts.do(effect for effect in wanted if not _for_rank(effect, member))
-        return [welcome, *(self.frame(effect) for effect in wanted if _for_rank(effect, member))]
+        self._dispatcher.do(effect for effect in wanted if not _for_rank(effect, member))
+        return [welcome, *(self._dispatcher.frame(effect) for effect in wanted if _for_rank(effect, member))]
 
-    def frame(self, effect: fx.Push | fx.Form) -> Message:
-        """What a rank is told. Raises ValueError when it cannot be made."""
-        if isinstance(effect, fx.Push):
-            return effect.frame
-        member = self.members.get(effect.member)
-        assert member is not None  # who is told to form was known in the same breath
-        return {**form_message(member, effect.generation, self.paths), "incident": effect.incident}
-
-    def hear(self, member: str, message: Message) -> None:
-        """A message of a rank. Raises BadMessage."""
-        known = self.members.get(member)
-        if known is not None and known.alive and message.get("op") == "standing":
-            self.stacks.standing(known, message)
-        self.decide(ev.Said(member, message))
-
-    def left(self, member: str) -> None:
-        """A rank's connection ended. Its process, or its silence, will tell what that means."""
-        log.debug("%s left the gate", member)
-
-    # ------------------------------------------------------------ what launcher and rooms say
+    # ------------------------------------------------------------ what launcher and components report
 
     def _launcher_said(self, message: Message) -> None:
         """Take one message of the launcher. One that cannot be is dropped: it must not end the agent."""
@@ -316,10 +315,3 @@ def _stopping(_message: Message) -> None:
     """The trainer's container was told to end: this node leaves as if we had been."""
     log.info("the trainer's container is ending: leaving in order")
     signal.raise_signal(signal.SIGTERM)
-
-
-def _of_session(pid: int, leader: int) -> bool:
-    try:
-        return os.getsid(pid) == leader
-    except ProcessLookupError:
-        return False

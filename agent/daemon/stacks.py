@@ -22,9 +22,10 @@ from holdfast.ipc.traces import CHARS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from pathlib import Path
 
-    from agent.daemon.node import Node
     from agent.deciding.member import Member
+    from agent.deciding.node_state import Book
     from controlplane.core.records.effects import CollectStacks
     from holdfast.ipc.frames import Message
 
@@ -58,11 +59,21 @@ class _Dump:
     frames: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """Who is asked for a member's stacks, and who is told of them."""
+
+    path: Callable[[str], Path]  # of the file where a member writes its stacks
+    push: Callable[[str, Message], object]  # a frame to a member
+    command: Callable[..., None]  # a message to the launcher
+    tell: Callable[[events.Event], None]  # an event to the leader
+
+
 class Stacks:
     """Collects, one round at a time."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, members: Book, to: Channels, beat_interval_s: float) -> None:
+        self._members, self._to, self._beat_interval_s = members, to, beat_interval_s
         self._asked: dict[str, _Asked] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._rounds = 0
@@ -102,15 +113,15 @@ class Stacks:
     async def _collect(self, order: CollectStacks) -> None:
         members = [
             member
-            for member in self._node.members.of(order.job)
+            for member in self._members.of(order.job)
             if member.status.phase is MemberPhase.RUNNING and member.status.generation == order.generation
         ]
         room = order.bytes_max // max(len(members), 1)
         ranks = await asyncio.gather(*(self._stand_anyhow(member, room) for member in members))
-        node = self._node
-        node.tell(
+        facts = self._members.facts
+        self._to.tell(
             events.StacksCollected(
-                node.name, node.incarnation, order.job, order.generation, order.round, tuple(ranks)
+                facts.node, facts.incarnation, order.job, order.generation, order.round, tuple(ranks)
             )
         )
 
@@ -129,17 +140,17 @@ class Stacks:
         except OSError as error:
             self._asked.pop(member.name, None)
             nothing = _Dump(f"its stacks cannot be had: {error}"[:room])
-            return _standing(member, self._node.members.step(member), (), nothing, 0.0)
+            return _standing(member, self._members.step(member), (), nothing, 0.0)
 
     async def _stand(self, member: Member, room: int, *, speaks: bool) -> Standing:
         """Its stacks in `room` characters at most. `speaks`: its SDK may answer. Raises OSError."""
         self._rounds += 1
         asked = self._asked[member.name] = _Asked(self._rounds, None if speaks else ())
-        path = self._node.paths.stacks(member.name)
+        path = self._to.path(member.name)
         if path.exists():
             path.write_bytes(b"")  # the process has it open to append
-        self._node.gate.push(member.name, {"op": "stand", "round": asked.round})
-        self._node.launcher.say(op="stacks", member=member.name)
+        self._to.push(member.name, {"op": "stand", "round": asked.round})
+        self._to.command(op="stacks", member=member.name)
         spied = asyncio.ensure_future(_spy(member.status.pid))
         dump = await self._dump(member, asked)
         spy = await spied
@@ -148,15 +159,15 @@ class Stacks:
         main = dump.text or asked.no_stacks or "no Python stacks came"
         parts = [main, asked.threads, asked.native or "", spy]
         text = "\n".join(part for part in parts if part)
-        settings, step = self._node.settings, self._node.members.step(member)
-        unheard = unheard_s(member, time.monotonic(), settings.beat_interval_s)
+        step = self._members.step(member)
+        unheard = unheard_s(member, time.monotonic(), self._beat_interval_s)
         silent_s = unheard if asked.groups is None else 0.0
         told = _Dump(text[:room], dump.frames)
         return _standing(member, step, asked.groups or (), told, silent_s)
 
     async def _dump(self, member: Member, asked: _Asked) -> _Dump:
         """What it wrote, once it writes no more."""
-        path = self._node.paths.stacks(member.name)
+        path = self._to.path(member.name)
         deadline = time.monotonic() + ANSWER_S
         size, since = 0, time.monotonic()
         while (now := time.monotonic()) < deadline:

@@ -10,29 +10,32 @@ from agent.deciding.progress import Sight
 from holdfast.ipc.progress_page import ACTIVITIES
 
 if TYPE_CHECKING:
-    from agent.daemon.node import Node
+    from collections.abc import Callable
+
+    from agent.deciding import events as ev
     from agent.deciding.member import Member
+    from agent.deciding.node_state import Book
     from holdfast.ipc.progress_page import ProgressPage
 
 
 class Stalls:
     """The looks at one node's ranks."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, members: Book, look_every_s: float, decide: Callable[[ev.Event], None]) -> None:
+        self._members, self._look_every_s, self._decide = members, look_every_s, decide
         self._seen: dict[str, int] = {}  # marks, by member
 
     async def run(self) -> None:
         """Look for ever."""
         while True:
-            await asyncio.sleep(self._node.core.progress.look_every_s)
+            await asyncio.sleep(self._look_every_s)
             self.look()
 
     def look(self) -> None:
         """One look at everyone."""
-        members = list(self._node.members)
+        members = list(self._members)
         sights = [self._sight(member, member.board) for member in members if member.board is not None]
-        self._node.decide(Looked({sight.member: sight for sight in sights if sight is not None}))
+        self._decide(Looked({sight.member: sight for sight in sights if sight is not None}))
         alive = {member.name for member in members if member.alive}
         self._seen = {name: seen for name, seen in self._seen.items() if name in alive}
 

@@ -10,17 +10,21 @@ from typing import TYPE_CHECKING
 from controlplane.settings import SettingsError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from agent.host.paths import Paths
-    from agent.ranks.rank_server import Gate
 
 log = logging.getLogger("holdfast.agent")
 
 
 class Folders:
-    """The run folder, with the socket for ranks in it, and the folder of shared memory."""
+    """The run folder, with the rank server's socket in it, and the folder of shared memory. `socket_gone`:
+    whether that socket was removed under its server; `reopen` has it listen at a new one."""
 
-    def __init__(self, paths: Paths, gate: Gate) -> None:
-        self._paths, self._gate = paths, gate
+    def __init__(
+        self, paths: Paths, socket_gone: Callable[[], bool], reopen: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._paths, self._socket_gone, self._reopen_socket = paths, socket_gone, reopen
         self._opening: asyncio.Task[None] | None = None
 
     def mend(self) -> None:
@@ -34,11 +38,11 @@ class Folders:
                 paths.create()
             except SettingsError as error:
                 raise OSError(errno.ENOENT, str(error)) from error
-        if self._gate.gone and (self._opening is None or self._opening.done()):
+        if self._socket_gone() and (self._opening is None or self._opening.done()):
             self._opening = asyncio.get_running_loop().create_task(self._reopen())
 
     async def _reopen(self) -> None:
         try:
-            await self._gate.reopen()
+            await self._reopen_socket()
         except OSError as error:  # the folder may be gone again: the next look tells
             log.warning("no socket for ranks: %s", error)

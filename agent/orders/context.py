@@ -22,8 +22,8 @@ from holdfast.ipc.shm import ArenaError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from agent.host.arena_files import ArenaFiles
     from agent.host.paths import Paths
-    from agent.ranks.arenas import Rooms
     from controlplane.core.records import events
     from controlplane.settings import AgentSettings
     from holdfast.checkpoint.storage.stats import Totals
@@ -145,7 +145,7 @@ class Site:
     settings: AgentSettings
     incarnation: int
     paths: Paths
-    rooms: Rooms
+    arenas: ArenaFiles
     storages: Storages
     stop: threading.Event = field(default_factory=threading.Event)
     tally: Tally = field(default_factory=Tally)

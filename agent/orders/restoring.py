@@ -47,7 +47,9 @@ class Restoring:
         record = order.record
         manifest = load.read_manifest(store, record.job, record.id, record.manifest_digest)
         shard = load.shard_of(manifest, order.shard)
-        return self._site.rooms.to_fill(order.member, layout.room(shard.data_bytes, len(shard.header)))
+        return self._site.arenas.ensure_to_fill(
+            order.member, layout.room(shard.data_bytes, len(shard.header))
+        )
 
     def _failed(self, order: effects.Load, error: Exception) -> events.Event:
         return self._answer(order, said(error), isinstance(error, CheckpointCorrupt | CheckpointRefused))

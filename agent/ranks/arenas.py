@@ -1,14 +1,13 @@
-"""Makes room for snapshots when ranks ask for it: in a thread, for every page is put in memory at once."""
+"""Create arenas for ranks that ask for one, in a thread: every page is put in memory at once."""
 
 from __future__ import annotations
 
 import asyncio
-import collections
 import logging
-import threading
 from typing import TYPE_CHECKING
 
 from agent.deciding.events import Room
+from agent.host.arena_files import ArenaFiles
 from controlplane.core.records.model import MemberPhase
 from holdfast import removal
 from holdfast.ipc.arena import SLOTS, Arena
@@ -17,20 +16,30 @@ from holdfast.ipc.shm import PAGE_BYTES, ArenaError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.daemon.node import Node
+    from agent.deciding import events as ev
     from agent.deciding.member import Member
+    from agent.deciding.node_state import Book
     from agent.host.paths import Paths
+    from holdfast.ipc.frames import Message
 
 _GONE_ON = (MemberPhase.FORMING, MemberPhase.RUNNING, MemberPhase.FINISHED)
 log = logging.getLogger("holdfast.agent.arenas")
 
 
 class Arenas:
-    """One arena per member that tracks its state. Asked twice, it answers twice and makes one."""
+    """One arena per member that tracks its state. Two requests get two answers and one arena. `push` sends a
+    frame to a member, `decide` tells the core the outcome."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self.rooms = Rooms(node.paths, self._gone_on)
+    def __init__(
+        self,
+        paths: Paths,
+        members: Book,
+        *,
+        push: Callable[[str, Message], object],
+        decide: Callable[[ev.Event], None],
+    ) -> None:
+        self._paths, self._members, self._push, self._decide = paths, members, push, decide
+        self.files = ArenaFiles(paths, self._gone_on)
         self._making: dict[str, asyncio.Task[None]] = {}
 
     def ask(self, member: Member, slot_bytes: int) -> None:
@@ -49,12 +58,12 @@ class Arenas:
             self.ask(member, member.arena.slot_bytes + 1)
 
     def _gone_on(self, name: str) -> bool:
-        member = self._node.members.get(name)
+        member = self._members.get(name)
         return member is not None and member.status.phase in _GONE_ON
 
     def _size(self, member: str) -> int:
         try:
-            return self._node.paths.arena(member).stat().st_size
+            return self._paths.arena(member).stat().st_size
         except FileNotFoundError:
             return 0
 
@@ -63,20 +72,20 @@ class Arenas:
         await asyncio.gather(*self._making.values())
 
     async def _make(self, member: Member, slot_bytes: int) -> None:
-        path = self._node.paths.arena(member.name)
+        path = self._paths.arena(member.name)
         try:
-            fresh = await asyncio.to_thread(self.rooms.room, member.name, slot_bytes)
+            fresh = await asyncio.to_thread(self.files.ensure, member.name, slot_bytes)
         except (ArenaError, OSError) as error:
             log.error("%s gets no arena: %s", member.name, error)
-            self._node.gate.push(member.name, {"op": "arena_failed", "reason": str(error)})
-            self._node.decide(Room(member.name, str(error)[:2000]))
+            self._push(member.name, {"op": "arena_failed", "reason": str(error)})
+            self._decide(Room(member.name, str(error)[:2000]))
             return
-        if self._node.members.get(member.name) is not member:  # dismissed meanwhile
+        if self._members.get(member.name) is not member:  # dismissed meanwhile
             removal.file(path)
             await asyncio.to_thread(fresh.close)
             return
         older, member.arena = member.arena, fresh
-        self._node.decide(Room(member.name))
+        self._decide(Room(member.name))
         self._answer(member)
         if older is not None:
             asyncio.get_running_loop().run_in_executor(None, older.close)
@@ -84,38 +93,8 @@ class Arenas:
     def _answer(self, member: Member) -> None:
         assert member.arena is not None
         answer = {"op": "arena", "path": str(member.arena.path), "slot_bytes": member.arena.slot_bytes}
-        self._node.gate.push(member.name, answer)
+        self._push(member.name, answer)
 
 
 def _file_bytes(arena: Arena) -> int:
     return PAGE_BYTES + SLOTS * arena.slot_bytes
-
-
-class Rooms:
-    """Makes arenas, for ranks and for what is loaded or fetched; safe to use from threads. `gone_on`: whether
-    a member's rank does not wait for a state any more."""
-
-    def __init__(self, paths: Paths, gone_on: Callable[[str], bool]) -> None:
-        self._paths, self._gone_on = paths, gone_on
-        self._locks: collections.defaultdict[str, threading.Lock] = collections.defaultdict(threading.Lock)
-
-    def to_fill(self, member: str, slot_bytes: int) -> Arena:
-        """The same, for an order to bring a state into it. Raises ArenaError also when the rank has gone on
-        without it: its slots are its own again."""
-        if self._gone_on(member):
-            raise ArenaError(f"{member} does not wait for a state any more: the order came too late")
-        return self.room(member, slot_bytes)
-
-    def room(self, member: str, slot_bytes: int) -> Arena:
-        """The arena that is there (a checkpoint may be loaded in it) if it is large enough, or a new one in
-        its place. Blocks; close it afterwards. Raises ArenaError."""
-        path = self._paths.arena(member)
-        with self._locks[member]:
-            try:
-                found = Arena.open(path, touched=False)
-            except ArenaError:
-                return Arena.create(path, slot_bytes)
-            if found.slot_bytes >= slot_bytes:
-                return found
-            found.close()
-            return Arena.create(path, slot_bytes)

@@ -15,9 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from agent.host.arena_files import ArenaFiles
 from agent.host.paths import Paths
 from agent.peers.service import Peers
-from agent.ranks.arenas import Rooms
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import MemberPhase, MemberStatus, Partner, PeerCopy
 from controlplane.settings import AgentSettings
@@ -94,7 +94,7 @@ class Side:
             incarnation=1,
             tell=self.told.append,
             status=self.members.get,
-            room=Rooms(self.paths, lambda _: False).to_fill,
+            room=ArenaFiles(self.paths, lambda _: False).ensure_to_fill,
             loaded=self.loaded.append,
         )
 

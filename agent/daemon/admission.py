@@ -1,0 +1,81 @@
+"""Admit ranks to the node and pass on what they report.
+
+A process is admitted as a member when the launcher has named its pid, or the leader of its session, as that
+member's. A rank may connect before the launcher's message about it has arrived: such a connection waits."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from agent.deciding import events as ev
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.deciding.member import Member
+    from agent.deciding.node_state import Book
+    from holdfast.ipc.frames import Message
+
+log = logging.getLogger("holdfast.agent")
+
+
+class Admission:
+    """The node as the rank server sees it. `greet` takes a hello and returns the answers, `decide` tells the
+    core of any other message, `standing` receives a member's answer to a request for its stacks."""
+
+    def __init__(
+        self,
+        node: str,
+        members: Book,
+        *,
+        greet: Callable[[str, Message], list[Message]],
+        decide: Callable[[ev.Event], None],
+        standing: Callable[[Member, Message], None],
+        drop: Callable[[str, str], None],
+    ) -> None:
+        self._node, self._members = node, members
+        self._greet, self._decide, self._standing, self._drop = greet, decide, standing, drop
+
+    def admit(self, member: str, pid: int) -> str:
+        """Why this process is not that member; "" when it is."""
+        known = self._members.get(member)
+        if known is None:
+            return f"there is no member {member!r:.120} on node {self._node}"
+        if not known.alive:
+            return f"member {member} is dead for the cluster"
+        if pid != known.status.pid and not _of_session(pid, known.status.pid):
+            return f"member {member} is process {known.status.pid}, not {pid}"
+        return ""
+
+    def unnamed(self, member: str) -> bool:
+        """Whether the launcher has yet to name this member's process: a rank may connect before that."""
+        known = self._members.get(member)
+        return known is not None and known.alive and not known.status.pid
+
+    def joined(self, member: str, message: Message) -> list[Message]:
+        """Take an admitted rank's hello and return the frames to answer it with. Raises BadMessage."""
+        return self._greet(member, message)
+
+    def hear(self, member: str, message: Message) -> None:
+        """Take a message of an admitted rank. Raises BadMessage."""
+        known = self._members.get(member)
+        if known is not None and known.alive and message.get("op") == "standing":
+            self._standing(known, message)
+        self._decide(ev.Said(member, message))
+
+    def left(self, member: str) -> None:
+        """Note that a rank disconnected. Its process exit, or its silence, decides what that means."""
+        log.debug("%s left the gate", member)
+
+    def drop(self, kind: str, reason: str) -> None:
+        """Count and log something that was dropped."""
+        self._drop(kind, reason)
+
+
+def _of_session(pid: int, leader: int) -> bool:
+    try:
+        return os.getsid(pid) == leader
+    except ProcessLookupError:
+        return False

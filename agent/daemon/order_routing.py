@@ -1,0 +1,76 @@
+"""Route each order of the coordinator to what carries it out: the core, or a component of the node."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from agent.deciding.events import Ordered
+from agent.deciding.orders import TABLE as DECIDED
+from agent.orders.snapshot_queue import SNAPSHOT_ORDERS
+from controlplane.core.records import effects
+from holdfast.logs import incident
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.daemon.stacks import Stacks
+    from agent.deciding import events as ev
+    from agent.orders.snapshot_queue import Snapshots
+    from agent.peers.looks import Looks
+    from agent.peers.service import Peers
+
+log = logging.getLogger("holdfast.agent.orders")
+
+
+class OrderRouter:
+    """A table from kind of order to its handler. `decide` tells the core, `drained` is called when the
+    coordinator says that this node is drained, `count` counts what failed."""
+
+    def __init__(
+        self,
+        *,
+        decide: Callable[[ev.Event], None],
+        snapshots: Snapshots,
+        peers: Peers,
+        stacks: Stacks,
+        looks: Looks,
+        drained: Callable[[], None],
+        count: Callable[[str], None],
+    ) -> None:
+        self._tell_core, self._peers, self._set_drained, self._count = decide, peers, drained, count
+        self._table: dict[type[Any], Callable[[Any], None]] = {
+            **dict.fromkeys(DECIDED, self._decide),
+            effects.Complete: self._complete,
+            effects.Release: self._release,
+            effects.Drained: self._drained,
+            effects.Replicate: peers.replicate,
+            effects.Discard: peers.discard,
+            effects.Fetch: peers.fetch,
+            effects.CollectStacks: stacks.order,
+            effects.LookAtPeers: looks.order,
+            **dict.fromkeys(SNAPSHOT_ORDERS, snapshots.order),
+        }
+
+    def carry_out(self, order: Any) -> None:
+        """Carry out one order. One that cannot be carried out is counted; it never ends the agent."""
+        try:
+            self._table[type(order)](order)
+        except (OSError, ValueError):
+            log.exception("the order %s cannot be carried out", type(order).__name__)
+            self._count("orders_failed")
+
+    def _decide(self, order: Any) -> None:
+        self._tell_core(Ordered(order, incident()))
+
+    def _complete(self, order: effects.Complete) -> None:
+        self._peers.complete(order)
+        self._decide(order)
+
+    def _release(self, order: effects.Release) -> None:
+        self._peers.release(order)
+        self._decide(order)
+
+    def _drained(self, order: effects.Drained) -> None:
+        log.info("this node is drained: %s", order.reason)
+        self._set_drained()
