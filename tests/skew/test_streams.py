@@ -10,8 +10,8 @@ import pytest
 
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
+from tests.agent.daemon.test_coordinator_link import Node, running
 from tests.agent.support import until
-from tests.agent.test_link import Node, running
 from tests.daemon.rig import Agent, Coordinator
 from tests.daemon.rig import until as until_there
 from tests.skew import before, streams

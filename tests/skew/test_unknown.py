@@ -16,9 +16,9 @@ from controlplane.core.records import effects, events
 from controlplane.core.records.model import Cause, MemberPhase, MemberStatus
 from controlplane.wire import codec, health_pb2, peer_pb2
 from controlplane.wire import control_pb2 as pb
+from tests.agent.daemon.test_coordinator_link import Node, running
 from tests.agent.peering import JOB, Side, read, values
 from tests.agent.support import Leader, until
-from tests.agent.test_link import Node, running
 from tests.daemon.rig import Agent
 from tests.daemon.rig import until as until_there
 from tests.daemon.test_codec import FROM_AGENTS, ORDERS, sample

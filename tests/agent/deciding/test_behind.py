@@ -11,7 +11,7 @@ from agent.deciding import events as ev
 from controlplane.core.records import effects as orders
 from controlplane.core.records import events
 from controlplane.core.records.model import NO_STEP, Cause, MemberPhase, Standing
-from tests.agent.test_deciding import Stage, frames, running, told
+from tests.agent.deciding.test_aggregate import Stage, frames, running, told
 
 if TYPE_CHECKING:
     from agent.deciding.effects import Effect

@@ -1,4 +1,4 @@
-"""The small parts: environment, ports, paths, sensors."""
+"""The small parts: ports, paths, sensors."""
 
 from __future__ import annotations
 
@@ -14,43 +14,18 @@ import pytest
 from agent.host.paths import FolderLock, Paths, own_folder
 from agent.host.ports import OfferedPort, route_address
 from agent.host.sensors import HostSensor, slots_here
-from agent.ranks.environment import NodeFacts, environment
-from controlplane.core.records.model import NO_RANK, Placement, Role
 from controlplane.settings import AgentSettings, SettingsError
-from tests.agent.support import folder, generation, launch, spec
+from tests.agent.support import folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-FACTS = NodeFacts("b", "10.0.0.2", "/run/gate.sock", "/ledger")
 
 
 @pytest.fixture
 def here() -> Iterator[Path]:
     with folder() as path:
         yield path
-
-
-def test_ranks_of_two_nodes_know_their_place() -> None:
-    job = spec("x.py", nproc_per_node=2, nnodes_max=2)
-    seats = tuple(Placement(rank, f"job.{rank}", "ab"[rank // 2], rank % 2) for rank in range(4))
-    two = generation(3)
-    two = type(two)(two.job, 3, 1, seats, "", "10.0.0.1:777", two.resume, "", restarts=2)
-    env = environment({"KEEP": "1"}, launch("job.3", job, 3, local_rank=1, generation=two), FACTS, "/b")
-    names = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE MASTER_ADDR MASTER_PORT"
-    values = [env[name] for name in names.split()]
-    assert values == ["3", "1", "4", "2", "1", "2", "10.0.0.1", "777"]
-    assert env["TORCHELASTIC_RESTART_COUNT"] == "2"
-    assert (env["KEEP"], env["HOLDFAST_LEDGER"], env["HOLDFAST_ADDRESS"]) == ("1", "/ledger", "10.0.0.2")
-
-
-def test_a_spare_has_no_rank() -> None:
-    job = spec("x.py", nproc_per_node=2)
-    order = launch("job.9", job, NO_RANK, role=Role.SPARE, generation=None)
-    env = environment({"OMP_NUM_THREADS": "4"}, order, FACTS, "/b")
-    assert (env["RANK"], env["LOCAL_RANK"], env["HOLDFAST_ROLE"]) == ("-1", "-1", "spare")
-    assert (env["WORLD_SIZE"], env["LOCAL_WORLD_SIZE"], env["OMP_NUM_THREADS"]) == ("2", "2", "4")
 
 
 def test_an_offered_port_is_kept_until_used_and_a_store_can_have_it() -> None:

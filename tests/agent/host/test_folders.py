@@ -12,8 +12,8 @@ import pytest
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import MemberPhase
 from holdfast import removal
+from tests.agent.daemon.test_agent import elastic, script
 from tests.agent.support import AgentProcess, launch, spec, until
-from tests.agent.test_agent import elastic, script
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
