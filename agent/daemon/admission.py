@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 from agent.deciding import events as ev
+from holdfast.ipc.messages import rank as said
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from agent.deciding.member import Member
     from agent.deciding.node_state import Book
     from holdfast.ipc.frames import Message
+    from holdfast.ipc.messages.agent import AgentMessage
 
 log = logging.getLogger("holdfast.agent")
 
@@ -30,9 +32,9 @@ class Admission:
         node: str,
         members: Book,
         *,
-        greet: Callable[[str, Message], list[Message]],
+        greet: Callable[[str, said.Hello], list[AgentMessage]],
         decide: Callable[[ev.Event], None],
-        standing: Callable[[Member, Message], None],
+        standing: Callable[[Member, said.Standing], None],
         drop: Callable[[str, str], None],
     ) -> None:
         self._node, self._members = node, members
@@ -54,14 +56,14 @@ class Admission:
         known = self._members.get(member)
         return known is not None and known.alive and not known.status.pid
 
-    def joined(self, member: str, message: Message) -> list[Message]:
-        """Take an admitted rank's hello and return the frames to answer it with. Raises BadMessage."""
-        return self._greet(member, message)
+    def joined(self, member: str, frame: Message) -> list[AgentMessage]:
+        """Take an admitted rank's hello and return the answers to it. Raises BadMessage."""
+        return self._greet(member, said.Hello.decode(frame))
 
-    def hear(self, member: str, message: Message) -> None:
+    def hear(self, member: str, frame: Message) -> None:
         """Take a message of an admitted rank. Raises BadMessage."""
-        known = self._members.get(member)
-        if known is not None and known.alive and message.get("op") == "standing":
+        message, known = said.from_rank(frame), self._members.get(member)
+        if known is not None and known.alive and isinstance(message, said.Standing):
             self._standing(known, message)
         self._decide(ev.Said(member, message))
 

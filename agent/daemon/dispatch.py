@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from agent.ranks.rank_server import Gate
     from controlplane.core.records import events
     from controlplane.core.records.model import JobSpec, Standing
-    from holdfast.ipc.frames import Message
+    from holdfast.ipc.messages.agent import AgentMessage
 
 _HEALS = frozenset(
     (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOENT)
@@ -99,13 +99,13 @@ class EffectDispatcher:
                 self._of.decide(LaunchFailed(effect.member, reason, spawned, heals))
                 return
 
-    def frame(self, effect: fx.Push | fx.Form) -> Message:
-        """The frame that an effect sends to a rank. Raises ValueError when it cannot be made."""
+    def message(self, effect: fx.Push | fx.Form) -> AgentMessage:
+        """The message that an effect sends to a rank. Raises ValueError when it cannot be made."""
         if isinstance(effect, fx.Push):
-            return effect.frame
+            return effect.message
         member = self._member(effect.member)
         assert member is not None  # who is told to form was known in the same breath
-        return {**form_message(member, effect.generation, self._of.paths), "incident": effect.incident}
+        return form_message(member, effect.generation, effect.incident, self._of.paths)
 
     def _member(self, name: str) -> Member | None:
         return self._of.members.get(name)
@@ -138,7 +138,7 @@ class EffectDispatcher:
             of.port.used(int(order.generation.master.rpartition(":")[2] or 0))
 
     def _push(self, effect: fx.Push | fx.Form) -> None:
-        self._of.rank_server.push(effect.member, self.frame(effect))
+        self._of.rank_server.push(effect.member, self.message(effect))
 
     def _adopt(self, effect: fx.Adopt) -> None:
         member = self._member(effect.member)

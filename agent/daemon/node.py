@@ -33,12 +33,13 @@ from agent.peers.service import Peers
 from agent.ranks.arenas import Arenas
 from agent.ranks.environment import NodeFacts
 from agent.ranks.members import Memory
-from agent.ranks.rank_server import VERSION as GATE_VERSION
 from agent.ranks.rank_server import Gate
 from controlplane.access.own import Access
 from controlplane.core.records import events
 from controlplane.setting import coordinators
 from controlplane.storage_settings import Allowed
+from holdfast.ipc.messages.agent import Welcome
+from holdfast.ipc.messages.rank import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from controlplane.core.records.model import MemberStatus
     from controlplane.settings import AgentSettings
     from holdfast.ipc.frames import Message
+    from holdfast.ipc.messages.agent import AgentMessage
+    from holdfast.ipc.messages.rank import Hello
 
 log = logging.getLogger("holdfast.agent")
 _SOONEST_S = 0.001
@@ -240,20 +243,16 @@ class Node:
     def _connected(self, member: str) -> bool:
         return self.gate.connected(member)
 
-    def _push(self, member: str, frame: Message) -> bool:
-        return self.gate.push(member, frame)
+    def _push(self, member: str, message: AgentMessage) -> bool:
+        return self.gate.push(member, message)
 
-    def _greeted(self, member: str, message: Message) -> list[Message]:
-        """A rank's hello was taken: its welcome, and what it may have missed. Raises BadMessage."""
-        welcome = {
-            "op": "welcome",
-            "version": GATE_VERSION,
-            "beat_interval_s": self.settings.beat_interval_s,
-            "process_timeout_s": self.settings.process_timeout_s,
-        }
-        wanted = self._decided(ev.Greeted(member, message))
+    def _greeted(self, member: str, hello: Hello) -> list[AgentMessage]:
+        """A rank's hello was taken: its welcome, and what it may have missed."""
+        welcome = Welcome(VERSION, self.settings.beat_interval_s, self.settings.process_timeout_s)
+        wanted = self._decided(ev.Greeted(member, hello))
         self._dispatcher.do(effect for effect in wanted if not _for_rank(effect, member))
-        return [welcome, *(self._dispatcher.frame(effect) for effect in wanted if _for_rank(effect, member))]
+        missed = [self._dispatcher.message(effect) for effect in wanted if _for_rank(effect, member)]
+        return [welcome, *missed]
 
     # ------------------------------------------------------------ what launcher and components report
 

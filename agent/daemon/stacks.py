@@ -13,10 +13,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.deciding.fields import BadMessage
 from agent.deciding.silence import unheard_s
 from controlplane.core.records import events
 from controlplane.core.records.model import Collective, MemberPhase, Standing
+from holdfast.ipc.messages import agent as told
 from holdfast.ipc.progress_page import ACTIVITIES, PHASES
 from holdfast.ipc.traces import CHARS_MAX
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from agent.deciding.node_state import Book
     from controlplane.core.records.effects import CollectStacks
     from holdfast.ipc.frames import Message
+    from holdfast.ipc.messages import rank as said
 
 ANSWER_S = 0.8
 """For all that is asked of ranks and launcher; the leader waits a little longer."""
@@ -64,7 +65,7 @@ class Channels:
     """Who is asked for a member's stacks, and who is told of them."""
 
     path: Callable[[str], Path]  # of the file where a member writes its stacks
-    push: Callable[[str, Message], object]  # a frame to a member
+    push: Callable[[str, told.AgentMessage], object]  # a message to a member
     command: Callable[..., None]  # a message to the launcher
     tell: Callable[[events.Event], None]  # an event to the leader
 
@@ -100,15 +101,15 @@ class Stacks:
             asked.native = str(message.get("native", ""))[:CHARS_MAX]
             asked.no_stacks = str(message.get("reason", ""))[:200]
 
-    def standing(self, member: Member, message: Message) -> None:
-        """A member says how far its groups are. Raises BadMessage."""
+    def standing(self, member: Member, standing: said.Standing) -> None:
+        """A member says how far its groups are."""
         asked = self._asked.get(member.name)
-        groups = message.get("groups")
-        if not isinstance(groups, list):
-            raise BadMessage("standing: groups must be a list")
-        found = tuple(_collective(entry) for entry in groups[:32])
-        if asked is not None and message.get("round") == asked.round:
-            asked.groups, asked.threads = found, str(message.get("threads", ""))[:CHARS_MAX]
+        if asked is not None and standing.round == asked.round:
+            asked.groups = tuple(
+                Collective(group.group, group.sequence, group.ended, group.operation, group.bytes)
+                for group in standing.groups
+            )
+            asked.threads = standing.threads[:CHARS_MAX]
 
     async def _collect(self, order: CollectStacks) -> None:
         members = [
@@ -149,7 +150,7 @@ class Stacks:
         path = self._to.path(member.name)
         if path.exists():
             path.write_bytes(b"")  # the process has it open to append
-        self._to.push(member.name, {"op": "stand", "round": asked.round})
+        self._to.push(member.name, told.Stand(asked.round))
         self._to.command(op="stacks", member=member.name)
         spied = asyncio.ensure_future(_spy(member.status.pid))
         dump = await self._dump(member, asked)
@@ -162,8 +163,8 @@ class Stacks:
         step = self._members.step(member)
         unheard = unheard_s(member, time.monotonic(), self._beat_interval_s)
         silent_s = unheard if asked.groups is None else 0.0
-        told = _Dump(text[:room], dump.frames)
-        return _standing(member, step, asked.groups or (), told, silent_s)
+        found = _Dump(text[:room], dump.frames)
+        return _standing(member, step, asked.groups or (), found, silent_s)
 
     async def _dump(self, member: Member, asked: _Asked) -> _Dump:
         """What it wrote, once it writes no more."""
@@ -193,15 +194,6 @@ def frames_of(dump: str) -> tuple[str, ...]:
     own = [words for file, words in found if not _INNER.search(file)]
     innermost = [found[0][1]] if found and own and found[0][1] != own[0] else []
     return tuple([*innermost, *own][:_FRAMES_MAX]) or tuple(words for _, words in found[:_FRAMES_MAX])
-
-
-def _collective(entry: object) -> Collective:
-    if not isinstance(entry, dict):
-        raise BadMessage("standing: a group that is no object")
-    numbers = [entry.get(name) for name in ("sequence", "ended", "bytes")]
-    sequence, ended, size = (n if isinstance(n, int) and -1 <= n < 1 << 62 else -1 for n in numbers)
-    group, operation = str(entry.get("group"))[:120], str(entry.get("operation", ""))[:80]
-    return Collective(group, sequence, ended, operation, max(size, 0))
 
 
 def _standing(

@@ -54,8 +54,8 @@ class AgentCore:
         return [*book.asks(), *map(book.device, book.watch.ailing)]
 
     def step(self, now: float, event: ev.Event) -> list[Effect]:
-        """Take one event at time `now` and say what is to be done: nothing when it raises. Raises BadMessage
-        of a rank's words, and LookupError, TypeError or ValueError of a launcher's that cannot be."""
+        """Take one event at time `now` and say what is to be done: nothing when it raises. Raises
+        LookupError, TypeError or ValueError of a launcher's words that cannot be."""
         book = self.members
         book.now = max(now, book.now)
         book.ripen()
@@ -76,7 +76,7 @@ class AgentCore:
     def _greeted(self, event: ev.Greeted) -> None:
         member = self.members.get(event.member)
         if member is not None and member.alive:
-            self._ranks.greet(member, event.message)
+            self._ranks.greet(member, event.hello)
             self._silences.heard(member)
 
     def _said(self, event: ev.Said) -> None:

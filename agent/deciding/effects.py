@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agent.deciding.fields import Message
     from agent.deciding.member import Member
     from controlplane.core.records.effects import Launch
     from controlplane.core.records.model import Generation, MemberStatus
+    from holdfast.ipc.messages.agent import AgentMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Push:
     """Say this to a rank, if it is connected: levels are said again at its next hello."""
 
     member: str
-    frame: Message
+    message: AgentMessage
 
 
 @dataclass(frozen=True, slots=True)

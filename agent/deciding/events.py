@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from agent.deciding.judging import Reading, Tick
 
 if TYPE_CHECKING:
-    from agent.deciding.fields import Message
     from agent.deciding.progress import Sight
     from controlplane.core.records.model import Standing
+    from holdfast.ipc.frames import Message
+    from holdfast.ipc.messages.rank import Hello, RankMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Greeted:
     """A rank said hello at the gate, for the first time or again."""
 
     member: str
-    message: Message
+    hello: Hello
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Said:
     """A rank said something else."""
 
     member: str
-    message: Message
+    message: RankMessage
 
 
 @dataclass(frozen=True, slots=True)

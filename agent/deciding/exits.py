@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.deciding.events import LauncherSaid
-    from agent.deciding.fields import Message
     from agent.deciding.node_state import Book
+    from holdfast.ipc.frames import Message
 
 
 WROTE = "output"

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core.records.model import NO_STEP, MemberPhase, MemberStatus
+from holdfast.ipc.messages import agent as told
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agent.deciding.fields import Message
     from controlplane.core.records import events
     from controlplane.core.records.effects import Launch
     from controlplane.core.records.model import Generation, JobSpec, Placement
@@ -38,16 +38,16 @@ class Member:
     interrupt: int = 0  # the newest generation it is to leave ...
     interrupt_reason: str = ""  # ... and why
     incident: str = ""  # that the newest interrupt or form is part of
-    complete: Message | None = None  # the frame that ends it
+    complete: told.Complete | None = None  # that ends it
     returned: int = 0  # the generation whose function it may return from
-    release: Message | None = None  # the newest of this generation
+    release: told.Release | None = None  # the newest of this generation
     kill_reason: str = ""
     world_size: int = 0  # of the generation that it formed last; 0: not known
     heard_at: float = 0.0  # s of the last word on its gate, on the clock of `now`
     mute: bool = False  # the leader is asked about its silence
     reported: dict[str, float] = field(default_factory=dict)
     asks: dict[str, events.CheckpointAsked] = field(default_factory=dict)  # not answered yet, by request
-    told: dict[str, Message] = field(default_factory=dict)  # frames, by the request they answer
+    answers: dict[str, told.CheckpointTold] = field(default_factory=dict)  # by the request they answer
 
     @property
     def name(self) -> str:
@@ -90,9 +90,9 @@ def survey(status: MemberStatus, held: Sequence[tuple[int, int]]) -> MemberStatu
     )
 
 
-def return_message(member: Member) -> Message:
-    """The frame that has a member return from its elastic function."""
-    return {"op": "return", "generation": member.returned}
+def return_message(member: Member) -> told.Return:
+    """Have a member return from its elastic function."""
+    return told.Return(member.returned)
 
 
 def seat_of(member: str, generation: Generation) -> Placement:
@@ -103,11 +103,6 @@ def seat_of(member: str, generation: Generation) -> Placement:
     raise ValueError(f"{member} has no seat in generation {generation.number}")
 
 
-def interrupt_message(member: Member) -> Message:
-    """The frame that has a member leave the newest generation it is to leave."""
-    return {
-        "op": "interrupt",
-        "generation": member.interrupt,
-        "reason": member.interrupt_reason,
-        "incident": member.incident,
-    }
+def interrupt_message(member: Member) -> told.Interrupt:
+    """Have a member leave the newest generation that it is to leave."""
+    return told.Interrupt(member.interrupt, member.interrupt_reason, member.incident)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from agent.deciding.member import Member
     from agent.deciding.progress import Limits
     from controlplane.core.records.model import Failure, MemberStatus
+    from holdfast.ipc.messages.agent import AgentMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +138,9 @@ class Book:
         """Have the shell do this."""
         self._out.append(effect)
 
-    def push(self, member: Member, frame: dict[str, Any]) -> None:
+    def push(self, member: Member, message: AgentMessage) -> None:
         """Say something to a rank."""
-        self._out.append(fx.Push(member.name, frame))
+        self._out.append(fx.Push(member.name, message))
 
     def kill(self, member: Member, number: int) -> None:
         """Signal a member's processes."""

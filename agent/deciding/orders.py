@@ -12,12 +12,12 @@ from agent.deciding.member import Member, interrupt_message, return_message
 from controlplane.core.failures import blame
 from controlplane.core.records import effects
 from controlplane.core.records.model import Cause, Failure, MemberPhase, MemberStatus
+from holdfast.ipc.messages import agent as told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.deciding.events import LaunchFailed, Ordered
-    from agent.deciding.fields import Message
     from agent.deciding.node_state import Book
 
 COMPLETE_GRACE_S = 5.0
@@ -119,7 +119,7 @@ class Orders:
         if order.gentle:
             self._halt(order)
             return
-        told = []
+        stopping = []
         for member in self._book.of(order.job):
             known = member.form.number if member.form is not None else member.formed
             concerned = member.alive and member.status.elastic and known <= order.generation
@@ -127,24 +127,19 @@ class Orders:
                 member.interrupt, member.interrupt_reason = order.generation, order.reason
                 member.incident = self._incident
                 self._book.push(member, interrupt_message(member))
-                told.append(member.name)
-        if told:
-            names = ", ".join(told)
+                stopping.append(member.name)
+        if stopping:
+            names = ", ".join(stopping)
             self._book.say(f"generation {order.generation} is broken ({order.reason}): {names} stop")
 
     def _halt(self, order: effects.Interrupt) -> None:
         """At the next step boundary. Said again by the coordinator until it is done."""
-        frame: Message = {
-            "op": "interrupt",
-            "generation": order.generation,
-            "reason": order.reason,
-            "gentle": True,
-            "keep": order.keep,
-            "incident": self._incident,
-        }
+        halt = told.Halt(
+            order.generation, order.reason, gentle=True, keep=order.keep, incident=self._incident
+        )
         for member in self._book.of(order.job):
             if member.alive and member.status.elastic and member.formed == order.generation:
-                self._book.push(member, frame)
+                self._book.push(member, halt)
 
     def _form(self, order: effects.Form) -> None:
         book, generation = self._book, order.generation
@@ -179,13 +174,13 @@ class Orders:
         if not order.left:  # a launcher that was started for this job would end, as if the job had
             words = {"op": "over", "job": order.job, "ok": order.ok, "reason": order.reason}
             book.do(fx.Command(words))
-        frame: Message = {"op": "complete", "ok": order.ok, "reason": order.reason}
+        complete = told.Complete(order.ok, order.reason)
         for member in book.of(order.job):
             if not member.alive:
                 book.dismiss(member)
             elif member.complete is None:
-                member.complete = frame
-                book.push(member, frame)
+                member.complete = complete
+                book.push(member, complete)
                 if member.status.phase is not MemberPhase.FINISHED or (member.behind and not order.ok):
                     member.kill_reason = f"the job is over: {order.reason}"
                     grace_s = COMPLETE_GRACE_S if book.senses.connected(member.name) else 0.0
@@ -209,7 +204,7 @@ class Orders:
     def _release(self, order: effects.Release) -> None:
         for member in self._book.of(order.job):
             if member.alive:
-                member.release = {"op": "release", "step": order.step, "void": order.void_step}
+                member.release = told.Release(order.step, order.void_step)
                 self._book.push(member, member.release)
             elif self._of_no_use(member, order.step):
                 self._book.dismiss(member)
@@ -227,18 +222,12 @@ class Orders:
         member = self._book.get(order.member)
         if member is None or not member.alive:
             return
-        frame: Message = {
-            "op": "checkpoint_told",
-            "request": order.request,
-            "outcome": order.outcome,
-            "reason": order.reason,
-            "checkpoint": order.checkpoint,
-        }
+        answer = told.CheckpointTold(order.request, order.outcome, order.reason, order.checkpoint)
         member.asks.pop(order.request, None)
-        member.told[order.request] = frame
-        while len(member.told) > _TOLD_MAX:
-            del member.told[next(iter(member.told))]
-        self._book.push(member, frame)
+        member.answers[order.request] = answer
+        while len(member.answers) > _TOLD_MAX:
+            del member.answers[next(iter(member.answers))]
+        self._book.push(member, answer)
 
 
 def _not_launched(reason: str) -> Failure:

@@ -1,39 +1,25 @@
-"""What ranks say at the gate, and what becomes of it: a table from op to handler."""
+"""Take in what ranks say: a table from message to handler."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from agent.deciding import effects as fx
-from agent.deciding.fields import BadMessage, integer, number, text
 from agent.deciding.member import interrupt_message, return_message, seat_of
 from controlplane.core.records import events
-from controlplane.core.records.model import WHOLE_STATE, Cause, Failure, MemberPhase
+from controlplane.core.records.model import Cause, Failure, MemberPhase
+from holdfast.ipc.messages import rank as said
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.deciding.fields import Message
     from agent.deciding.member import Member
     from agent.deciding.node_state import Book
 
-_REPORTED_MAX = 32
-_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _ASKS_MAX = 64
-_REQUEST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,119}")
-_STORE_MAX = 300
 _ACTIVITY_MAX = 40
 _TEXT_MAX = 64_000
 """Characters of a traceback that travel on to the coordinator."""
-_ALIVE_PHASES = (
-    MemberPhase.STARTING,
-    MemberPhase.READY,
-    MemberPhase.FORMING,
-    MemberPhase.RUNNING,
-    MemberPhase.FINISHED,
-)
-FAULT_KINDS = ("nan", "user")
 
 
 class Ranks:
@@ -41,51 +27,47 @@ class Ranks:
 
     def __init__(self, book: Book) -> None:
         self._book = book
-        self._ops: dict[str, Callable[[Member, Message], None]] = {
-            "beat": self._beat,
-            "tracked": self._tracked,
-            "ready": self._ready,
-            "forming": self._forming,
-            "running": self._running,
-            "started": self._started,
-            "broken": self._broken,
-            "snapshot": self._snapshot,
-            "checkpoint": self._checkpoint,
-            "snapshot_skipped": self._snapshot_skipped,
-            "finished": self._finished,
-            "raised": self._raised,
-            "report": self._report,
-            "restore_failed": self._restore_failed,
-            "fault": self._fault,
-            "standing": self._standing,
+        self._handlers: dict[type[said.RankMessage], Callable[[Member, Any], None]] = {
+            said.Beat: self._beat,
+            said.Tracked: self._tracked,
+            said.Ready: self._ready,
+            said.Forming: self._forming,
+            said.Running: self._running,
+            said.Started: self._started,
+            said.Broken: self._broken,
+            said.Snapshot: self._snapshot,
+            said.Checkpoint: self._checkpoint,
+            said.SnapshotSkipped: self._snapshot_skipped,
+            said.Finished: self._finished,
+            said.Raised: self._raised,
+            said.Report: self._report,
+            said.RestoreFailed: self._restore_failed,
+            said.Fault: self._fault,
+            said.Standing: self._standing,
         }
 
-    def hear(self, member: Member, message: Message) -> None:
-        """Take one message. Raises BadMessage."""
-        handler = self._ops.get(str(message.get("op")))
-        if handler is None:
-            raise BadMessage(f"unknown op {message.get('op')!r:.80}")
+    def hear(self, member: Member, message: said.RankMessage) -> None:
+        """Take one message. One of a member whose process has ended counts for nothing."""
         if member.alive:
-            handler(member, message)
+            self._handlers[type(message)](member, message)
 
-    def greet(self, member: Member, message: Message) -> None:
-        """Take a hello; what the rank may have missed is said again. Raises BadMessage."""
-        phase, generation = _phase(message), integer(message, "generation")
+    def greet(self, member: Member, hello: said.Hello) -> None:
+        """Take a hello, and say again what the rank may have missed."""
         changes: dict[str, Any] = {
             "elastic": True,
-            "store": _store(message, member.status.store),
-            "step": integer(message, "step"),
-            "held_step": integer(message, "held_step"),
-            "held_generation": _held_in(message),
-            "ended_step": _ended(message),
+            "store": member.status.store if hello.store is None else hello.store,
+            "step": hello.step,
+            "held_step": hello.held_step,
+            "held_generation": hello.held_generation,
+            "ended_step": hello.ended_step,
         }
         if member.status.phase != MemberPhase.RAISED:
-            changes["phase"] = phase
+            changes["phase"] = MemberPhase(hello.phase)
         if not member.status.elastic:
             changes["activity"] = ""  # what it wrote before it spoke tells nothing any more
-        member.formed = max(member.formed, generation)
-        if generation > 0:
-            changes["generation"] = generation
+        member.formed = max(member.formed, hello.generation)
+        if hello.generation > 0:
+            changes["generation"] = hello.generation
         self._book.update(member, **changes)
         self._repeat(member)
 
@@ -104,40 +86,34 @@ class Ranks:
         if member.release is not None:
             book.push(member, member.release)
 
-    def _standing(self, member: Member, message: Message) -> None:
+    def _standing(self, member: Member, message: said.Standing) -> None:
         """Whoever asked for it has it already; here it counts as a word."""
 
-    def _beat(self, member: Member, message: Message) -> None:
-        """Its phase came with the message that changed it: a beat may be older than that."""
-        self._book.note(member, step=integer(message, "step"))
+    def _beat(self, member: Member, beat: said.Beat) -> None:
+        self._book.note(member, step=beat.step)
 
-    def _tracked(self, member: Member, message: Message) -> None:
-        needed, shard = integer(message, "bytes"), text(message, "shard", WHOLE_STATE)
-        if not _WORD.fullmatch(shard):
-            raise BadMessage(f"tracked: shard {shard!r:.80} is no word of letters and digits")
-        self._book.update(member, state_bytes=needed, shard=shard)
-        self._book.do(fx.MakeRoom(member.name, needed))
+    def _tracked(self, member: Member, tracked: said.Tracked) -> None:
+        self._book.update(member, state_bytes=tracked.bytes, shard=tracked.shard)
+        self._book.do(fx.MakeRoom(member.name, tracked.bytes))
 
-    def _ready(self, member: Member, message: Message) -> None:
+    def _ready(self, member: Member, ready: said.Ready) -> None:
         self._book.update(
             member,
             phase=MemberPhase.READY,
-            held_step=integer(message, "held_step"),
-            held_generation=_held_in(message),
-            ended_step=_ended(message),
-            step=integer(message, "step"),
-            generation=max(member.status.generation, integer(message, "generation")),
+            held_step=ready.held_step,
+            held_generation=ready.held_generation,
+            ended_step=ready.ended_step,
+            step=ready.step,
+            generation=max(member.status.generation, ready.generation),
         )
 
-    def _forming(self, member: Member, message: Message) -> None:
-        generation = integer(message, "generation")
+    def _forming(self, member: Member, forming: said.Forming) -> None:
+        generation, form = forming.generation, member.form
         member.formed = max(member.formed, generation)
-        form = member.form
-        activity = text(message, "activity", "")[:_ACTIVITY_MAX]
         changes: dict[str, Any] = {
             "phase": MemberPhase.FORMING,
             "generation": generation,
-            "activity": activity,
+            "activity": forming.activity[:_ACTIVITY_MAX],
         }
         if form is not None and form.number == generation:
             changes["rank"] = seat_of(member.name, form).rank
@@ -146,16 +122,16 @@ class Ranks:
             member.world_size = form.world_size
         self._book.update(member, **changes)
 
-    def _running(self, member: Member, message: Message) -> None:
+    def _running(self, member: Member, running: said.Running) -> None:
         self._book.update(
             member,
             phase=MemberPhase.RUNNING,
             activity="",
-            generation=integer(message, "generation"),
-            step=integer(message, "step"),
+            generation=running.generation,
+            step=running.step,
         )
 
-    def _started(self, member: Member, message: Message) -> None:
+    def _started(self, member: Member, started: said.Started) -> None:
         facts, status = self._book.facts, member.status
         self._book.tell(
             events.MemberStarted(
@@ -163,91 +139,90 @@ class Ranks:
                 facts.incarnation,
                 member.name,
                 status.job,
-                integer(message, "generation"),
-                integer(message, "step"),
-                number(message, "form_s"),
-                number(message, "restore_s"),
-                number(message, "first_step_s"),
-                text(message, "inexact", "")[:500],
+                started.generation,
+                started.step,
+                started.form_s,
+                started.restore_s,
+                started.first_step_s,
+                started.inexact[:500],
             )
         )
 
-    def _broken(self, member: Member, message: Message) -> None:
+    def _broken(self, member: Member, broken: said.Broken) -> None:
         self._book.count("broken_collectives")
-        said = str(message.get("message"))[:200]
-        self._book.say(f"{member.name}: a collective broke: {said}")
+        self._book.say(f"{member.name}: a collective broke: {broken.message[:200]}")
 
-    def _snapshot(self, member: Member, message: Message) -> None:
-        facts, step, generation = self._book.facts, integer(message, "step"), integer(message, "generation")
-        stall_s = number(message, "stall_s")
+    def _snapshot(self, member: Member, made: said.Snapshot) -> None:
+        facts = self._book.facts
         self._book.survey(member)
-        self._book.note(member, snapshot_step=step, snapshot_generation=generation)
+        self._book.note(member, snapshot_step=made.step, snapshot_generation=made.generation)
         self._book.do(fx.Keep(member.status))
         self._book.tell(
             events.SnapshotReady(
-                facts.node, facts.incarnation, member.name, member.status.job, generation, step, stall_s
+                facts.node,
+                facts.incarnation,
+                member.name,
+                member.status.job,
+                made.generation,
+                made.step,
+                made.stall_s,
             )
         )
 
-    def _checkpoint(self, member: Member, message: Message) -> None:
+    def _checkpoint(self, member: Member, asked: said.Checkpoint) -> None:
         """Said again after a reconnect: what was told already is told again, the rest asked again."""
-        facts, request = self._book.facts, text(message, "request")
-        if not _REQUEST.fullmatch(request):
-            raise BadMessage(f"checkpoint: request {request!r:.80} must be 1 to 120 letters, digits, . _ - :")
-        step, generation = integer(message, "step"), integer(message, "generation")
-        if request in member.told:
-            self._book.push(member, member.told[request])
+        facts, request = self._book.facts, asked.request
+        if request in member.answers:
+            self._book.push(member, member.answers[request])
             return
-        asked = events.CheckpointAsked(
-            facts.node, facts.incarnation, member.status.job, member.name, generation, step, request
+        event = events.CheckpointAsked(
+            facts.node,
+            facts.incarnation,
+            member.status.job,
+            member.name,
+            asked.generation,
+            asked.step,
+            request,
         )
-        member.asks[request] = asked
+        member.asks[request] = event
         while len(member.asks) > _ASKS_MAX:
             del member.asks[next(iter(member.asks))]
-        self._book.tell(asked)
+        self._book.tell(event)
 
-    def _snapshot_skipped(self, member: Member, message: Message) -> None:
+    def _snapshot_skipped(self, member: Member, skipped: said.SnapshotSkipped) -> None:
         self._book.count("snapshots_skipped")
-        reason = str(message.get("reason"))[:200]
-        self._book.say(f"{member.name} skipped a snapshot: {reason}")
+        self._book.say(f"{member.name} skipped a snapshot: {skipped.reason[:200]}")
 
-    def _finished(self, member: Member, message: Message) -> None:
-        step = integer(message, "step")
+    def _finished(self, member: Member, finished: said.Finished) -> None:
         self._book.update(
             member,
             phase=MemberPhase.FINISHED,
-            generation=integer(message, "generation"),
-            step=step,
-            held_step=step,
-            held_generation=integer(message, "generation"),
+            generation=finished.generation,
+            step=finished.step,
+            held_step=finished.step,
+            held_generation=finished.generation,
         )
 
-    def _raised(self, member: Member, message: Message) -> None:
+    def _raised(self, member: Member, raised: said.Raised) -> None:
         failure = Failure(
             Cause.RAISED,
-            f"{text(message, 'exception')}: {text(message, 'message')}"[:2000],
-            step=integer(message, "step") if "step" in message else self._book.step(member),
-            exception=text(message, "exception")[:200],
-            traceback=text(message, "traceback", "")[-_TEXT_MAX:],
+            f"{raised.exception}: {raised.message}"[:2000],
+            step=self._book.step(member) if raised.step is None else raised.step,
+            exception=raised.exception[:200],
+            traceback=raised.traceback[-_TEXT_MAX:],
         )
         self._book.do(fx.Conceal(member.name, failure.traceback))
         if member.status.failure is None:
             self._book.update(member, phase=MemberPhase.RAISED, failure=failure)
 
-    def _report(self, member: Member, message: Message) -> None:
-        values = message.get("values")
-        if not isinstance(values, dict):
-            raise BadMessage("report: values must map names to numbers")
-        for name, value in list(values.items())[:_REPORTED_MAX]:
-            known = name in member.reported or len(member.reported) < _REPORTED_MAX
-            if known and (type(value) is float or (type(value) is int and abs(value) < 1 << 62)):
-                member.reported[name] = float(value)
-        self._book.note(member, step=integer(message, "step"))
+    def _report(self, member: Member, report: said.Report) -> None:
+        for name, value in report.values.items():
+            if name in member.reported or len(member.reported) < said.VALUES_MAX:
+                member.reported[name] = value
+        self._book.note(member, step=report.step)
 
-    def _fault(self, member: Member, message: Message) -> None:
-        facts, kind = self._book.facts, text(message, "kind")
-        if kind not in FAULT_KINDS:
-            raise BadMessage(f"fault: kind {kind!r:.80} is none of {', '.join(FAULT_KINDS)}")
+    def _fault(self, member: Member, fault: said.Fault) -> None:
+        facts = self._book.facts
         self._book.count("faults")
         self._book.tell(
             events.UserFault(
@@ -255,42 +230,15 @@ class Ranks:
                 facts.incarnation,
                 member.status.job,
                 member.name,
-                integer(message, "generation"),
-                integer(message, "step"),
-                kind,
-                text(message, "reason")[:2000],
-                message.get("rollback") is True,
+                fault.generation,
+                fault.step,
+                fault.kind,
+                fault.reason[:2000],
+                fault.rollback,
             )
         )
 
-    def _restore_failed(self, member: Member, message: Message) -> None:
-        reason = f"state could not be put in place: {text(message, 'reason')}"
+    def _restore_failed(self, member: Member, failed: said.RestoreFailed) -> None:
+        reason = f"state could not be put in place: {failed.reason}"
         self._book.say(f"{member.name}: {reason}", warning=True)
         self._book.failed(member.status.job, member.name, Failure(Cause.STUCK, reason[:2000]))
-
-
-def _held_in(message: Message) -> int:
-    """The generation of its state; 0 when an older SDK does not tell. Raises BadMessage."""
-    return integer(message, "held_generation") if "held_generation" in message else 0
-
-
-def _ended(message: Message) -> int | None:
-    """The newest step that a generation may begin at; None when the rank sets no limit. Raises BadMessage."""
-    return integer(message, "ended_step") if message.get("ended_step") is not None else None
-
-
-def _store(message: Message, known: str) -> str:
-    """Where its store listens; every beat of the node carries it. Raises BadMessage."""
-    store = text(message, "store", known)
-    if len(store) > _STORE_MAX:
-        raise BadMessage(f"{message.get('op')}: store of {len(store)} characters is no host:port")
-    return store
-
-
-def _phase(message: Message) -> MemberPhase:
-    word = message.get("phase")
-    for phase in _ALIVE_PHASES:
-        if phase.value == word:
-            return phase
-    known = ", ".join(phase.value for phase in _ALIVE_PHASES)
-    raise BadMessage(f"{message.get('op')}: phase {word!r:.80} is none of {known}")

@@ -11,6 +11,7 @@ from agent.host.arena_files import ArenaFiles
 from controlplane.core.records.model import MemberPhase
 from holdfast import removal
 from holdfast.ipc.arena import SLOTS, Arena
+from holdfast.ipc.messages.agent import ArenaFailed, ArenaMade
 from holdfast.ipc.shm import PAGE_BYTES, ArenaError
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from agent.deciding.member import Member
     from agent.deciding.node_state import Book
     from agent.host.paths import Paths
-    from holdfast.ipc.frames import Message
 
 _GONE_ON = (MemberPhase.FORMING, MemberPhase.RUNNING, MemberPhase.FINISHED)
 log = logging.getLogger("holdfast.agent.arenas")
@@ -28,14 +28,14 @@ log = logging.getLogger("holdfast.agent.arenas")
 
 class Arenas:
     """One arena per member that tracks its state. Two requests get two answers and one arena. `push` sends a
-    frame to a member, `decide` tells the core the outcome."""
+    message to a member, `decide` tells the core the outcome."""
 
     def __init__(
         self,
         paths: Paths,
         members: Book,
         *,
-        push: Callable[[str, Message], object],
+        push: Callable[[str, ArenaMade | ArenaFailed], object],
         decide: Callable[[ev.Event], None],
     ) -> None:
         self._paths, self._members, self._push, self._decide = paths, members, push, decide
@@ -77,7 +77,7 @@ class Arenas:
             fresh = await asyncio.to_thread(self.files.ensure, member.name, slot_bytes)
         except (ArenaError, OSError) as error:
             log.error("%s gets no arena: %s", member.name, error)
-            self._push(member.name, {"op": "arena_failed", "reason": str(error)})
+            self._push(member.name, ArenaFailed(str(error)))
             self._decide(Room(member.name, str(error)[:2000]))
             return
         if self._members.get(member.name) is not member:  # dismissed meanwhile
@@ -92,7 +92,7 @@ class Arenas:
 
     def _answer(self, member: Member) -> None:
         assert member.arena is not None
-        answer = {"op": "arena", "path": str(member.arena.path), "slot_bytes": member.arena.slot_bytes}
+        answer = ArenaMade(str(member.arena.path), member.arena.slot_bytes)
         self._push(member.name, answer)
 
 

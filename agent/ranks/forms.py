@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from agent.deciding.member import seat_of
 from controlplane.core.records.model import Source, Tier
+from holdfast.ipc.messages.agent import Form
 
 if TYPE_CHECKING:
     from agent.deciding.member import Member
@@ -17,8 +18,8 @@ _IN_ARENA = (Tier.MEMORY, Tier.PEER, Tier.CHECKPOINT)
 """Tiers whose source rank reads the state from an arena on its own node."""
 
 
-def form_message(member: Member, generation: Generation, paths: Paths) -> Message:
-    """The frame for one member. Raises ValueError when it has no seat in the generation."""
+def form_message(member: Member, generation: Generation, incident: str, paths: Paths) -> Form:
+    """The message for one member. Raises ValueError when it has no seat in the generation."""
     seat = seat_of(member.name, generation)
     seats = [
         {"rank": s.rank, "member": s.member, "node": s.node, "local_rank": s.local_rank}
@@ -38,7 +39,7 @@ def form_message(member: Member, generation: Generation, paths: Paths) -> Messag
         "reason": generation.reason,
         "resume": _restore(member, seat, generation.resume, paths),
     }
-    return {"op": "form", "generation": frame}
+    return Form(frame, incident)
 
 
 def _restore(member: Member, seat: Placement, resume: Resume, paths: Paths) -> Message:

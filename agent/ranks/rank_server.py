@@ -12,20 +12,23 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Protocol, cast
 
-from agent.deciding.fields import BadMessage
 from holdfast import removal
 from holdfast.ipc.frames import FORM_BYTES_MAX, Decoder, FrameError, Message, encode
+from holdfast.ipc.messages.agent import Noted, Refused
+from holdfast.ipc.messages.fields import BadMessage
+from holdfast.ipc.messages.rank import VERSION, Hello, Raised
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-VERSION = 1
+    from holdfast.ipc.messages.agent import AgentMessage
+
 _BACKLOG = 128
-_FIRST = ("hello", "raised")
+_FIRST = (Hello.op, Raised.op)
 log = logging.getLogger("holdfast.agent.gate")
 
 
-class Admission(Protocol):
+class RankHandler(Protocol):
     """What the gate asks of the node."""
 
     def admit(self, member: str, pid: int) -> str:
@@ -34,10 +37,10 @@ class Admission(Protocol):
     def unnamed(self, member: str) -> bool:
         """Whether the launcher's word which process this member is may still be under way."""
 
-    def hear(self, member: str, message: Message) -> None:
+    def hear(self, member: str, frame: Message) -> None:
         """A message of an admitted member. Raises BadMessage."""
 
-    def joined(self, member: str, message: Message) -> list[Message]:
+    def joined(self, member: str, frame: Message) -> list[AgentMessage]:
         """A member's hello was taken: what it is to be told first. Raises BadMessage."""
 
     def left(self, member: str) -> None:
@@ -50,7 +53,7 @@ class Admission(Protocol):
 class Gate:
     """The listening socket and its connections."""
 
-    def __init__(self, path: Path, node: Admission) -> None:
+    def __init__(self, path: Path, node: RankHandler) -> None:
         self._path, self._node = path, node
         self._ranks: dict[str, _Connection] = {}
         self._open: set[_Connection] = set()
@@ -100,7 +103,7 @@ class Gate:
             removal.made(self._path, self._made)
         await asyncio.sleep(0)  # lets the aborted transports close their sockets
 
-    def push(self, member: str, message: Message) -> bool:
+    def push(self, member: str, message: AgentMessage) -> bool:
         """Say something to a member at once. False when it is not connected."""
         connection = self._ranks.get(member)
         if connection is None:
@@ -119,7 +122,7 @@ class Gate:
     def closed(self, connection: _Connection) -> None:
         """A connection is gone."""
         self._open.discard(connection)
-        if self._early.get(connection, {}).get("op") == "hello":
+        if self._early.get(connection, {}).get("op") == Hello.op:
             del self._early[connection]  # a last word counts without its connection
         member = connection.member
         if member and self._ranks.get(member) is connection:
@@ -135,12 +138,12 @@ class Gate:
             self._dispatch(connection.member, message)
         elif op in _FIRST and self._node.unnamed(str(message.get("member"))):
             self._early[connection] = message
-        elif op == "hello":
+        elif op == Hello.op:
             self._greet(connection, message)
-        elif op == "raised":  # from holdfast.launch.warm: it says only this
+        elif op == Raised.op:  # from holdfast.launch.warm: it says only this
             self._check(connection, message)
             self._dispatch(str(message["member"]), message)
-            connection.say({"op": "noted"})
+            connection.say(Noted())
         else:
             raise FrameError(f"the first frame must be a hello, not {op!r:.80}")
 
@@ -177,7 +180,7 @@ class Gate:
         else:
             reason = self._node.admit(member, pid)
         if reason:
-            connection.say({"op": "refused", "reason": reason})
+            connection.say(Refused(reason))
             raise FrameError(f"refused: {reason}")
 
     def _greet(self, connection: _Connection, message: Message) -> None:
@@ -235,9 +238,9 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, _error: Exception | None) -> None:
         self._gate.closed(self)
 
-    def say(self, message: Message) -> None:
+    def say(self, message: AgentMessage) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(encode(message, bytes_max=FORM_BYTES_MAX))
+            self._transport.write(encode(message.encode(), bytes_max=FORM_BYTES_MAX))
 
     def end(self) -> None:
         """Close once what was said is sent; what still comes is not read."""

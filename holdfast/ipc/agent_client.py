@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.ipc import formation, traces
 from holdfast.ipc.frames import FORM_BYTES_MAX, Decoder, FrameError, Message, encode
+from holdfast.ipc.messages import agent as told
+from holdfast.ipc.messages import rank as said
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-VERSION = 1
-_INCIDENT_MAX = 90
 log = logging.getLogger("holdfast.sdk")
 _PAUSE_S = 0.2  # between attempts to reach an agent that is away
 _SWEEP_S = 0.02  # between looks at a generation that is to be broken
@@ -38,11 +38,11 @@ class Orders:
         self.halted = 0  # this generation ends at the next step boundary
         self.keep = 0  # and the state is to be kept in the arena then
         self.form: formation.Formation | None = None
-        self.arena: Message | None = None
+        self.arena: told.ArenaMade | told.ArenaFailed | None = None
         self.released_step = -1
         self.void_step = -1
         self.returned = 0  # the elastic function of this generation is over on all ranks: return from it
-        self.complete: Message | None = None
+        self.complete: told.Complete | None = None
         self.incident = ""  # that the newest interrupt or form is part of; over with its first step
         self.refused = ""
 
@@ -54,18 +54,18 @@ class AgentClient:
     def __init__(
         self,
         path: str,
-        greet: Callable[[], Message],
-        beat: Callable[[], Message],
+        greet: Callable[[], said.Hello],
+        beat: Callable[[], said.Beat],
         sever: Callable[[int], bool],
     ) -> None:
         self.orders = Orders()
         self.dropped = 0
-        self.arena_taken: Message | None = None  # the answer whose arena is in use
+        self.arena_taken: told.ArenaMade | None = None  # the answer whose arena is in use
         self.describe: Callable[[], list[dict[str, Any]]] = list  # the groups, when the agent asks
         self._path, self._greet, self._beat, self._sever = path, greet, beat, sever
         self._changed = threading.Condition()
         self._kept: dict[str, Message] = {}
-        self._asked: dict[str, Callable[[Message], None]] = {}
+        self._asked: dict[str, Callable[[told.CheckpointTold], None]] = {}
         self._outbox: deque[Message] = deque()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._socket: socket.socket | None = None
@@ -101,7 +101,7 @@ class AgentClient:
         with self._changed:
             self._kept.pop(op, None)
 
-    def ask(self, message: Message, answered: Callable[[Message], None]) -> None:
+    def ask(self, message: Message, answered: Callable[[told.CheckpointTold], None]) -> None:
         """Send a request, again after every reconnect until its answer, which names it, has come.
         `answered` runs in the client's thread."""
         with self._changed:
@@ -185,7 +185,7 @@ class AgentClient:
 
     def _converse(self, connection: socket.socket) -> None:
         connection.setblocking(False)
-        decoder, unsent = Decoder(bytes_max=FORM_BYTES_MAX), bytearray(encode(self._greet()))
+        decoder, unsent = Decoder(bytes_max=FORM_BYTES_MAX), bytearray(encode(self._greet().encode()))
         welcomed, next_beat = False, 0.0
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
@@ -201,13 +201,13 @@ class AgentClient:
                         os.eventfd_read(self._wake)
                 elif not self._receive(connection, decoder):
                     return
-            if not welcomed and self._welcome is not None:
+            if not welcomed and self._welcomed:
                 welcomed, next_beat = True, time.monotonic() + self._beat_interval_s
-                self._welcome = None
+                self._welcomed = False
                 self._repeat()
             self._sweep()
 
-    _welcome: Message | None = None
+    _welcomed = False
 
     def _timeout_ms(self, next_beat: float | None) -> float:
         if self._severing:
@@ -232,7 +232,7 @@ class AgentClient:
         if now < next_beat:
             return next_beat
         if not unsent:  # else it does not read: one more beat would tell it nothing
-            unsent += encode(self._beat())
+            unsent += encode(self._beat().encode())
         return now + self._beat_interval_s
 
     def _flush(self, connection: socket.socket, unsent: bytearray) -> None:
@@ -254,12 +254,10 @@ class AgentClient:
         return bool(data) and not self.orders.refused
 
     def _hear(self, message: Message) -> None:
-        handler = _HANDLERS.get(str(message.get("op")))
         try:
-            if handler is None:
-                raise formation.FormationError(f"unknown op {message.get('op')!r:.80}")
+            heard = told.from_agent(message)
             with self._changed:
-                handler(self, message)
+                _HANDLERS[type(heard)](self, heard)
                 self._changed.notify_all()
         except (LookupError, TypeError, ValueError):  # it must not end this thread, whatever is in it
             self.dropped += 1
@@ -278,67 +276,65 @@ class AgentClient:
                 log.exception("the groups of generation %d cannot be severed yet", self._unsevered)
             self._severing = True
 
-    def _hear_welcome(self, message: Message) -> None:
-        interval_s = message.get("beat_interval_s", 1.0)
-        if type(interval_s) not in (int, float) or not 0.01 <= interval_s <= 3600:
-            raise formation.FormationError(f"beat_interval_s cannot be {interval_s!r:.80}")
-        self._beat_interval_s = float(interval_s)
-        self._welcome = message
+    def _hear_welcome(self, welcome: told.Welcome) -> None:
+        self._beat_interval_s = welcome.beat_interval_s
+        self._welcomed = True
 
-    def _hear_refused(self, message: Message) -> None:
-        self.orders.refused = str(message.get("reason", "no reason given"))
+    def _hear_refused(self, refused: told.Refused) -> None:
+        self.orders.refused = refused.reason
 
-    def _hear_arena(self, message: Message) -> None:
-        if message["op"] == "arena" and not isinstance(message.get("path"), str):
-            raise formation.FormationError("arena without a path")
-        self.orders.arena = message
+    def _hear_arena(self, arena: told.ArenaMade | told.ArenaFailed) -> None:
+        self.orders.arena = arena
 
-    def _hear_interrupt(self, message: Message) -> None:
-        number = _step(message, "generation")
-        if number >= max(self.orders.interrupted, self.orders.halted):
-            self.orders.incident = _incident(message)
-        if message.get("gentle") is True:
-            self.orders.halted = max(self.orders.halted, number)
-            if message.get("keep") is True:
-                self.orders.keep = max(self.orders.keep, number)
-        elif number > self.orders.interrupted:
-            self.orders.interrupted, self.orders.reason = number, str(message.get("reason", ""))
+    def _note_incident(self, generation: int, incident: str) -> None:
+        if generation >= max(self.orders.interrupted, self.orders.halted):
+            self.orders.incident = incident
 
-    def _hear_form(self, message: Message) -> None:
-        formed = formation.parse(message)
+    def _hear_halt(self, halt: told.Halt) -> None:
+        self._note_incident(halt.generation, halt.incident)
+        self.orders.halted = max(self.orders.halted, halt.generation)
+        if halt.keep:
+            self.orders.keep = max(self.orders.keep, halt.generation)
+
+    def _hear_interrupt(self, interrupt: told.Interrupt) -> None:
+        self._note_incident(interrupt.generation, interrupt.incident)
+        if interrupt.generation > self.orders.interrupted:
+            self.orders.interrupted, self.orders.reason = interrupt.generation, interrupt.reason
+
+    def _hear_form(self, form: told.Form) -> None:
+        formed = formation.parse(form.encode())
         newest = self.orders.form
         if newest is None or formed.number > newest.number:
             # After a roll back, what was released of the steps to come is so no more.
             self.orders.released_step = min(self.orders.released_step, formed.resume.step)
             self.orders.void_step = -1
         if newest is None or formed.number >= newest.number:
-            self.orders.form, self.orders.incident = formed, _incident(message)
+            self.orders.form, self.orders.incident = formed, form.incident
 
-    def _hear_release(self, message: Message) -> None:
-        self.orders.released_step = max(self.orders.released_step, _step(message, "step"))
-        self.orders.void_step = max(self.orders.void_step, _step({"void": -1} | message, "void"))
+    def _hear_release(self, release: told.Release) -> None:
+        self.orders.released_step = max(self.orders.released_step, release.step)
+        self.orders.void_step = max(self.orders.void_step, release.void)
 
-    def _hear_told(self, message: Message) -> None:
-        request = str(message.get("request"))
-        answered = self._asked.pop(request, None)
-        self._kept.pop(f"checkpoint {request}", None)
+    def _hear_told(self, answer: told.CheckpointTold) -> None:
+        answered = self._asked.pop(answer.request, None)
+        self._kept.pop(f"checkpoint {answer.request}", None)
         if answered is not None:
-            answered(message)
+            answered(answer)
 
-    def _hear_stand(self, message: Message) -> None:
-        groups, trouble = [], ""
+    def _hear_stand(self, stand: told.Stand) -> None:
+        groups: tuple[said.Group, ...] = ()
+        trouble = ""
         try:
-            groups = self.describe()
+            groups = tuple(said.Group(**group) for group in self.describe())
         except Exception as error:  # torch's recorder is none of our making, and this thread must live
             trouble = repr(error)[:200]
-        answer = {"op": "standing", "round": message.get("round"), "groups": groups, "trouble": trouble}
-        self._outbox.append({**answer, "threads": traces.others()})
+        self._outbox.append(said.Standing(stand.round, groups, trouble, traces.others()).encode())
 
-    def _hear_return(self, message: Message) -> None:
-        self.orders.returned = max(self.orders.returned, _step(message, "generation"))
+    def _hear_return(self, over: told.Return) -> None:
+        self.orders.returned = max(self.orders.returned, over.generation)
 
-    def _hear_complete(self, message: Message) -> None:
-        self.orders.complete = message
+    def _hear_complete(self, complete: told.Complete) -> None:
+        self.orders.complete = complete
 
 
 def _key(message: Message) -> str:
@@ -347,27 +343,17 @@ def _key(message: Message) -> str:
     return f"{message['op']} {request}" if request else str(message["op"])
 
 
-def _incident(message: Message) -> str:
-    return str(message.get("incident", ""))[:_INCIDENT_MAX]
-
-
-def _step(message: Message, key: str) -> int:
-    value = message.get(key)
-    if type(value) is not int or not -1 <= value < 1 << 62:
-        raise formation.FormationError(f"{key} must be an integer, not {value!r:.80}")
-    return value
-
-
-_HANDLERS: dict[str, Callable[[AgentClient, Message], None]] = {
-    "welcome": AgentClient._hear_welcome,
-    "refused": AgentClient._hear_refused,
-    "arena": AgentClient._hear_arena,
-    "arena_failed": AgentClient._hear_arena,
-    "interrupt": AgentClient._hear_interrupt,
-    "form": AgentClient._hear_form,
-    "release": AgentClient._hear_release,
-    "return": AgentClient._hear_return,
-    "complete": AgentClient._hear_complete,
-    "checkpoint_told": AgentClient._hear_told,
-    "stand": AgentClient._hear_stand,
+_HANDLERS: dict[type[told.AgentMessage], Callable[[AgentClient, Any], None]] = {
+    told.Welcome: AgentClient._hear_welcome,
+    told.Refused: AgentClient._hear_refused,
+    told.ArenaMade: AgentClient._hear_arena,
+    told.ArenaFailed: AgentClient._hear_arena,
+    told.Interrupt: AgentClient._hear_interrupt,
+    told.Halt: AgentClient._hear_halt,
+    told.Form: AgentClient._hear_form,
+    told.Release: AgentClient._hear_release,
+    told.Return: AgentClient._hear_return,
+    told.Complete: AgentClient._hear_complete,
+    told.CheckpointTold: AgentClient._hear_told,
+    told.Stand: AgentClient._hear_stand,
 }

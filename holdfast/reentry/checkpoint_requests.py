@@ -10,7 +10,7 @@ from holdfast.reentry import snapshotting
 
 if TYPE_CHECKING:
     from holdfast.ipc.agent_client import AgentClient
-    from holdfast.ipc.frames import Message
+    from holdfast.ipc.messages.agent import CheckpointTold
     from holdfast.rank_state import RankState
 
 _OUTCOMES = ("committed", "skipped", "failed")
@@ -50,13 +50,12 @@ class CheckpointHandle:
             if not self.outcome:
                 self.reason, self.checkpoint, self.outcome = reason, checkpoint, outcome
 
-    def answered(self, message: Message) -> None:
+    def answered(self, answer: CheckpointTold) -> None:
         """Take the agent's answer. Runs in the agent client's thread."""
-        outcome = str(message.get("outcome"))
-        reason, checkpoint = str(message.get("reason", "")), str(message.get("checkpoint", ""))
+        outcome, reason = answer.outcome, answer.reason
         if outcome not in _OUTCOMES:
             outcome, reason = "failed", f"the agent says {outcome!r:.80}, which is no outcome: {reason}"
-        self.resolve(outcome, reason, checkpoint)
+        self.resolve(outcome, reason, answer.checkpoint)
 
 
 class CheckpointRequests:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from holdfast.ipc.agent_client import AgentClient, Orders
     from holdfast.ipc.formation import Formation, Resume
-    from holdfast.ipc.frames import Message
+    from holdfast.ipc.messages.agent import Complete
     from holdfast.reentry.runtime import Runtime
 
 P = ParamSpec("P")
@@ -217,14 +217,14 @@ class _Loop:
         """All ranks have finished, and the final state is safe: the script goes on, without its groups."""
         ending.leave(self._runtime, self._agent, self._name)
 
-    def _end(self, message: Message) -> None:
+    def _end(self, complete: Complete) -> None:
         """End with the job. A process without a result (a spare, or one of a job that failed) exits here."""
         self._runtime.requests.end("the job has ended, and nothing was said of the checkpoint")
         self._state.groups.dissolve()
         self._state.phase = "finished"
-        if not message.get("ok", True):
-            reason = str(message.get("reason", "no reason given"))
-            sys.exit(f"the job has ended: {reason.partition(chr(10))[0]}")  # whoever raised has the traceback
+        if not complete.ok:
+            reason = complete.reason.partition("\n")[0]  # whoever raised has the traceback
+            sys.exit(f"the job has ended: {reason}")
         if not self._finished:
             sys.exit(0)
 

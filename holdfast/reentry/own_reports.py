@@ -5,31 +5,29 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from holdfast.ipc.agent_client import VERSION
+from holdfast.ipc.messages.rank import VERSION, Beat, Hello, Report
 
 if TYPE_CHECKING:
-    from holdfast.ipc.frames import Message
     from holdfast.rank_state import RankState
     from holdfast.telemetry.numeric_anomalies import NumericAnomalies
     from holdfast.telemetry.reporting import Reports
 
 
-def hello(state: RankState) -> Message:
+def hello(state: RankState) -> Hello:
     """The hello: which member this is, where it stands, and which clean step it holds (-1: none)."""
     held = state.clean.step if state.phase in ("ready", "finished") else -1
-    return {
-        "op": "hello",
-        "version": VERSION,
-        "member": state.environment.member,
-        "pid": os.getpid(),
-        "store": state.store_address,
-        "phase": state.phase,
-        "generation": state.generation,
-        "step": state.completed,
-        "held_step": held,
-        "held_generation": state.clean.generation,
-        "ended_step": ended(state),
-    }
+    return Hello(
+        version=VERSION,
+        member=state.environment.member,
+        pid=os.getpid(),
+        store=state.store_address,
+        phase=state.phase,
+        generation=state.generation,
+        step=state.completed,
+        held_step=held,
+        held_generation=state.clean.generation,
+        ended_step=ended(state),
+    )
 
 
 def ended(state: RankState) -> int | None:
@@ -39,18 +37,13 @@ def ended(state: RankState) -> int | None:
     return None if state.guard.skippable or not state.clean.generation else state.ended
 
 
-def beat(state: RankState, reports: Reports, anomalies: NumericAnomalies) -> Message:
+def beat(state: RankState, reports: Reports, anomalies: NumericAnomalies) -> Beat:
     """The beat: that it lives, and where it stands. Sends what the script has reported beforehand."""
     _send_report(state, reports, anomalies)
-    return {
-        "op": "beat",
-        "phase": state.phase,
-        "generation": state.generation,
-        "step": state.completed,
-    }
+    return Beat(state.phase, state.generation, state.completed)
 
 
 def _send_report(state: RankState, reports: Reports, anomalies: NumericAnomalies) -> None:
     shown = reports.read(anomalies.reported)
     if shown and state.agent is not None:
-        state.agent.say({"op": "report", "step": state.completed, "values": shown})
+        state.agent.say(Report(state.completed, shown).encode())

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from holdfast.errors import StateError
+from holdfast.ipc.messages.agent import ArenaFailed
 from holdfast.ipc.shm import ArenaError
 from holdfast.state import shard_ids
 
@@ -114,11 +115,11 @@ def _attach(state: RankState, agent: AgentClient) -> str:
     arena = agent.orders.arena
     if arena is None:
         return "no shared memory yet"
-    if arena["op"] == "arena_failed":
-        return str(arena.get("reason", "the agent has no shared memory"))
+    if isinstance(arena, ArenaFailed):
+        return arena.reason
     if agent.arena_taken is not arena:
         try:
-            state.snapshots.attach(arena["path"])
+            state.snapshots.attach(arena.path)
         except ArenaError as error:
             return str(error)
         agent.arena_taken = arena

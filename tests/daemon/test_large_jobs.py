@@ -72,7 +72,8 @@ def test_the_wire_and_the_ranks_socket_hold_it() -> None:
     assert order.ByteSize() < codec.MESSAGE_BYTES_MAX
     seat = found.seats[-1]
     member = Member(MemberStatus(seat.member, JOB, MemberPhase.READY, elastic=True, rank=seat.rank))
-    frame = encode(form_message(member, found, Paths(Path("/run"), Path("/shm"))), bytes_max=FORM_BYTES_MAX)
+    form = form_message(member, found, "job/1", Paths(Path("/run"), Path("/shm")))
+    frame = encode(form.encode(), bytes_max=FORM_BYTES_MAX)
     (message,) = Decoder(bytes_max=FORM_BYTES_MAX).feed(frame)
     assert message["generation"]["world_size"] == RANKS_MAX
     with pytest.raises(FrameError, match="over the limit"):

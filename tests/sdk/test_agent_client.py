@@ -9,11 +9,15 @@ import pytest
 
 from holdfast.ipc.agent_client import AgentClient
 from holdfast.ipc.frames import Decoder, encode
+from holdfast.ipc.messages.rank import Beat, Hello
 from tests.agent.support import until_sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+HELLO = Hello(1, "j.1", 1, "h:1", "starting", 0, 0, -1, 0, None)
+BEAT = Beat("starting", 0, 0)
 
 
 class Agent:
@@ -49,9 +53,7 @@ class Agent:
 
 @pytest.fixture
 def client(folder: Path) -> Iterator[AgentClient]:
-    made = AgentClient(
-        str(folder / "gate.sock"), lambda: {"op": "hello"}, lambda: {"op": "beat"}, lambda _: False
-    )
+    made = AgentClient(str(folder / "gate.sock"), lambda: HELLO, lambda: BEAT, lambda _: False)
     made.start()
     yield made
     made.close()

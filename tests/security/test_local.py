@@ -21,11 +21,13 @@ from controlplane.core.records.model import JobSpec, Role
 from controlplane.settings import AgentSettings, CallerSettings, CoordinatorSettings, SettingsError
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
+from holdfast.ipc.messages.agent import Welcome
 from tests.security.authority import token_line
 from tests.security.serving import asked, serving
 
 if TYPE_CHECKING:
     from holdfast.ipc.frames import Message
+    from holdfast.ipc.messages.agent import AgentMessage
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -48,11 +50,11 @@ class Admits:
     def unnamed(self, member: str) -> bool:
         return False
 
-    def hear(self, member: str, message: Message) -> None:
+    def hear(self, member: str, frame: Message) -> None:
         """Nothing is heard."""
 
-    def joined(self, member: str, message: Message) -> list[Message]:
-        return [{"op": "welcome"}]
+    def joined(self, member: str, frame: Message) -> list[AgentMessage]:
+        return [Welcome(1, 1.0, 5.0)]
 
     def left(self, member: str) -> None:
         """Nobody minds."""

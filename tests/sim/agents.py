@@ -232,7 +232,7 @@ class Agent:
         """A frame for a rank."""
         rank = self.ranks.get(effect.member)
         if rank is not None and rank.connected:
-            rank.hear(effect.frame)
+            rank.hear(effect.message.encode())
 
     def form(self, effect: do.Form) -> None:
         """The frame that has a rank form a generation."""

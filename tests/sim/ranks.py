@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.deciding.events import Greeted, Said
 from controlplane.core.records.model import NO_RANK, NO_STEP, WHOLE_STATE, MemberPhase
+from holdfast.ipc.messages.rank import Hello, from_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,7 +98,7 @@ class Rank:
             self.kept.pop(_key(frame), None)
             self.kept[_key(frame)] = frame
         if self.connected:
-            self.agent.hear(Said(self.name, frame))
+            self.agent.hear(Said(self.name, from_rank(frame)))
         else:
             self.waiting.append(frame)
 
@@ -112,20 +113,20 @@ class Rank:
             "held_step": self.held if self.phase in WAITS else NO_STEP, "held_generation": self.held_in,
             "ended_step": self.ended,
         }  # fmt: skip
-        self.agent.hear(Greeted(self.name, hello))
+        self.agent.hear(Greeted(self.name, Hello.decode(hello)))
         waiting = [f for f in self.waiting if self.kept.get(_key(f), f) is f]
         again = [*(f for f in self.kept.values() if not any(f is each for each in waiting)), *waiting]
         self.waiting = []
         for frame in again:
-            self.agent.hear(Said(self.name, frame))
+            self.agent.hear(Said(self.name, from_rank(frame)))
 
     def beat(self) -> None:
         """From the SDK's own thread. The network of these schedules loses what a stream would not: what has
         to be answered is said again."""
         if self.connected and not self.stopped:
-            self.agent.hear(Said(self.name, {"op": "beat", "step": self.held}))
+            self.agent.hear(Said(self.name, from_rank({"op": "beat", "step": self.held})))
             for frame in [f for f in self.kept.values() if f["op"] in ("fault", "checkpoint")]:
-                self.agent.hear(Said(self.name, frame))
+                self.agent.hear(Said(self.name, from_rank(frame)))
 
     def begin(self) -> None:
         """The script has come to the SDK, and waits at the barrier."""

@@ -10,7 +10,6 @@ import pytest
 from agent.deciding import effects as fx
 from agent.deciding import events as ev
 from agent.deciding.aggregate import AgentCore
-from agent.deciding.fields import BadMessage
 from agent.deciding.judging import Reading, Tick
 from agent.deciding.member import recalled
 from agent.deciding.node_state import Facts
@@ -30,6 +29,8 @@ from controlplane.core.records.model import (
     Standing,
     Tier,
 )
+from holdfast.ipc.messages.fields import BadMessage
+from holdfast.ipc.messages.rank import Hello, from_rank
 
 if TYPE_CHECKING:
     from agent.deciding.member import Member
@@ -72,11 +73,11 @@ class Stage:
         return self.tell(ev.Ordered(order, "j/1"))
 
     def said(self, op: str, **fields: Any) -> list[fx.Effect]:
-        return self.tell(ev.Said("j.1", {"op": op, **fields}))
+        return self.tell(ev.Said("j.1", from_rank({"op": op, **fields})))
 
     def greeted(self, phase: str = "starting", generation: int = 0) -> list[fx.Effect]:
         hello = {"op": "hello", "phase": phase, "generation": generation, "step": 4, "held_step": -1}
-        return self.tell(ev.Greeted("j.1", hello))
+        return self.tell(ev.Greeted("j.1", Hello.decode(hello)))
 
     def passes(self, seconds: int, beats: bool = False) -> list[fx.Effect]:
         done = []
@@ -118,7 +119,7 @@ def told(effects: list[fx.Effect], kind: type[Any]) -> list[Any]:
 
 
 def frames(effects: list[fx.Effect]) -> list[dict[str, Any]]:
-    return [effect.frame for effect in effects if isinstance(effect, fx.Push)]
+    return [effect.message.encode() for effect in effects if isinstance(effect, fx.Push)]
 
 
 def test_an_order_that_has_its_effect_already_does_nothing() -> None:
@@ -304,7 +305,7 @@ def test_garbage_of_a_rank_changes_nothing() -> None:
     before = stage.member.status
     for frame in ({"op": "ready"}, {"op": "tracked", "bytes": 1, "shard": "a b"}, {"op": "nonsense"}):
         with pytest.raises(BadMessage):
-            stage.tell(ev.Said("j.1", frame))
+            stage.tell(ev.Said("j.1", from_rank(frame)))
     assert stage.member.status == before
     assert stage.tell(Tick()) == []
 
@@ -350,7 +351,7 @@ def test_a_store_that_no_beat_could_carry_is_refused_at_the_hello() -> None:
     stage.order(LAUNCH)
     hello = {"op": "hello", "phase": "starting", "generation": 0, "step": 4, "held_step": -1}
     with pytest.raises(BadMessage, match="store of 1000000 characters"):
-        stage.tell(ev.Greeted("j.1", {**hello, "store": "x" * 1_000_000}))
+        stage.tell(ev.Greeted("j.1", Hello.decode({**hello, "store": "x" * 1_000_000})))
     assert stage.member.status.store == ""
-    stage.tell(ev.Greeted("j.1", {**hello, "store": "h:1"}))
+    stage.tell(ev.Greeted("j.1", Hello.decode({**hello, "store": "h:1"})))
     assert stage.member.status.store == "h:1"

@@ -33,7 +33,7 @@ def member(name: str) -> Member:
 
 def resume(paths: Paths, name: str, what: Resume) -> dict[str, object]:
     formed = generation(3, "job.0", "job.1", resume=what)
-    found: dict[str, object] = form_message(member(name), formed, paths)["generation"]["resume"]
+    found: dict[str, object] = form_message(member(name), formed, "", paths).generation["resume"]
     return found
 
 
@@ -74,7 +74,7 @@ def test_a_member_without_a_seat_is_named(paths: Paths) -> None:
     formed = generation(3, "job.0")
     assert formed.seats == (Placement(0, "job.0", "n0", 0),)
     with pytest.raises(ValueError, match=r"job\.5 has no seat in generation 3"):
-        form_message(member("job.5"), formed, paths)
+        form_message(member("job.5"), formed, "", paths)
 
 
 def snapshot(arena: Arena, step: int, number: int, released: int = NO_STEP) -> None:

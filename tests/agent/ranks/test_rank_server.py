@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.deciding.fields import BadMessage, integer
 from agent.ranks.rank_server import Gate
 from holdfast.ipc.frames import FRAME_BYTES_MAX, Message, encode
+from holdfast.ipc.messages.agent import AgentMessage, Interrupt, Return, Welcome
+from holdfast.ipc.messages.fields import BadMessage, integer
 from tests.agent.support import Frames, folder, until
 
 if TYPE_CHECKING:
@@ -37,14 +38,14 @@ class Host:
             return f"there is no member {member!r}"
         return "" if pid == os.getpid() else f"job.1 is process {os.getpid()}"
 
-    def joined(self, member: str, message: Message) -> list[Message]:
-        integer(message, "step")
-        return [{"op": "welcome"}]
+    def joined(self, member: str, frame: Message) -> list[AgentMessage]:
+        integer(frame, "step")
+        return [Welcome(1, 1.0, 5.0)]
 
-    def hear(self, member: str, message: Message) -> None:
-        if message["op"] == "bad":
+    def hear(self, member: str, frame: Message) -> None:
+        if frame["op"] == "bad":
             raise BadMessage("bad")
-        self.heard.append(message)
+        self.heard.append(frame)
 
     def left(self, member: str) -> None:
         self.gone.append(member)
@@ -87,11 +88,11 @@ async def test_a_member_is_let_in_and_heard(room: Room) -> None:
     client.say(op="beat")
     await until(lambda: len(room.host.heard) == 2, "two beats")
     assert [kind for kind, _ in room.host.dropped] == ["rank_message"]
-    assert room.gate.push("job.1", {"op": "interrupt"})
+    assert room.gate.push("job.1", Interrupt(1, "", ""))
     assert (await asyncio.to_thread(client.get))["op"] == "interrupt"
     client.close()
     await until(lambda: room.host.gone == ["job.1"], "its leaving")
-    assert not room.gate.push("job.1", {"op": "interrupt"})
+    assert not room.gate.push("job.1", Interrupt(1, "", ""))
 
 
 async def test_who_comes_before_the_launchers_word_is_let_in_after_it(room: Room) -> None:
@@ -131,7 +132,7 @@ async def test_who_came_early_and_left_is_no_connection(room: Room) -> None:
     await until(lambda: not room.gate.connections, "its leaving")
     room.host.early.clear()
     room.gate.named()
-    assert not room.gate.push("job.1", {"op": "form"})
+    assert not room.gate.push("job.1", Return(1))
 
 
 async def test_who_does_not_wait_for_the_launchers_word_is_refused(room: Room) -> None:
@@ -183,8 +184,8 @@ async def test_a_newer_connection_takes_the_place(room: Room) -> None:
     first, _ = await room.enter()
     second, _ = await room.enter()
     assert await asyncio.to_thread(first.ended)
-    assert room.gate.push("job.1", {"op": "form"})
-    assert (await asyncio.to_thread(second.get))["op"] == "form"
+    assert room.gate.push("job.1", Return(1))
+    assert (await asyncio.to_thread(second.get))["op"] == "return"
     assert room.host.gone == []
     first.close()
     second.close()

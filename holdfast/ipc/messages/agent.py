@@ -1,0 +1,177 @@
+"""Define what an agent says to its ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+from holdfast.ipc.messages.fields import (
+    AnyInteger,
+    BadMessage,
+    Flag,
+    Integer,
+    Record,
+    Text,
+    Word,
+    WordOrEmpty,
+    as_is,
+    decode,
+    if_there,
+    word,
+)
+
+if TYPE_CHECKING:
+    from holdfast.ipc.frames import Message
+
+_INCIDENT_MAX = 90
+
+
+def _beat_interval(message: Message, key: str) -> float:
+    interval_s = message.get(key, 1.0)
+    if type(interval_s) not in (int, float) or not 0.01 <= interval_s <= 3600:
+        raise BadMessage(f"{key} cannot be {interval_s!r:.80}")
+    return float(interval_s)
+
+
+def _incident(message: Message, key: str) -> str:
+    return word(message, key, "")[:_INCIDENT_MAX]
+
+
+Incident = Annotated[str, _incident]
+"""Names the incident that a message is part of, for log lines; "" for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome(Record):
+    """Answers Hello."""
+
+    op = "welcome"
+    version: AnyInteger
+    beat_interval_s: Annotated[float, _beat_interval]
+    process_timeout_s: Annotated[float, as_is]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused(Record):
+    """Answers Hello or Raised: the process is not taken for the member that it names."""
+
+    op = "refused"
+    reason: Annotated[str, partial(word, default="no reason given")]
+
+
+@dataclass(frozen=True, slots=True)
+class Noted(Record):
+    """Answers Raised."""
+
+    op = "noted"
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaMade(Record):
+    """Answers Tracked: where the rank's arena is."""
+
+    op = "arena"
+    path: Text
+    slot_bytes: AnyInteger
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaFailed(Record):
+    """Answers Tracked: there is no arena, for this reason."""
+
+    op = "arena_failed"
+    reason: Annotated[str, partial(word, default="the agent has no shared memory")]
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt(Record):
+    """Stop if you are in this generation or an older one, and come to the barrier."""
+
+    op = "interrupt"
+    generation: Integer
+    reason: WordOrEmpty
+    incident: Incident
+
+
+@dataclass(frozen=True, slots=True)
+class Halt(Record):
+    """A gentle Interrupt: leave this generation when your step is complete. `keep`: snapshot that state."""
+
+    op = "interrupt"
+    generation: Integer
+    reason: WordOrEmpty
+    gentle: Flag
+    keep: Flag
+    incident: Incident
+
+
+@dataclass(frozen=True, slots=True)
+class Form(Record):
+    """Form this generation, which `holdfast.groups.formation` reads."""
+
+    op = "form"
+    generation: Annotated[dict[str, Any], as_is]
+    incident: Incident
+
+
+@dataclass(frozen=True, slots=True)
+class Release(Record):
+    """Snapshot `step` is READY on all ranks. Unreleased ones up to `void` never will be released."""
+
+    op = "release"
+    step: Integer
+    void: Annotated[int, partial(if_there, default=-1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Return(Record):
+    """The elastic function of this generation is over on all ranks: return from it."""
+
+    op = "return"
+    generation: Integer
+
+
+@dataclass(frozen=True, slots=True)
+class Complete(Record):
+    """The job is over."""
+
+    op = "complete"
+    ok: Annotated[bool, lambda message, key: bool(message.get(key, True))]
+    reason: Annotated[str, partial(word, default="no reason given")]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointTold(Record):
+    """Answers Checkpoint. `outcome`: committed, skipped or failed."""
+
+    op = "checkpoint_told"
+    request: Word
+    outcome: Word
+    reason: WordOrEmpty
+    checkpoint: WordOrEmpty
+
+
+@dataclass(frozen=True, slots=True)
+class Stand(Record):
+    """Say how far your groups are."""
+
+    op = "stand"
+    round: AnyInteger
+
+
+AgentMessage = (
+    Welcome | Refused | Noted | ArenaMade | ArenaFailed | Interrupt | Halt | Form | Release | Return
+    | Complete | CheckpointTold | Stand
+)  # fmt: skip
+"""What an agent says to a rank."""
+
+_KINDS: dict[str, Any] = {kind.op: kind for kind in AgentMessage.__args__ if kind is not Halt}
+
+
+def from_agent(message: Message) -> AgentMessage:
+    """What an agent says. Raises BadMessage."""
+    if message.get("op") == Halt.op and message.get("gentle") is True:
+        return Halt.decode(message)
+    said: AgentMessage = decode(message, _KINDS)
+    return said

@@ -1,0 +1,337 @@
+"""Define what a rank says to its agent."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from holdfast.ipc.messages.fields import (
+    AnyInteger,
+    AnyText,
+    BadMessage,
+    Flag,
+    Integer,
+    Number,
+    Record,
+    Text,
+    TextOrEmpty,
+    Word,
+    WordOrEmpty,
+    decode,
+    if_there,
+    or_null,
+    text,
+)
+
+if TYPE_CHECKING:
+    from holdfast.ipc.frames import Message
+
+VERSION = 1
+"""Of the protocol between rank and agent: an agent refuses a rank that speaks another."""
+WHOLE_STATE = "all"
+"""The shard of a rank that holds the whole state, and what is assumed of a rank that names none."""
+PHASES = ("starting", "ready", "forming", "running", "finished")
+"""Of a rank whose process lives."""
+FAULT_KINDS = ("nan", "user")
+VALUES_MAX = 32
+"""Names and numbers in one report: what a script reports beyond that is left out."""
+_GROUPS_MAX = 32
+_STORE_MAX = 300
+_SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_REQUEST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,119}")
+
+
+def _phase(message: Message, key: str) -> str:
+    value = message.get(key)
+    if value not in PHASES:
+        raise BadMessage(f"{message.get('op')}: phase {value!r:.80} is none of {', '.join(PHASES)}")
+    return str(value)
+
+
+def _store(message: Message, key: str) -> str | None:
+    """Where a rank's store listens, which every beat of the node carries; None where an SDK does not tell."""
+    store = text(message, key) if key in message else None
+    if store is not None and len(store) > _STORE_MAX:
+        raise BadMessage(f"{message.get('op')}: store of {len(store)} characters is no host:port")
+    return store
+
+
+def _shard(message: Message, key: str) -> str:
+    shard = text(message, key, WHOLE_STATE)
+    if not _SHARD.fullmatch(shard):
+        raise BadMessage(f"tracked: shard {shard!r:.80} is no word of letters and digits")
+    return shard
+
+
+def _request(message: Message, key: str) -> str:
+    request = text(message, key)
+    if not _REQUEST.fullmatch(request):
+        raise BadMessage(f"checkpoint: request {request!r:.80} must be 1 to 120 letters, digits, . _ - :")
+    return request
+
+
+def _values(message: Message, key: str) -> dict[str, float]:
+    """Names to numbers: what is no number is left out."""
+    values = message.get(key)
+    if not isinstance(values, dict):
+        raise BadMessage("report: values must map names to numbers")
+    return {
+        name: float(value)
+        for name, value in list(values.items())[:VALUES_MAX]
+        if type(value) is float or (type(value) is int and abs(value) < 1 << 62)
+    }
+
+
+def _kind(message: Message, key: str) -> str:
+    kind = text(message, key)
+    if kind not in FAULT_KINDS:
+        raise BadMessage(f"fault: kind {kind!r:.80} is none of {', '.join(FAULT_KINDS)}")
+    return kind
+
+
+def _groups(message: Message, key: str) -> tuple[Group, ...]:
+    groups = message.get(key)
+    if not isinstance(groups, list):
+        raise BadMessage("standing: groups must be a list")
+    return tuple(Group.decode(entry) for entry in groups[:_GROUPS_MAX])
+
+
+EndedStep = Annotated[int | None, or_null]
+HeldGeneration = Annotated[int, partial(if_there, default=0)]  # 0 when an older SDK does not tell
+
+
+@dataclass(frozen=True, slots=True)
+class Hello(Record):
+    """Who it is, where it stands, and what clean state it holds (-1: none). First on every connection."""
+
+    op = "hello"
+    version: AnyInteger
+    member: AnyText
+    pid: AnyInteger
+    store: Annotated[str | None, _store]
+    phase: Annotated[str, _phase]
+    generation: Integer
+    step: Integer
+    held_step: Integer
+    held_generation: HeldGeneration
+    ended_step: EndedStep
+
+
+@dataclass(frozen=True, slots=True)
+class Beat(Record):
+    """The rank's process lives. Its phase came with the message that changed it: a beat may be older."""
+
+    op = "beat"
+    phase: AnyText
+    generation: AnyInteger
+    step: Integer
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked(Record):
+    """How many bytes one slot of the rank's arena needs, and which shard of the state it holds."""
+
+    op = "tracked"
+    bytes: Integer
+    shard: Annotated[str, _shard] = WHOLE_STATE
+
+
+@dataclass(frozen=True, slots=True)
+class Ready(Record):
+    """The rank is at the barrier, with this state."""
+
+    op = "ready"
+    generation: Integer
+    held_step: Integer
+    held_generation: HeldGeneration
+    ended_step: EndedStep
+    step: Integer
+
+
+@dataclass(frozen=True, slots=True)
+class Forming(Record):
+    """The rank forms this generation. `activity`: what it does besides, left out of the frame when ""."""
+
+    op = "forming"
+    generation: Integer
+    activity: TextOrEmpty = ""
+
+    def encode(self) -> Message:
+        """The message as the JSON object of a frame."""
+        frame: Message = {"op": self.op, "generation": self.generation}
+        return {**frame, "activity": self.activity} if self.activity else frame
+
+
+@dataclass(frozen=True, slots=True)
+class Running(Record):
+    """Groups and state are in place: the rank trains."""
+
+    op = "running"
+    generation: Integer
+    step: Integer
+
+
+@dataclass(frozen=True, slots=True)
+class Started(Record):
+    """The generation's first step is complete. `inexact`: what differs here from an undisturbed run."""
+
+    op = "started"
+    generation: Integer
+    step: Integer
+    form_s: Number
+    restore_s: Number
+    first_step_s: Number
+    inexact: TextOrEmpty = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken(Record):
+    """A collective failed here: a peer is suspected, not this rank."""
+
+    op = "broken"
+    generation: AnyInteger
+    message: Word
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot(Record):
+    """A slot of the arena is READY. `stall_s`: how long the copy kept the rank from training."""
+
+    op = "snapshot"
+    generation: Integer
+    step: Integer
+    slot: AnyInteger
+    stall_s: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint(Record):
+    """The script wants the state after `step` steps durable now. Sent until CheckpointTold answers it."""
+
+    op = "checkpoint"
+    request: Annotated[str, _request]
+    step: Integer
+    generation: Integer
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSkipped(Record):
+    """There is no snapshot of this step, for this reason."""
+
+    op = "snapshot_skipped"
+    generation: AnyInteger
+    step: AnyInteger
+    reason: Word
+
+
+@dataclass(frozen=True, slots=True)
+class Finished(Record):
+    """The elastic function has returned here; the rank waits for Return."""
+
+    op = "finished"
+    generation: Integer
+    step: Integer
+
+
+@dataclass(frozen=True, slots=True)
+class Raised(Record):
+    """The script raised, and its process ends next. Needs no hello; answered by Noted. `step`: None (and left
+    out of the frame) where it is not known."""
+
+    op = "raised"
+    version: AnyInteger
+    member: AnyText
+    pid: AnyInteger
+    exception: Text
+    message: Text
+    traceback: TextOrEmpty = ""
+    step: Annotated[int | None, partial(if_there, default=None)] = None
+
+    def encode(self) -> Message:
+        """The message as the JSON object of a frame."""
+        frame = Record.encode(self)
+        return frame if self.step is not None else {name: frame[name] for name in frame if name != "step"}
+
+
+@dataclass(frozen=True, slots=True)
+class Report(Record):
+    """What the script reports: numbers by name."""
+
+    op = "report"
+    step: Integer
+    values: Annotated[dict[str, float], _values]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreFailed(Record):
+    """The state of this generation could not be put in place."""
+
+    op = "restore_failed"
+    generation: AnyInteger
+    reason: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """How far one process group is: collectives entered and ended (-1: not known), and the last one."""
+
+    group: str
+    sequence: int
+    ended: int
+    operation: str
+    bytes: int
+
+    @classmethod
+    def decode(cls, entry: object) -> Self:
+        """What one entry of Standing says. Raises BadMessage."""
+        if not isinstance(entry, dict):
+            raise BadMessage("standing: a group that is no object")
+        numbers = [entry.get(name) for name in ("sequence", "ended", "bytes")]
+        sequence, ended, size = (n if isinstance(n, int) and -1 <= n < 1 << 62 else -1 for n in numbers)
+        group, operation = str(entry.get("group"))[:120], str(entry.get("operation", ""))[:80]
+        return cls(group, sequence, ended, operation, max(size, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Standing(Record):
+    """Answers Stand. `trouble`: why the groups could not be read; `threads`: stacks beside the main one."""
+
+    op = "standing"
+    round: AnyInteger
+    groups: Annotated[tuple[Group, ...], _groups]
+    trouble: WordOrEmpty = ""
+    threads: WordOrEmpty = ""
+
+    def encode(self) -> Message:
+        """The message as the JSON object of a frame."""
+        return {**Record.encode(self), "groups": [dataclasses.asdict(group) for group in self.groups]}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault(Record):
+    """The numbers of this step are wrong. `kind`: one of FAULT_KINDS."""
+
+    op = "fault"
+    generation: Integer
+    step: Integer
+    kind: Annotated[str, _kind]
+    reason: Text
+    rollback: Flag
+
+
+RankMessage = (
+    Beat | Tracked | Ready | Forming | Running | Started | Broken | Snapshot | Checkpoint | SnapshotSkipped
+    | Finished | Raised | Report | RestoreFailed | Standing | Fault
+)  # fmt: skip
+"""What a rank says behind its hello."""
+
+_KINDS: dict[str, Any] = {kind.op: kind for kind in RankMessage.__args__}
+
+
+def from_rank(message: Message) -> RankMessage:
+    """What a rank says behind its hello. Raises BadMessage."""
+    said: RankMessage = decode(message, _KINDS)
+    return said
