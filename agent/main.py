@@ -144,7 +144,7 @@ class _Shell:
             node.outputs.start()
         await node.launcher.open()
         await node.peers.start()
-        await node.gate.open()
+        await node.rank_server.open()
         self._write_addresses()
         log.info(
             "agent of node %s at %s, %d slots, in %s", node.name, node.address, node.slots, node.paths.run
@@ -207,7 +207,7 @@ class _Shell:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await node.gate.close()
+        await node.rank_server.close()
         await node.looks.stop()
         await node.stacks.close()
         await node.peers.stop()

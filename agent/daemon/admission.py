@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.deciding.member import Member
-    from agent.deciding.node_state import Book
+    from agent.deciding.node_state import NodeState
     from holdfast.ipc.frames import Message
     from holdfast.ipc.messages.agent import AgentMessage
 
@@ -30,7 +30,7 @@ class Admission:
     def __init__(
         self,
         node: str,
-        members: Book,
+        members: NodeState,
         *,
         greet: Callable[[str, said.Hello], list[AgentMessage]],
         decide: Callable[[ev.Event], None],

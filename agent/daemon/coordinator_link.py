@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 
-from agent.deciding.outbox import KEEPALIVE_ANSWER_S, KEEPALIVE_S, RESEND_S, Speech
+from agent.deciding.outbox import KEEPALIVE_ANSWER_S, KEEPALIVE_S, RESEND_S, Outbox
 from controlplane.access.own import Access, plain
 from controlplane.core.records import events
 from controlplane.settings import SettingsError
@@ -100,8 +100,8 @@ class Link:
         self._coordinators = tuple(coordinators)
         self._beat_interval_s = beat_interval_s
         self._peer = peer
-        self._speech = Speech()
-        self._outbox: asyncio.Queue[tuple[events.Event, pb.AgentMessage]] = asyncio.Queue()
+        self._outbox = Outbox()
+        self._unsent: asyncio.Queue[tuple[events.Event, pb.AgentMessage]] = asyncio.Queue()
         self._hears: frozenset[str] = frozenset()
         self.up = False
         self.beats = 0
@@ -110,7 +110,7 @@ class Link:
     @property
     def term(self) -> int:
         """The highest term heard of."""
-        return self._speech.term
+        return self._outbox.term
 
     async def run(self) -> None:
         """Keep the stream up until cancelled. Raises LinkRefused when no coordinator will ever have us."""
@@ -147,12 +147,12 @@ class Link:
         if self.up:
             self._say(event)
         else:
-            self._speech.keep(event)
+            self._outbox.keep(event)
 
     def _say(self, event: events.Event) -> None:
-        message = codec.to_coordinator(self._speech.say(self._clock(), event))
+        message = codec.to_coordinator(self._outbox.say(self._clock(), event))
         if codec.is_heard(message, self._hears):
-            self._outbox.put_nowait((event, message))
+            self._unsent.put_nowait((event, message))
 
     async def _converse(self, target: str) -> None:
         """One stream, from hello to its end. Raises what ended it."""
@@ -179,7 +179,7 @@ class Link:
             _refuse(answer)
         if not isinstance(answer, codec.Welcome):
             raise WireError(f"the first answer is a {type(answer).__name__}, no welcome")
-        if not self._speech.follow(message.term):
+        if not self._outbox.follow(message.term):
             raise _Moved(f"its term {message.term} is over: {self.term} was heard of", "")
         self._hears = answer.hears
         if answer.beat_interval_s > 0:
@@ -203,30 +203,30 @@ class Link:
         self.up = True
         self.welcomes += 1
         log.info("welcome by term %d", self.term)
-        for event in self._speech.again(self._clock(), self._peer.open()):
+        for event in self._outbox.again(self._clock(), self._peer.open()):
             self._say(event)
 
     def _down(self) -> None:
         self.up = False
         with contextlib.suppress(asyncio.QueueEmpty):
             while True:
-                self._speech.keep(self._outbox.get_nowait()[0])
+                self._outbox.keep(self._unsent.get_nowait()[0])
 
     async def _write(self, call: Any) -> None:
         while True:
-            event, message = await self._outbox.get()
+            event, message = await self._unsent.get()
             try:
                 async with asyncio.timeout(RESEND_S):
                     await call.write(message)
             except BaseException:
-                self._speech.keep(event)  # who knows whether it left
+                self._outbox.keep(event)  # who knows whether it left
                 raise
 
     async def _beat(self) -> None:
         peer = self._peer
         while True:
-            if self._outbox.qsize() > _WAITING_MAX:
-                raise OSError(f"the leader has not taken {self._outbox.qsize()} messages yet")
+            if self._unsent.qsize() > _WAITING_MAX:
+                raise OSError(f"the leader has not taken {self._unsent.qsize()} messages yet")
             beat = events.NodeBeat(
                 peer.node, peer.incarnation, 0, peer.port(), peer.statuses(), peer.copies()
             )
@@ -242,7 +242,7 @@ class Link:
             self._hear(message)
 
     def _hear(self, message: pb.CoordinatorMessage) -> None:
-        if not self._speech.follow(message.term):
+        if not self._outbox.follow(message.term):
             self._peer.drop("stale_order", f"term {message.term} is below {self.term}")
             return
         try:

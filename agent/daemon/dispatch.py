@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agent.daemon.stacks import Stacks
     from agent.deciding import events as ev
     from agent.deciding.member import Member
-    from agent.deciding.node_state import Book
+    from agent.deciding.node_state import NodeState
     from agent.host.folders import Folders
     from agent.host.outputs import Outputs
     from agent.host.paths import Paths
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from agent.ranks.arenas import Arenas
     from agent.ranks.environment import NodeFacts
     from agent.ranks.members import Memory
-    from agent.ranks.rank_server import Gate
+    from agent.ranks.rank_server import RankServer
     from controlplane.core.records import events
     from controlplane.core.records.model import JobSpec, Standing
     from holdfast.ipc.messages.agent import AgentMessage
@@ -48,10 +48,10 @@ class Components:
 
     environment: NodeFacts
     paths: Paths
-    members: Book
+    members: NodeState
     folders: Folders
     memory: Memory
-    rank_server: Gate
+    rank_server: RankServer
     launcher: LauncherClient
     arenas: Arenas
     stacks: Stacks
@@ -122,8 +122,8 @@ class EffectDispatcher:
 
     def _run(self, effect: fx.Run) -> None:
         of, order, spec = self._of, effect.order, effect.order.spec
-        base, board = (os.environ if of.own_launcher else {}), str(of.paths.board(order.member))
-        env = environment(base, order, of.environment, board)
+        base, page = (os.environ if of.own_launcher else {}), str(of.paths.page(order.member))
+        env = environment(base, order, of.environment, page)
         of.launcher.say(
             **({} if of.own_launcher else {"inherit": _mild(env, spec)}),
             op="run",
@@ -144,7 +144,7 @@ class EffectDispatcher:
         member = self._member(effect.member)
         if member is None:
             return
-        if member.board is None:  # no record told of it: the launcher alone knew
+        if member.page is None:  # no record told of it: the launcher alone knew
             self._of.memory.make(member)
         self._show(member, from_end=True)
 

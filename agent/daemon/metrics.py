@@ -77,7 +77,7 @@ class NodeCollector(Collector):
         node = self._node
         sheet.add("agent_beats", node.link.beats)
         sheet.add("agent_welcomes", node.link.welcomes)
-        sheet.add("agent_gate_connections", node.gate.connections)
+        sheet.add("agent_gate_connections", node.rank_server.connections)
         for kind, count in list(node.counts.items()):
             name = "agent_dropped" if kind.startswith(_DROPPED) else "agent_events"
             sheet.add(name, count, kind.removeprefix(_DROPPED))
@@ -97,11 +97,11 @@ class NodeCollector(Collector):
         for queue, count in snapshots.queued().items():
             sheet.add("agent_snapshot_orders", count, queue)
         for name in TALLIES:
-            for labels, total in snapshots.site.tally.of(name).items():
+            for labels, total in snapshots.context.tally.of(name).items():
                 sheet.add(f"agent_{name}", total, *labels)
 
     def _storages(self, sheet: _Sheet) -> None:
-        storages = self._node.snapshots.site.storages
+        storages = self._node.snapshots.context.storages
         for storage, words in storages.limits.items():
             for limit in words:
                 sheet.add("agent_storage_limit", 1, storage, limit)

@@ -26,14 +26,14 @@ from agent.deciding.progress import Limits
 from agent.host.folders import Folders
 from agent.host.outputs import Outputs
 from agent.host.ports import OfferedPort
-from agent.orders.context import Site, Storages
+from agent.orders.context import Context, Storages
 from agent.orders.snapshot_queue import Snapshots
 from agent.peers.looks import Looks
 from agent.peers.service import Peers
 from agent.ranks.arenas import Arenas
 from agent.ranks.environment import NodeFacts
 from agent.ranks.members import Memory
-from agent.ranks.rank_server import Gate
+from agent.ranks.rank_server import RankServer
 from controlplane.access.own import Access
 from controlplane.core.records import events
 from controlplane.setting import coordinators
@@ -44,7 +44,7 @@ from holdfast.ipc.messages.rank import VERSION
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from agent.deciding.node_state import Book
+    from agent.deciding.node_state import NodeState
     from agent.host.paths import Paths
     from agent.host.sensors import DeviceReading
     from controlplane.core.records.model import MemberStatus
@@ -108,8 +108,8 @@ class Node:
             standing=self.stacks.standing,
             drop=self.drop,
         )
-        self.gate = Gate(paths.gate, admission)
-        self.folders = Folders(paths, lambda: self.gate.gone, self.gate.reopen)
+        self.rank_server = RankServer(paths.gate, admission)
+        self.folders = Folders(paths, lambda: self.rank_server.gone, self.rank_server.reopen)
         self.outputs = Outputs() if settings.show_output else None
         self._launcher_ops: dict[str, Callable[[Message], None]] = {
             **dict.fromkeys(("hello", "warm", "running", "exited", "failed"), self._launcher_told),
@@ -121,9 +121,9 @@ class Node:
     def _make_copies(self) -> None:
         """What keeps the ranks' states: in memory, on storage, and on other nodes."""
         settings, paths = self.settings, self.paths
-        self.arenas = Arenas(paths, self.members, push=self.gate.push, decide=self.decide)
-        site = Site(settings, self.incarnation, paths, self.arenas.files, Storages(settings))
-        self.snapshots = Snapshots(site, self.tell, self._loaded)
+        self.arenas = Arenas(paths, self.members, push=self.rank_server.push, decide=self.decide)
+        context = Context(settings, self.incarnation, paths, self.arenas.files, Storages(settings))
+        self.snapshots = Snapshots(context, self.tell, self._loaded)
         self.peers = Peers(
             settings,
             paths,
@@ -145,7 +145,7 @@ class Node:
             members=self.members,
             folders=self.folders,
             memory=self.memory,
-            rank_server=self.gate,
+            rank_server=self.rank_server,
             launcher=self.launcher,
             arenas=self.arenas,
             stacks=self.stacks,
@@ -159,7 +159,7 @@ class Node:
         )
 
     @property
-    def members(self) -> Book:
+    def members(self) -> NodeState:
         """All members of the node."""
         return self.core.members
 
@@ -241,10 +241,10 @@ class Node:
         return self.snapshots.wants(member)
 
     def _connected(self, member: str) -> bool:
-        return self.gate.connected(member)
+        return self.rank_server.connected(member)
 
     def _push(self, member: str, message: AgentMessage) -> bool:
-        return self.gate.push(member, message)
+        return self.rank_server.push(member, message)
 
     def _greeted(self, member: str, hello: Hello) -> list[AgentMessage]:
         """A rank's hello was taken: its welcome, and what it may have missed."""
@@ -270,12 +270,12 @@ class Node:
 
     def _launcher_told(self, message: Message) -> None:
         self.decide(ev.LauncherSaid(message, time.monotonic_ns()))
-        self.gate.named()
+        self.rank_server.named()
 
     def launcher_lost(self) -> None:
         """The launcher died, and its members with it."""
         self.decide(ev.LauncherLost())
-        self.gate.named()
+        self.rank_server.named()
 
     def _status(self, name: str) -> MemberStatus | None:
         member = self.members.get(name)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.deciding.member import Member
-    from agent.deciding.node_state import Book
+    from agent.deciding.node_state import NodeState
     from controlplane.core.records.effects import CollectStacks
     from holdfast.ipc.frames import Message
     from holdfast.ipc.messages import rank as said
@@ -73,7 +73,7 @@ class Channels:
 class Stacks:
     """Collects, one round at a time."""
 
-    def __init__(self, members: Book, to: Channels, beat_interval_s: float) -> None:
+    def __init__(self, members: NodeState, to: Channels, beat_interval_s: float) -> None:
         self._members, self._to, self._beat_interval_s = members, to, beat_interval_s
         self._asked: dict[str, _Asked] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -199,13 +199,13 @@ def frames_of(dump: str) -> tuple[str, ...]:
 def _standing(
     member: Member, step: int, groups: tuple[Collective, ...], dump: _Dump, silent_s: float
 ) -> Standing:
-    board, status = member.board, member.status
+    page, status = member.page, member.status
     activity, since_s = status.activity, status.stalled_s
-    if board is not None and 0 <= board.activity < len(ACTIVITIES):
-        activity = ACTIVITIES[board.activity]
-        since_s = max(0.0, time.monotonic() - board.marked_ns / 1e9)
-        if activity in ("first", "step") and 0 <= board.phase < len(PHASES):
-            activity = PHASES[board.phase]
+    if page is not None and 0 <= page.activity < len(ACTIVITIES):
+        activity = ACTIVITIES[page.activity]
+        since_s = max(0.0, time.monotonic() - page.marked_ns / 1e9)
+        if activity in ("first", "step") and 0 <= page.phase < len(PHASES):
+            activity = PHASES[page.phase]
     stalled = 0 < status.stalled_s <= since_s  # else it has got on since it was found late
     return Standing(
         member.name, status.rank, step, activity, since_s, stalled, groups, dump.frames, dump.text, silent_s

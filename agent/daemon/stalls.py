@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     from agent.deciding import events as ev
     from agent.deciding.member import Member
-    from agent.deciding.node_state import Book
+    from agent.deciding.node_state import NodeState
     from holdfast.ipc.progress_page import ProgressPage
 
 
 class Stalls:
     """The looks at one node's ranks."""
 
-    def __init__(self, members: Book, look_every_s: float, decide: Callable[[ev.Event], None]) -> None:
+    def __init__(self, members: NodeState, look_every_s: float, decide: Callable[[ev.Event], None]) -> None:
         self._members, self._look_every_s, self._decide = members, look_every_s, decide
         self._seen: dict[str, int] = {}  # marks, by member
 
@@ -34,15 +34,15 @@ class Stalls:
     def look(self) -> None:
         """One look at everyone."""
         members = list(self._members)
-        sights = [self._sight(member, member.board) for member in members if member.board is not None]
+        sights = [self._sight(member, member.page) for member in members if member.page is not None]
         self._decide(Looked({sight.member: sight for sight in sights if sight is not None}))
         alive = {member.name for member in members if member.alive}
         self._seen = {name: seen for name, seen in self._seen.items() if name in alive}
 
-    def _sight(self, member: Member, board: ProgressPage) -> Sight | None:
-        code, since_ns = board.activity, board.marked_ns
+    def _sight(self, member: Member, page: ProgressPage) -> Sight | None:
+        code, since_ns = page.activity, page.marked_ns
         if not 0 <= code < len(ACTIVITIES) or since_ns <= 0:
             return None
-        self._seen[member.name], gaps = board.gaps(self._seen.get(member.name, 0))
-        job, limit_s = member.status.job, max(board.limit_ns, 0) / 1e9
+        self._seen[member.name], gaps = page.gaps(self._seen.get(member.name, 0))
+        job, limit_s = member.status.job, max(page.limit_ns, 0) / 1e9
         return Sight(member.name, job, ACTIVITIES[code], since_ns / 1e9, tuple(gaps), limit_s)

@@ -8,7 +8,7 @@ from agent.deciding import events as ev
 from agent.deciding import judging
 from agent.deciding.exits import Exits
 from agent.deciding.fencing import Fencing
-from agent.deciding.node_state import Book
+from agent.deciding.node_state import NodeState
 from agent.deciding.orders import Orders
 from agent.deciding.progress import Progress, Stalled
 from agent.deciding.ranks import Ranks
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from agent.deciding.effects import Effect
     from agent.deciding.member import Member
-    from agent.deciding.node_state import Facts, Senses
+    from agent.deciding.node_state import Facts, NodeView
     from agent.deciding.progress import Sight
     from controlplane.core.records import events
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class AgentCore:
     """Everything that an agent decides. All times in s, on the clock of `now`."""
 
-    def __init__(self, now: float, facts: Facts, senses: Senses) -> None:
-        self.members = Book(facts, senses)
+    def __init__(self, now: float, facts: Facts, view: NodeView) -> None:
+        self.members = NodeState(facts, view)
         self.members.now = now
         self.progress = Progress(facts.limits)
         self._orders, self._ranks = Orders(self.members), Ranks(self.members)
@@ -50,24 +50,24 @@ class AgentCore:
 
     def still(self) -> list[events.Event]:
         """What every leader has to hear anew: askings that none has answered, devices that are bad."""
-        book = self.members
-        return [*book.asks(), *map(book.device, book.watch.ailing)]
+        state = self.members
+        return [*state.asks(), *map(state.device, state.watch.ailing)]
 
     def step(self, now: float, event: ev.Event) -> list[Effect]:
         """Take one event at time `now` and say what is to be done: nothing when it raises. Raises
         LookupError, TypeError or ValueError of a launcher's words that cannot be."""
-        book = self.members
-        book.now = max(now, book.now)
-        book.ripen()
-        before = book.wanted()
+        state = self.members
+        state.now = max(now, state.now)
+        state.ripen()
+        before = state.wanted()
         try:
             HANDLERS[type(event)](self, event)
         except BaseException:
-            book.wanted()
+            state.wanted()
             for effect in before:
-                book.do(effect)
+                state.do(effect)
             raise
-        return before + book.wanted()
+        return before + state.wanted()
 
     def next_deadline(self) -> float:
         """When a Tick is due at the latest; infinity when nothing waits."""
@@ -84,7 +84,7 @@ class AgentCore:
         if member is None:
             return
         self._ranks.hear(member, event.message)
-        if member.alive and self.members.senses.connected(event.member):
+        if member.alive and self.members.view.connected(event.member):
             self._silences.heard(member)
 
     def _room(self, event: ev.Room) -> None:
@@ -94,30 +94,30 @@ class AgentCore:
 
     def _looked(self, event: ev.Looked) -> None:
         """A rank makes no progress, or does again."""
-        book = self.members
-        self.progress.begin(book.now)
-        for member in book:
+        state = self.members
+        self.progress.begin(state.now)
+        for member in state:
             sight = event.sights.get(member.name)
             if sight is not None and member.status.phase is MemberPhase.RUNNING:
                 self._look(member, sight)
             elif member.status.stalled_s > 0:
-                book.update(member, stalled_s=0.0, activity="")
-        alive = [member for member in book if member.alive]
+                state.update(member, stalled_s=0.0, activity="")
+        alive = [member for member in state if member.alive]
         self.progress.forget({m.name for m in alive}, {m.status.job for m in alive})
 
     def _look(self, member: Member, sight: Sight) -> None:
-        book, change = self.members, self.progress.look(sight, member.status.stalled_s > 0)
+        state, change = self.members, self.progress.look(sight, member.status.stalled_s > 0)
         if member.mute:
             return  # that is told already, until it speaks
         if isinstance(change, Stalled):
             words = f"{member.name}: no progress for {change.age_s:.1f} s ({change.activity})"
-            book.say(words, warning=True)
-            book.count("stalled")
-            step = book.step(member)
-            book.update(member, stalled_s=change.age_s, activity=change.activity, step=step)
+            state.say(words, warning=True)
+            state.count("stalled")
+            step = state.step(member)
+            state.update(member, stalled_s=change.age_s, activity=change.activity, step=step)
         elif change is not None:
-            book.say(f"{member.name} makes progress again")
-            book.update(member, stalled_s=0.0, activity="")
+            state.say(f"{member.name} makes progress again")
+            state.update(member, stalled_s=0.0, activity="")
 
 
 HANDLERS: dict[type[Any], Callable[[AgentCore, Any], None]] = {

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.deciding.events import LauncherSaid
-    from agent.deciding.node_state import Book
+    from agent.deciding.node_state import NodeState
     from holdfast.ipc.frames import Message
 
 
@@ -28,8 +28,8 @@ _LOOK_EVERY_S = 0.5
 class Exits:
     """The handlers of the launcher's messages."""
 
-    def __init__(self, book: Book, heard: Callable[[Member], None]) -> None:
-        self._book, self._heard = book, heard
+    def __init__(self, state: NodeState, heard: Callable[[Member], None]) -> None:
+        self._state, self._heard = state, heard
         self._now_ns = 0  # of the launcher's clock
         self.launcher = ""  # id of the launcher
         self._ops: dict[str, Callable[[Message], None]] = {
@@ -47,7 +47,7 @@ class Exits:
 
     def lost(self) -> None:
         """The launcher died, and its members with it."""
-        for member in self._book:
+        for member in self._state:
             if member.alive:
                 self._end(member, None, int(signal.SIGKILL), self._now_ns, "its launcher died")
 
@@ -57,16 +57,16 @@ class Exits:
         running = {entry["member"]: entry for entry in message["members"]}
         for name, entry in running.items():
             self._adopt(name, entry)
-        for member in self._book:
+        for member in self._state:
             if member.alive and member.name not in running and member.launch is None:
                 self._end(member, None, None, self._now_ns, "it is gone; nobody saw its end")
 
     def _adopt(self, name: str, entry: Message) -> None:
-        member = self._book.get(name)
+        member = self._state.get(name)
         if member is None:
             job = name.rpartition(".")[0]
             member = Member(MemberStatus(name, job, MemberPhase.LAUNCHED))
-            self._book.take(member)
+            self._state.take(member)
         if entry["state"] == "running":
             member.ordered_to_run = True
         early = member.status.phase in (MemberPhase.LAUNCHED, MemberPhase.WARM)
@@ -74,69 +74,69 @@ class Exits:
         phase = phases.get(entry["state"], member.status.phase) if early else member.status.phase
         if member.status.elastic:
             self._heard(member)
-        self._book.do(fx.Adopt(name))
-        self._book.update(member, pid=entry["pid"], phase=phase)
+        self._state.do(fx.Adopt(name))
+        self._state.update(member, pid=entry["pid"], phase=phase)
         if phase == MemberPhase.STARTING:
             self._watch_output(member, _LOOK_FIRST_S)
 
     def _warm(self, message: Message) -> None:
-        member = self._book.get(message["member"])
+        member = self._state.get(message["member"])
         if member is None or not member.alive:
             return
-        self._book.note(member, pid=message["pid"])
+        self._state.note(member, pid=message["pid"])
         if member.status.phase == MemberPhase.LAUNCHED:
             phase = MemberPhase.LAUNCHED if member.ordered_to_run else MemberPhase.WARM
-            self._book.update(member, phase=phase)
+            self._state.update(member, phase=phase)
 
     def _running(self, message: Message) -> None:
-        member = self._book.get(message["member"])
+        member = self._state.get(message["member"])
         if member is None or not member.alive:
             return
         if member.status.phase in (MemberPhase.LAUNCHED, MemberPhase.WARM):
-            self._book.update(member, phase=MemberPhase.STARTING, pid=message["pid"])
+            self._state.update(member, phase=MemberPhase.STARTING, pid=message["pid"])
             self._watch_output(member, _LOOK_FIRST_S)
 
     def _watch_output(self, member: Member, in_s: float) -> None:
         """Look for the first output of a script that does not speak through the SDK: its only progress
         that there is to see."""
-        self._book.later(in_s, partial(self._look, member, in_s))
+        self._state.later(in_s, partial(self._look, member, in_s))
 
     def _look(self, member: Member, waited_s: float) -> None:
         if not member.alive or member.status.elastic or member.status.phase != MemberPhase.STARTING:
             return
-        if self._book.senses.wrote(member.name):
-            self._book.update(member, activity=WROTE)
+        if self._state.view.wrote(member.name):
+            self._state.update(member, activity=WROTE)
         else:
             self._watch_output(member, min(2 * waited_s, _LOOK_EVERY_S))
 
     def _exited(self, message: Message) -> None:
-        member = self._book.get(message["member"])
+        member = self._state.get(message["member"])
         if member is None:
-            self._book.do(fx.Command({"op": "forget", "member": message["member"]}))
+            self._state.do(fx.Command({"op": "forget", "member": message["member"]}))
         elif member.alive:
             self._end(member, message["code"], message["signal"], message["at_ns"], "")
 
     def _failed(self, message: Message) -> None:
-        member = self._book.get(str(message.get("member")))
+        member = self._state.get(str(message.get("member")))
         if member is None or not member.alive:
             return
         failure = Failure(Cause.LAUNCH_FAILED, str(message.get("message"))[:2000])
-        self._book.failed(member.status.job, member.name, failure)
+        self._state.failed(member.status.job, member.name, failure)
         self._finish(member, failure)
 
     def _end(self, member: Member, code: int | None, number: int | None, at_ns: int, why: str) -> None:
-        failure = failure_at_exit(member, self._book.step(member), code, number, why)
+        failure = failure_at_exit(member, self._state.step(member), code, number, why)
         if failure is not None and failure.age_s == 0.0:
             failure = dataclasses.replace(failure, age_s=max(0.0, (self._now_ns - at_ns) / 1e9))
         self._finish(member, failure)
 
     def _finish(self, member: Member, failure: Failure | None) -> None:
-        self._book.survey(member)
-        self._book.say(f"{member.name} ended: {failure.message if failure else 'well'}")
-        self._book.gone(member)
-        self._book.update(member, phase=MemberPhase.EXITED, failure=failure)
+        self._state.survey(member)
+        self._state.say(f"{member.name} ended: {failure.message if failure else 'well'}")
+        self._state.gone(member)
+        self._state.update(member, phase=MemberPhase.EXITED, failure=failure)
         if member.complete is not None:  # of a completed job nothing is kept
-            self._book.dismiss(member)
+            self._state.dismiss(member)
 
 
 def failure_at_exit(

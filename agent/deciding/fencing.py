@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agent.deciding.member import Member
-    from agent.deciding.node_state import Book
+    from agent.deciding.node_state import NodeState
 
 _IN_GROUP = (MemberPhase.FORMING, MemberPhase.RUNNING)
 
@@ -48,37 +48,37 @@ class Fence:
 class Fencing:
     """What is done when it is."""
 
-    def __init__(self, book: Book) -> None:
-        self._book, self._fenced = book, False
+    def __init__(self, state: NodeState) -> None:
+        self._state, self._fenced = state, False
         self._begun: Fence | None = None
 
     def _fence(self) -> Fence:
         """From the first look on: a node that opens slowly (a launcher to wait for, memory to map) has not
         called anybody yet."""
         if self._begun is None:
-            facts = self._book.facts
-            self._begun = Fence(facts.coordinators, facts.fence_after_s, self._book.now)
+            facts = self._state.facts
+            self._begun = Fence(facts.coordinators, facts.fence_after_s, self._state.now)
         return self._begun
 
     def absent(self, coordinator: str) -> None:
         """This coordinator does not lead."""
-        self._fence().absent(coordinator, self._book.now)
+        self._fence().absent(coordinator, self._state.now)
 
     def look(self, up: bool) -> None:
         """Stop the ranks once, each time that it is due. `up`: the leader is heard."""
-        now, fence = self._book.now, self._fence()
+        now, fence = self._state.now, self._fence()
         if up:
             fence.heard(now)
         late = fence.due(now)
         if late and not self._fenced:
-            after_s = self._book.facts.fence_after_s
+            after_s = self._state.facts.fence_after_s
             self._stop(f"nothing heard of {late} for {after_s:g} s: others may have this node's seats")
         self._fenced = bool(late)
 
     def _stop(self, reason: str) -> None:
         """Ranks that use the SDK leave their generation and wait with their state; others, and those behind
         their function, can only be ended."""
-        for member in self._book:
+        for member in self._state:
             if not member.alive or member.complete is not None:
                 continue
             if member.behind:
@@ -87,15 +87,15 @@ class Fencing:
                 self._park(member, reason)
             elif member.status.phase is MemberPhase.STARTING:
                 self._kill(member, reason)
-        self._book.count("fenced")
+        self._state.count("fenced")
 
     def _kill(self, member: Member, reason: str) -> None:
-        self._book.say(f"{member.name} is ended: {reason}", warning=True)
+        self._state.say(f"{member.name} is ended: {reason}", warning=True)
         member.kill_reason = reason
-        self._book.kill(member, signal.SIGKILL)
+        self._state.kill(member, signal.SIGKILL)
 
     def _park(self, member: Member, reason: str) -> None:
         if member.status.phase in _IN_GROUP and member.interrupt < member.formed:
-            self._book.say(f"{member.name} is parked: {reason}", warning=True)
+            self._state.say(f"{member.name} is parked: {reason}", warning=True)
             member.interrupt, member.interrupt_reason, member.incident = member.formed, reason, ""
-            self._book.push(member, interrupt_message(member))
+            self._state.push(member, interrupt_message(member))

@@ -27,7 +27,7 @@ class Member:
     """One member and what was ordered for it, as levels."""
 
     status: MemberStatus
-    board: Any = None  # the shell's: its page of shared memory, None without
+    page: Any = None  # the shell's: its page of shared memory, None without
     arena: Any = None  # the shell's: where its snapshots are, None without
     launch: Launch | None = None
     spec: JobSpec | None = None  # what its job was launched as

@@ -39,7 +39,7 @@ class Facts:
     storages: Allowed = field(default_factory=lambda: Allowed(""))
 
 
-class Senses(Protocol):
+class NodeView(Protocol):
     """What the core may look at by itself: memory of its node, and its own shell's books."""
 
     def step(self, member: Member) -> int:
@@ -58,11 +58,11 @@ class Senses(Protocol):
         """Whether this member's process has written anything so far."""
 
 
-class Book:
+class NodeState:
     """All members of a node, its clock, and what is wanted of the shell. Times in s."""
 
-    def __init__(self, facts: Facts, senses: Senses) -> None:
-        self.facts, self.senses = facts, senses
+    def __init__(self, facts: Facts, view: NodeView) -> None:
+        self.facts, self.view = facts, view
         self.now = 0.0
         self.watch = judging.Watch(facts.process_timeout_s, facts.device_timeout_s)
         self.silent: Callable[[judging.Silent], None] = _nobody_hears
@@ -96,7 +96,7 @@ class Book:
 
     def step(self, member: Member) -> int:
         """The step a member is in: by its board, else by what it said last."""
-        step = self.senses.step(member)
+        step = self.view.step(member)
         return step if step != NO_STEP else member.status.step
 
     def asks(self) -> list[events.CheckpointAsked]:
@@ -125,7 +125,7 @@ class Book:
 
     def survey(self, member: Member) -> None:
         """Set in its status what a member's arena holds."""
-        member.status = survey(member.status, self.senses.held(member))
+        member.status = survey(member.status, self.view.held(member))
 
     def dismiss(self, member: Member) -> None:
         """Forget a member whose process is gone, and its shared memory."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.deciding.events import LaunchFailed, Ordered
-    from agent.deciding.node_state import Book
+    from agent.deciding.node_state import NodeState
 
 COMPLETE_GRACE_S = 5.0
 """Members of a completed job that have not finished may end by themselves for so long."""
@@ -33,8 +33,8 @@ _RETRY_S, _RETRY_MAX_S = 0.5, 10.0
 class Orders:
     """The handlers of the orders."""
 
-    def __init__(self, book: Book) -> None:
-        self._book = book
+    def __init__(self, state: NodeState) -> None:
+        self._state = state
         self._incident = ""  # of the order in hand
 
     def carry_out(self, event: Ordered) -> None:
@@ -44,58 +44,58 @@ class Orders:
 
     def launch_failed(self, event: LaunchFailed) -> None:
         """What a launch wanted could not be done."""
-        member = self._book.get(event.member)
+        member = self._state.get(event.member)
         if member is None:
             return
-        self._book.count("orders_failed")
+        self._state.count("orders_failed")
         if event.heals and not event.spawned and member.launch is not None:
             self._wait(member, event.reason[:_REASON_CHARS])
             return
-        self._book.failed(member.status.job, event.member, _not_launched(event.reason))
+        self._state.failed(member.status.job, event.member, _not_launched(event.reason))
         if not event.spawned:
-            self._book.drop(member)
+            self._state.drop(member)
 
     def _wait(self, member: Member, reason: str) -> None:
         """Try again after a while that grows. The coordinator is told why it does not come."""
         pause_s = min(_RETRY_S * 2.0**member.tries, _RETRY_MAX_S)
         member.tries += 1
         words = f"{member.name} cannot be started now, it is tried again in {pause_s:g} s: {reason}"
-        self._book.say(words, warning=True)
-        self._book.update(member, no_room=reason)
-        self._book.later(pause_s, partial(self._again, member))
+        self._state.say(words, warning=True)
+        self._state.update(member, no_room=reason)
+        self._state.later(pause_s, partial(self._again, member))
 
     def _again(self, member: Member) -> None:
-        book = self._book
-        if book.get(member.name) is not member or not member.alive or member.launch is None:
+        state = self._state
+        if state.get(member.name) is not member or not member.alive or member.launch is None:
             return
-        book.do(fx.Spawn(member.name, member.launch))  # when it fails, nothing behind it is done
+        state.do(fx.Spawn(member.name, member.launch))  # when it fails, nothing behind it is done
         if member.ordered_to_run:
-            book.do(fx.Run(member.name, member.launch))
-        book.update(member, no_room="")
+            state.do(fx.Run(member.name, member.launch))
+        state.update(member, no_room="")
 
     def _launch(self, order: effects.Launch) -> None:
-        book, member = self._book, self._book.get(order.member)
+        state, member = self._state, self._state.get(order.member)
         if not _MEMBER.fullmatch(order.member):
             reason = f"member name {order.member!r:.120} will not do"
-            book.count("orders_failed")
-            book.failed(order.spec.job, order.member, _not_launched(reason))
+            state.count("orders_failed")
+            state.failed(order.spec.job, order.member, _not_launched(reason))
             return
         if member is None:
             if refusal := self._refusal(order):
-                book.count("orders_failed")
+                state.count("orders_failed")
                 failure = Failure(Cause.LAUNCH_FAILED, refusal[:_REASON_CHARS], exception=blame.NOT_ALLOWED)
-                book.failed(order.spec.job, order.member, failure)
+                state.failed(order.spec.job, order.member, failure)
                 return
             member = self._spawn(order)
         elif not member.alive:
-            book.report(member)
+            state.report(member)
             return
         if not order.warm_only and not member.ordered_to_run:
             self._run(member, order)
 
     def _refusal(self, order: effects.Launch) -> str:
         """Why this node does not take such a job; "": it does."""
-        allowed, spec = self._book.facts.storages, order.spec
+        allowed, spec = self._state.facts.storages, order.spec
         return allowed.refusal(spec.storage) or allowed.refusal(spec.mirror)
 
     def _spawn(self, order: effects.Launch) -> Member:
@@ -103,111 +103,111 @@ class Orders:
             order.member, order.spec.job, MemberPhase.LAUNCHED, role=order.role, rank=order.rank
         )
         member = Member(status, spec=order.spec, launch=order)
-        self._book.take(member)
-        self._book.do(fx.Spawn(order.member, order))
-        self._book.update(member)
+        self._state.take(member)
+        self._state.do(fx.Spawn(order.member, order))
+        self._state.update(member)
         return member
 
     def _run(self, member: Member, order: effects.Launch) -> None:
         member.ordered_to_run, member.launch = True, order
-        self._book.do(fx.Run(member.name, order))
+        self._state.do(fx.Run(member.name, order))
         generation = order.generation.number if order.generation else 0
-        self._book.note(member, rank=order.rank, role=order.role, generation=generation)
-        self._book.do(fx.Keep(member.status))
+        self._state.note(member, rank=order.rank, role=order.role, generation=generation)
+        self._state.do(fx.Keep(member.status))
 
     def _interrupt(self, order: effects.Interrupt) -> None:
         if order.gentle:
             self._halt(order)
             return
         stopping = []
-        for member in self._book.of(order.job):
+        for member in self._state.of(order.job):
             known = member.form.number if member.form is not None else member.formed
             concerned = member.alive and member.status.elastic and known <= order.generation
             if concerned and member.interrupt < order.generation:
                 member.interrupt, member.interrupt_reason = order.generation, order.reason
                 member.incident = self._incident
-                self._book.push(member, interrupt_message(member))
+                self._state.push(member, interrupt_message(member))
                 stopping.append(member.name)
         if stopping:
             names = ", ".join(stopping)
-            self._book.say(f"generation {order.generation} is broken ({order.reason}): {names} stop")
+            self._state.say(f"generation {order.generation} is broken ({order.reason}): {names} stop")
 
     def _halt(self, order: effects.Interrupt) -> None:
         """At the next step boundary. Said again by the coordinator until it is done."""
         halt = told.Halt(
             order.generation, order.reason, gentle=True, keep=order.keep, incident=self._incident
         )
-        for member in self._book.of(order.job):
+        for member in self._state.of(order.job):
             if member.alive and member.status.elastic and member.formed == order.generation:
-                self._book.push(member, halt)
+                self._state.push(member, halt)
 
     def _form(self, order: effects.Form) -> None:
-        book, generation = self._book, order.generation
+        state, generation = self._state, order.generation
         for seat in generation.seats:
-            if seat.node != book.facts.node:
+            if seat.node != state.facts.node:
                 continue
-            member = book.get(seat.member)
+            member = state.get(seat.member)
             if member is None:
-                failure = Failure(Cause.LAUNCH_FAILED, f"{seat.member} is not on node {book.facts.node}")
-                book.failed(generation.job, seat.member, failure)
+                failure = Failure(Cause.LAUNCH_FAILED, f"{seat.member} is not on node {state.facts.node}")
+                state.failed(generation.job, seat.member, failure)
             elif not member.alive:
-                book.report(member)
+                state.report(member)
             elif member.form is None or member.form.number < generation.number:
                 member.form, member.release, member.incident = generation, None, self._incident
                 if generation.number > member.formed:
-                    book.say(f"{member.name} forms generation {generation.number} as rank {seat.rank}")
-                    book.do(fx.Form(member.name, generation, member.incident))
+                    state.say(f"{member.name} forms generation {generation.number} as rank {seat.rank}")
+                    state.do(fx.Form(member.name, generation, member.incident))
 
     def _kill(self, order: effects.Kill) -> None:
-        book, member = self._book, self._book.get(order.member)
+        state, member = self._state, self._state.get(order.member)
         if member is None:
-            book.say(f"kill {order.member}: it is not here")
+            state.say(f"kill {order.member}: it is not here")
         elif member.alive:
-            book.say(f"kill {order.member}: {order.reason}")
+            state.say(f"kill {order.member}: {order.reason}")
             member.kill_reason = order.reason
-            book.kill(member, signal.SIGKILL)
+            state.kill(member, signal.SIGKILL)
         else:
-            book.report(member)
+            state.report(member)
 
     def _complete(self, order: effects.Complete) -> None:
-        book = self._book
+        state = self._state
         if not order.left:  # a launcher that was started for this job would end, as if the job had
             words = {"op": "over", "job": order.job, "ok": order.ok, "reason": order.reason}
-            book.do(fx.Command(words))
+            state.do(fx.Command(words))
         complete = told.Complete(order.ok, order.reason)
-        for member in book.of(order.job):
+        for member in state.of(order.job):
             if not member.alive:
-                book.dismiss(member)
+                state.dismiss(member)
             elif member.complete is None:
                 member.complete = complete
-                book.push(member, complete)
+                state.push(member, complete)
                 if member.status.phase is not MemberPhase.FINISHED or (member.behind and not order.ok):
                     member.kill_reason = f"the job is over: {order.reason}"
-                    grace_s = COMPLETE_GRACE_S if book.senses.connected(member.name) else 0.0
-                    book.later(grace_s, partial(self._end, member.name))
+                    grace_s = COMPLETE_GRACE_S if state.view.connected(member.name) else 0.0
+                    state.later(grace_s, partial(self._end, member.name))
 
     def _return(self, order: effects.Return) -> None:
-        for member in self._book.of(order.job):
+        for member in self._state.of(order.job):
             status = member.status
             if (
                 member.returned < order.generation == status.generation
                 and status.phase is MemberPhase.FINISHED
             ):
                 member.returned = order.generation
-                self._book.push(member, return_message(member))
+                self._state.push(member, return_message(member))
 
     def _end(self, name: str) -> None:
-        member = self._book.get(name)
+        member = self._state.get(name)
         if member is not None and member.alive:
-            self._book.kill(member, signal.SIGKILL)
+            self._state.kill(member, signal.SIGKILL)
 
     def _release(self, order: effects.Release) -> None:
-        for member in self._book.of(order.job):
+        for member in self._state.of(order.job):
             if member.alive:
                 member.release = told.Release(order.step, order.void_step)
-                self._book.push(member, member.release)
+                self._state.push(member, member.release)
             elif self._of_no_use(member, order.step):
-                self._book.dismiss(member)
+                self._state.dismiss(member)
 
     def _of_no_use(self, member: Member, released_step: int) -> bool:
         """Whether nobody will want what a dead member left: its replacement has newer state, and no
@@ -216,10 +216,10 @@ class Orders:
         status = member.status
         newest = max(status.snapshot_step, status.snapshot_before, status.former_step)
         own = status.held_step == released_step
-        return newest < released_step and not own and not self._book.senses.wants(member.name)
+        return newest < released_step and not own and not self._state.view.wants(member.name)
 
     def _told(self, order: effects.CheckpointTold) -> None:
-        member = self._book.get(order.member)
+        member = self._state.get(order.member)
         if member is None or not member.alive:
             return
         answer = told.CheckpointTold(order.request, order.outcome, order.reason, order.checkpoint)
@@ -227,7 +227,7 @@ class Orders:
         member.answers[order.request] = answer
         while len(member.answers) > _TOLD_MAX:
             del member.answers[next(iter(member.answers))]
-        self._book.push(member, answer)
+        self._state.push(member, answer)
 
 
 def _not_launched(reason: str) -> Failure:

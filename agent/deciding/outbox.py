@@ -24,7 +24,7 @@ _LEVELS = (events.NodeBeat, events.MemberReport)
 """What the next hello says anyhow: not kept while there is no stream."""
 
 
-class Speech:
+class Outbox:
     """One agent's side of its streams. Loses no one-time message while the leader changes. Times in s."""
 
     def __init__(self) -> None:

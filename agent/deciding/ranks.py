@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.deciding.member import Member
-    from agent.deciding.node_state import Book
+    from agent.deciding.node_state import NodeState
 
 _ASKS_MAX = 64
 _ACTIVITY_MAX = 40
@@ -25,8 +25,8 @@ _TEXT_MAX = 64_000
 class Ranks:
     """The handlers of the ranks' messages."""
 
-    def __init__(self, book: Book) -> None:
-        self._book = book
+    def __init__(self, state: NodeState) -> None:
+        self._state = state
         self._handlers: dict[type[said.RankMessage], Callable[[Member, Any], None]] = {
             said.Beat: self._beat,
             said.Tracked: self._tracked,
@@ -68,36 +68,36 @@ class Ranks:
         member.formed = max(member.formed, hello.generation)
         if hello.generation > 0:
             changes["generation"] = hello.generation
-        self._book.update(member, **changes)
+        self._state.update(member, **changes)
         self._repeat(member)
 
     def _repeat(self, member: Member) -> None:
         """Levels, whatever the rank is doing: one that has finished must hear of an interrupt, too."""
-        book = self._book
+        state = self._state
         if member.complete is not None:
-            book.push(member, member.complete)
+            state.push(member, member.complete)
             return
         if member.form is not None and member.form.number > max(member.formed, member.interrupt):
-            book.do(fx.Form(member.name, member.form, member.incident))
+            state.do(fx.Form(member.name, member.form, member.incident))
         elif member.behind:
-            book.push(member, return_message(member))
+            state.push(member, return_message(member))
         elif member.interrupt > 0 and member.interrupt >= member.formed:
-            book.push(member, interrupt_message(member))
+            state.push(member, interrupt_message(member))
         if member.release is not None:
-            book.push(member, member.release)
+            state.push(member, member.release)
 
     def _standing(self, member: Member, message: said.Standing) -> None:
         """Whoever asked for it has it already; here it counts as a word."""
 
     def _beat(self, member: Member, beat: said.Beat) -> None:
-        self._book.note(member, step=beat.step)
+        self._state.note(member, step=beat.step)
 
     def _tracked(self, member: Member, tracked: said.Tracked) -> None:
-        self._book.update(member, state_bytes=tracked.bytes, shard=tracked.shard)
-        self._book.do(fx.MakeRoom(member.name, tracked.bytes))
+        self._state.update(member, state_bytes=tracked.bytes, shard=tracked.shard)
+        self._state.do(fx.MakeRoom(member.name, tracked.bytes))
 
     def _ready(self, member: Member, ready: said.Ready) -> None:
-        self._book.update(
+        self._state.update(
             member,
             phase=MemberPhase.READY,
             held_step=ready.held_step,
@@ -120,10 +120,10 @@ class Ranks:
             if form.world_size != member.world_size > 0:
                 changes["shard"] = ""  # of state in shards it holds another part from now on, and will say so
             member.world_size = form.world_size
-        self._book.update(member, **changes)
+        self._state.update(member, **changes)
 
     def _running(self, member: Member, running: said.Running) -> None:
-        self._book.update(
+        self._state.update(
             member,
             phase=MemberPhase.RUNNING,
             activity="",
@@ -132,8 +132,8 @@ class Ranks:
         )
 
     def _started(self, member: Member, started: said.Started) -> None:
-        facts, status = self._book.facts, member.status
-        self._book.tell(
+        facts, status = self._state.facts, member.status
+        self._state.tell(
             events.MemberStarted(
                 facts.node,
                 facts.incarnation,
@@ -149,15 +149,15 @@ class Ranks:
         )
 
     def _broken(self, member: Member, broken: said.Broken) -> None:
-        self._book.count("broken_collectives")
-        self._book.say(f"{member.name}: a collective broke: {broken.message[:200]}")
+        self._state.count("broken_collectives")
+        self._state.say(f"{member.name}: a collective broke: {broken.message[:200]}")
 
     def _snapshot(self, member: Member, made: said.Snapshot) -> None:
-        facts = self._book.facts
-        self._book.survey(member)
-        self._book.note(member, snapshot_step=made.step, snapshot_generation=made.generation)
-        self._book.do(fx.Keep(member.status))
-        self._book.tell(
+        facts = self._state.facts
+        self._state.survey(member)
+        self._state.note(member, snapshot_step=made.step, snapshot_generation=made.generation)
+        self._state.do(fx.Keep(member.status))
+        self._state.tell(
             events.SnapshotReady(
                 facts.node,
                 facts.incarnation,
@@ -171,9 +171,9 @@ class Ranks:
 
     def _checkpoint(self, member: Member, asked: said.Checkpoint) -> None:
         """Said again after a reconnect: what was told already is told again, the rest asked again."""
-        facts, request = self._book.facts, asked.request
+        facts, request = self._state.facts, asked.request
         if request in member.answers:
-            self._book.push(member, member.answers[request])
+            self._state.push(member, member.answers[request])
             return
         event = events.CheckpointAsked(
             facts.node,
@@ -187,14 +187,14 @@ class Ranks:
         member.asks[request] = event
         while len(member.asks) > _ASKS_MAX:
             del member.asks[next(iter(member.asks))]
-        self._book.tell(event)
+        self._state.tell(event)
 
     def _snapshot_skipped(self, member: Member, skipped: said.SnapshotSkipped) -> None:
-        self._book.count("snapshots_skipped")
-        self._book.say(f"{member.name} skipped a snapshot: {skipped.reason[:200]}")
+        self._state.count("snapshots_skipped")
+        self._state.say(f"{member.name} skipped a snapshot: {skipped.reason[:200]}")
 
     def _finished(self, member: Member, finished: said.Finished) -> None:
-        self._book.update(
+        self._state.update(
             member,
             phase=MemberPhase.FINISHED,
             generation=finished.generation,
@@ -207,24 +207,24 @@ class Ranks:
         failure = Failure(
             Cause.RAISED,
             f"{raised.exception}: {raised.message}"[:2000],
-            step=self._book.step(member) if raised.step is None else raised.step,
+            step=self._state.step(member) if raised.step is None else raised.step,
             exception=raised.exception[:200],
             traceback=raised.traceback[-_TEXT_MAX:],
         )
-        self._book.do(fx.Conceal(member.name, failure.traceback))
+        self._state.do(fx.Conceal(member.name, failure.traceback))
         if member.status.failure is None:
-            self._book.update(member, phase=MemberPhase.RAISED, failure=failure)
+            self._state.update(member, phase=MemberPhase.RAISED, failure=failure)
 
     def _report(self, member: Member, report: said.Report) -> None:
         for name, value in report.values.items():
             if name in member.reported or len(member.reported) < said.VALUES_MAX:
                 member.reported[name] = value
-        self._book.note(member, step=report.step)
+        self._state.note(member, step=report.step)
 
     def _fault(self, member: Member, fault: said.Fault) -> None:
-        facts = self._book.facts
-        self._book.count("faults")
-        self._book.tell(
+        facts = self._state.facts
+        self._state.count("faults")
+        self._state.tell(
             events.UserFault(
                 facts.node,
                 facts.incarnation,
@@ -240,5 +240,5 @@ class Ranks:
 
     def _restore_failed(self, member: Member, failed: said.RestoreFailed) -> None:
         reason = f"state could not be put in place: {failed.reason}"
-        self._book.say(f"{member.name}: {reason}", warning=True)
-        self._book.failed(member.status.job, member.name, Failure(Cause.STUCK, reason[:2000]))
+        self._state.say(f"{member.name}: {reason}", warning=True)
+        self._state.failed(member.status.job, member.name, Failure(Cause.STUCK, reason[:2000]))

@@ -18,7 +18,7 @@ from controlplane.core.records.model import Cause, Failure, MemberPhase
 if TYPE_CHECKING:
     from agent.deciding.events import Stood
     from agent.deciding.member import Member
-    from agent.deciding.node_state import Book
+    from agent.deciding.node_state import NodeState
     from controlplane.core.records.model import Standing
 
 VERDICT_S = 5.0
@@ -35,29 +35,29 @@ _BEATS_MISSED = 1.5
 class Silences:
     """What becomes of the silent."""
 
-    def __init__(self, book: Book) -> None:
-        self._book = book
-        book.silent = self._begin
+    def __init__(self, state: NodeState) -> None:
+        self._state = state
+        state.silent = self._begin
 
     def heard(self, member: Member) -> None:
         """It speaks: whatever was asked about its silence is settled."""
-        member.heard_at = self._book.now
+        member.heard_at = self._state.now
         if member.mute:
             member.mute = False
-            self._book.update(member, stalled_s=0.0, activity="")
-        self._book.judge(judging.Heard(member.name))
+            self._state.update(member, stalled_s=0.0, activity="")
+        self._state.judge(judging.Heard(member.name))
 
     def _begin(self, effect: judging.Silent) -> None:
         """A member has not beaten for its timeout."""
-        member = self._book.get(effect.member)
+        member = self._state.get(effect.member)
         if member is None or not member.alive or _is_free(member):
             return
-        self._book.count("silent")
-        self._book.do(fx.Testify(member.name, effect.age_s, member.heard_at))
+        self._state.count("silent")
+        self._state.do(fx.Testify(member.name, effect.age_s, member.heard_at))
 
     def stood(self, event: Stood) -> None:
         """Its stacks are taken, as far as it gave any: it is asked about, or it ends."""
-        member, standing = self._book.get(event.member), event.standing
+        member, standing = self._state.get(event.member), event.standing
         if member is None or member.heard_at != event.heard_at:
             return  # it has spoken meanwhile
         if _is_free(member):
@@ -66,9 +66,9 @@ class Silences:
             self._end(event.age_s, member, standing)
         elif member.alive:
             member.mute = True
-            step = self._book.step(member)
-            self._book.update(member, stalled_s=event.age_s, activity=standing.activity, step=step)
-            self._book.later(VERDICT_S, partial(self._overdue, event, member))
+            step = self._state.step(member)
+            self._state.update(member, stalled_s=event.age_s, activity=standing.activity, step=step)
+            self._state.later(VERDICT_S, partial(self._overdue, event, member))
 
     def _overdue(self, event: Stood, member: Member) -> None:
         if member.mute and member.heard_at == event.heard_at:
@@ -78,21 +78,21 @@ class Silences:
         if not self._here(member):
             return
         place = f"; it stands at {' < '.join(standing.frames[:3])}" if standing.frames else ""
-        step = self._book.step(member)
+        step = self._state.step(member)
         failure = Failure(Cause.SILENT, f"no beat for {age_s:.1f} s{place}", step=step, age_s=age_s)
         failure = dataclasses.replace(failure, traceback=standing.stacks[:TRACE_CHARS])
-        self._book.note(member, failure=failure)
-        self._book.kill(member, signal.SIGKILL)
-        self._book.later(_DEATH_TIMEOUT_S, partial(self._give_up, member))
+        self._state.note(member, failure=failure)
+        self._state.kill(member, signal.SIGKILL)
+        self._state.later(_DEATH_TIMEOUT_S, partial(self._give_up, member))
 
     def _give_up(self, member: Member) -> None:
         """SIGKILL had no effect (a process in the kernel's hands): it is dead for the cluster anyhow."""
         if self._here(member):
-            self._book.gone(member)
-            self._book.update(member, phase=MemberPhase.EXITED)
+            self._state.gone(member)
+            self._state.update(member, phase=MemberPhase.EXITED)
 
     def _here(self, member: Member) -> bool:
-        return member.alive and self._book.get(member.name) is member
+        return member.alive and self._state.get(member.name) is member
 
 
 def unheard_s(member: Member, now: float, beat_interval_s: float) -> float:

@@ -60,7 +60,7 @@ class Paths:
         """A member's output."""
         return self.logs / f"{member}.log"
 
-    def board(self, member: str) -> Path:
+    def page(self, member: str) -> Path:
         """A member's page of progress."""
         return self.memory / f"{member}.board"
 

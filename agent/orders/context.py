@@ -139,7 +139,7 @@ class Storages:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class Context:
     """One node, as the orders about snapshots see it."""
 
     settings: AgentSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent.orders.context import Kind, Site, said
+from agent.orders.context import Context, Kind, said
 from controlplane.core.records import effects, events
 from holdfast.checkpoint import load
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointRefused
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 class Restoring:
     """The order Load."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
     def kinds(self) -> dict[type[Any], Kind]:
         """How each of its orders is carried out. A slot may be overwritten later: asked again, load again."""
         return {effects.Load: Kind("load", _key, self._load, self._failed, remembered=False)}
 
     def _load(self, order: effects.Load) -> events.Event:
-        record, site = order.record, self._site
-        store = site.storages.open(order.spec.storage, order.spec.mirror)
-        with site.timed("load", record.job), self._arena(order, store) as arena:
+        record, context = order.record, self._context
+        store = context.storages.open(order.spec.storage, order.spec.mirror)
+        with context.timed("load", record.job), self._arena(order, store) as arena:
             load.load(
                 store,
                 arena,
@@ -38,7 +38,7 @@ class Restoring:
                 shard=order.shard,
                 share=order.share,
                 shares=order.shares,
-                stop=site.stop,
+                stop=context.stop,
             )
         return self._answer(order)
 
@@ -47,7 +47,7 @@ class Restoring:
         record = order.record
         manifest = load.read_manifest(store, record.job, record.id, record.manifest_digest)
         shard = load.shard_of(manifest, order.shard)
-        return self._site.arenas.ensure_to_fill(
+        return self._context.arenas.ensure_to_fill(
             order.member, layout.room(shard.data_bytes, len(shard.header))
         )
 
@@ -57,7 +57,7 @@ class Restoring:
     def _answer(self, order: effects.Load, reason: str = "", corrupt: bool = False) -> events.Event:
         return events.Loaded(
             order.node,
-            self._site.incarnation,
+            self._context.incarnation,
             order.record.job,
             order.record.id,
             order.member,

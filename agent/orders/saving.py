@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agent.orders.context import Held, Kind, Site, log, said
+from agent.orders.context import Context, Held, Kind, log, said
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import CheckpointRecord
 from holdfast.checkpoint import load, mirroring, save
@@ -32,8 +32,8 @@ class _Slot(Held):
 class Saving:
     """The orders Persist, Seal, Mirror and Publish."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
     def kinds(self) -> dict[type[Any], Kind]:
         """How each of its orders is carried out."""
@@ -47,7 +47,7 @@ class Saving:
     # ------------------------------------------------------------ one writer's part
 
     def _pinned(self, order: effects.Persist) -> _Slot:
-        arena = Arena.open(self._site.paths.arena(order.member), touched=False)
+        arena = Arena.open(self._context.paths.arena(order.member), touched=False)
         try:
             slot = arena.find(order.step, generation=order.generation, shard=order.shard)
             if slot is None:
@@ -59,11 +59,11 @@ class Saving:
         return _Slot(arena, slot)
 
     def _persist(self, order: effects.Persist, held: _Slot) -> events.Event:
-        site, spec = self._site, order.spec
-        with site.timed("persist", spec.job):
+        context, spec = self._context, order.spec
+        with context.timed("persist", spec.job):
             part = save.persist_part(
                 held.slot,
-                store=site.storages.writable(spec.storage),
+                store=context.storages.writable(spec.storage),
                 job=spec.job,
                 checkpoint=order.checkpoint,
                 step=order.step,
@@ -77,23 +77,23 @@ class Saving:
                 shares=order.shares,
                 member=order.member,
                 codec=spec.codec,
-                stop=site.stop,
+                stop=context.stop,
             )
-        site.tally.add("uploaded_bytes", spec.job, part.bytes_written)
-        return events.PartPersisted(order.node, site.incarnation, part)
+        context.tally.add("uploaded_bytes", spec.job, part.bytes_written)
+        return events.PartPersisted(order.node, context.incarnation, part)
 
     def _not_persisted(self, order: effects.Persist | effects.Seal, error: Exception) -> events.Event:
         return events.PersistFailed(
-            order.node, self._site.incarnation, order.spec.job, order.checkpoint, said(error)
+            order.node, self._context.incarnation, order.spec.job, order.checkpoint, said(error)
         )
 
     # ------------------------------------------------------------ the whole
 
     def _seal(self, order: effects.Seal) -> events.Event:
-        site, spec = self._site, order.spec
-        with self._site.timed("seal", spec.job):
+        context, spec = self._context, order.spec
+        with self._context.timed("seal", spec.job):
             done = save.seal(
-                site.storages.open(spec.storage),
+                context.storages.open(spec.storage),
                 job=spec.job,
                 checkpoint=order.checkpoint,
                 step=order.step,
@@ -116,45 +116,47 @@ class Saving:
             versions=order.versions,
             shards=tuple(sorted(done.shards)),
         )
-        return events.Persisted(order.node, site.incarnation, record)
+        return events.Persisted(order.node, context.incarnation, record)
 
     def _publish(self, order: effects.Publish) -> events.Event:
         """The first storage decides. Where the second cannot follow, it holds all but the final name."""
-        record, site, spec = order.record, self._site, order.spec
-        with self._site.timed("publish", record.job):
-            save.publish(site.storages.open(spec.storage), record.job, record.id, record.manifest_digest)
+        record, context, spec = order.record, self._context, order.spec
+        with self._context.timed("publish", record.job):
+            save.publish(context.storages.open(spec.storage), record.job, record.id, record.manifest_digest)
             if spec.mirror and spec.commit_when == "both":
                 self._publish_mirror(order)
-        return events.Published(order.node, site.incarnation, record.job, record.id)
+        return events.Published(order.node, context.incarnation, record.job, record.id)
 
     def _publish_mirror(self, order: effects.Publish) -> None:
         record, spec = order.record, order.spec
         try:
-            save.publish(self._site.storages.open(spec.mirror), record.job, record.id, record.manifest_digest)
+            save.publish(
+                self._context.storages.open(spec.mirror), record.job, record.id, record.manifest_digest
+            )
         except StorageError as error:
-            self._site.tally.add("mirror_behind", spec.job)
+            self._context.tally.add("mirror_behind", spec.job)
             log.warning("checkpoint %s is committed, its mirror lacks the name: %s", record.id, error)
 
     def _not_published(self, order: effects.Publish, error: Exception) -> events.Event:
         record = order.record
-        return events.Published(order.node, self._site.incarnation, record.job, record.id, said(error))
+        return events.Published(order.node, self._context.incarnation, record.job, record.id, said(error))
 
     # ------------------------------------------------------------ the second storage
 
     def _mirror(self, order: effects.Mirror) -> events.Event:
         """Before the commit the manifest goes there under its pending name, afterwards under its own."""
-        record, site, spec = order.record, self._site, order.spec
-        with self._site.timed("mirror", record.job):
-            source, target = site.storages.open(spec.storage), site.storages.writable(spec.mirror)
+        record, context, spec = order.record, self._context, order.spec
+        with self._context.timed("mirror", record.job):
+            source, target = context.storages.open(spec.storage), context.storages.writable(spec.mirror)
             manifest = load.read_manifest(source, record.job, record.id, record.manifest_digest)
             last = _last(source, record)
-            copied = mirroring.mirror_manifest(source, target, manifest, last=last, stop=site.stop)
-        site.tally.add("mirrored_bytes", spec.job, copied.bytes)
-        return events.Mirrored(order.node, site.incarnation, record.job, record.id)
+            copied = mirroring.mirror_manifest(source, target, manifest, last=last, stop=context.stop)
+        context.tally.add("mirrored_bytes", spec.job, copied.bytes)
+        return events.Mirrored(order.node, context.incarnation, record.job, record.id)
 
     def _not_mirrored(self, order: effects.Mirror, error: Exception) -> events.Event:
         record = order.record
-        return events.Mirrored(order.node, self._site.incarnation, record.job, record.id, said(error))
+        return events.Mirrored(order.node, self._context.incarnation, record.job, record.id, said(error))
 
 
 def _absent(order: effects.Persist, arena: Arena) -> str:

@@ -18,7 +18,7 @@ from holdfast.checkpoint import priority
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.orders.context import Kind, Site
+    from agent.orders.context import Context, Kind
     from controlplane.core.records import events
 
 NICE = {"upload": 10, "commit": 5, "load": 0, "mirror": 15, "collect": 19, "scrub": 19}
@@ -41,13 +41,13 @@ class Snapshots:
     """The node's orders about snapshots. `tell` hears each result, `loaded` each arena that changed."""
 
     def __init__(
-        self, site: Site, tell: Callable[[events.Event], None], loaded: Callable[[str], None]
+        self, context: Context, tell: Callable[[events.Event], None], loaded: Callable[[str], None]
     ) -> None:
-        self.site, self._tell, self._loaded = site, tell, loaded
+        self.context, self._tell, self._loaded = context, tell, loaded
         self._kinds: dict[type[Any], Kind] = {
-            **saving.Saving(self.site).kinds(),
-            **restoring.Restoring(self.site).kinds(),
-            **upkeep.Upkeep(self.site).kinds(),
+            **saving.Saving(self.context).kinds(),
+            **restoring.Restoring(self.context).kinds(),
+            **upkeep.Upkeep(self.context).kinds(),
         }
         self._pools = {
             name: ThreadPoolExecutor(1, name, initializer=priority.give_way, initargs=(nice,))
@@ -80,10 +80,10 @@ class Snapshots:
 
     async def close(self) -> None:
         """Drop what has not begun, stop the uploads, and wait for what runs."""
-        self.site.stop.set()
+        self.context.stop.set()
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
-        await asyncio.to_thread(self.site.storages.close)
+        await asyncio.to_thread(self.context.storages.close)
         await asyncio.gather(*self._running.values(), return_exceptions=True)
         for pool in self._pools.values():
             await asyncio.to_thread(pool.shutdown, True)
@@ -94,7 +94,7 @@ class Snapshots:
         except Exception as error:  # told to whoever ordered it; one not foreseen is logged whole
             unforeseen = not isinstance(error, FAILURES)
             log.warning("%s failed: %s", " ".join(key), error, exc_info=unforeseen)
-            self.site.tally.add("orders_failed", key[1], label=key[0])
+            self.context.tally.add("orders_failed", key[1], label=key[0])
             self._tell(kind.failed(order, error))
             return
         if kind.remembered:

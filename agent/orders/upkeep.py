@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from agent.orders.context import Kind, Site, log, said
+from agent.orders.context import Context, Kind, log, said
 from agent.orders.recollect import Recollection
 from controlplane.core.records import effects, events
 from holdfast.checkpoint import collect, load, mirroring, scrub
@@ -25,8 +25,8 @@ _ROTTEN = (CheckpointCorrupt, CheckpointRefused)
 class Upkeep:
     """The orders Collect and Scrub."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
     def kinds(self) -> dict[type[Any], Kind]:
         """How each of its orders is carried out. What is on storage changes: asked again, look again."""
@@ -41,32 +41,32 @@ class Upkeep:
         """From both storages; what the first one could not let go is told, and tried again another time."""
         spec, freed, reasons = order.spec, 0, []
         for url in dict.fromkeys(filter(None, (spec.storage, spec.mirror))):
-            store = self._site.storages.open(url)
+            store = self._context.storages.open(url)
             done = collect.run(store, spec.job, order.remove, order.keep, order.busy, now_s=time.time())
             freed += done.bytes_freed
             if done.reason:
                 reasons.append(f"{store.url}: {done.reason}")
-        self._site.tally.add("collected_bytes", spec.job, freed)
+        self._context.tally.add("collected_bytes", spec.job, freed)
         return events.Collected(
-            order.node, self._site.incarnation, spec.job, order.remove, freed, "; ".join(reasons)
+            order.node, self._context.incarnation, spec.job, order.remove, freed, "; ".join(reasons)
         )
 
     def _not_collected(self, order: effects.Collect, error: Exception) -> events.Event:
-        return events.Collected(order.node, self._site.incarnation, order.spec.job, reason=said(error))
+        return events.Collected(order.node, self._context.incarnation, order.spec.job, reason=said(error))
 
     def _scrub(self, order: effects.Scrub) -> events.Event:
-        site, spec, record = self._site, order.spec, order.record
-        store = site.storages.open(spec.storage).slowed(pacing.scrubs)
-        mirror = site.storages.open(spec.mirror) if spec.mirror else None
+        context, spec, record = self._context, order.spec, order.record
+        store = context.storages.open(spec.storage).slowed(pacing.scrubs)
+        mirror = context.storages.open(spec.mirror) if spec.mirror else None
         manifest, repaired = self._manifest(order, store, mirror)
-        with contextlib.closing(Recollection(site.paths, manifest)) as memory:
-            done = scrub.scrub(store, manifest, mirror, memory, site.stop)
+        with contextlib.closing(Recollection(context.paths, manifest)) as memory:
+            done = scrub.scrub(store, manifest, mirror, memory, context.stop)
         self._count(spec.job, done, repaired)
         if mirror is not None and not done.failed:
             repaired += self._scrub_mirror(order, store, mirror, manifest)
         return events.Scrubbed(
             order.node,
-            site.incarnation,
+            context.incarnation,
             record.job,
             record.id,
             repaired + len(done.repaired),
@@ -77,14 +77,14 @@ class Upkeep:
     def _scrub_mirror(self, order: effects.Scrub, store: Store, mirror: Store, manifest: Manifest) -> int:
         """The second storage gets what it lacks, and its copy of this checkpoint is read too; how many files
         were mended. That it is away says nothing about the checkpoint: the next scrub comes back to it."""
-        site, job = self._site, order.record.job
+        context, job = self._context, order.record.job
         try:
-            for name in mirroring.catch_up(store, mirror, job, site.stop):
-                site.tally.add("mirror_caught_up", job)
+            for name in mirroring.catch_up(store, mirror, job, context.stop):
+                context.tally.add("mirror_caught_up", job)
                 log.info("checkpoint %s was not at %s, and is now", name, mirror.url)
-            done = scrub.scrub(mirror.slowed(pacing.scrubs), manifest, store, stop=site.stop)
+            done = scrub.scrub(mirror.slowed(pacing.scrubs), manifest, store, stop=context.stop)
         except StorageError as error:
-            site.tally.add("mirror_behind", job)
+            context.tally.add("mirror_behind", job)
             log.warning("the second storage is not scrubbed: %s", error)
             return 0
         self._count(job, done, 0)
@@ -110,7 +110,7 @@ class Upkeep:
         return manifest, 1
 
     def _count(self, job: str, done: scrub.Scrubbed, manifests: int) -> None:
-        tally = self._site.tally
+        tally = self._context.tally
         tally.add("scrubbed_bytes", job, done.bytes_read)
         tally.add("scrub_repaired", job, len(done.repaired) + manifests)
         tally.add("scrub_failed", job, len(done.failed))
@@ -119,7 +119,7 @@ class Upkeep:
         record = order.record
         return events.Scrubbed(
             order.node,
-            self._site.incarnation,
+            self._context.incarnation,
             record.job,
             record.id,
             reason=said(error),

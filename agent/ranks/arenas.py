@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from agent.deciding import events as ev
     from agent.deciding.member import Member
-    from agent.deciding.node_state import Book
+    from agent.deciding.node_state import NodeState
     from agent.host.paths import Paths
 
 _GONE_ON = (MemberPhase.FORMING, MemberPhase.RUNNING, MemberPhase.FINISHED)
@@ -33,7 +33,7 @@ class Arenas:
     def __init__(
         self,
         paths: Paths,
-        members: Book,
+        members: NodeState,
         *,
         push: Callable[[str, ArenaMade | ArenaFailed], object],
         decide: Callable[[ev.Event], None],

@@ -41,7 +41,7 @@ class NodeFacts:
     ledger: str  # folder, "" for none
 
 
-def environment(base: Mapping[str, str], launch: Launch, facts: NodeFacts, board: str) -> dict[str, str]:
+def environment(base: Mapping[str, str], launch: Launch, facts: NodeFacts, page: str) -> dict[str, str]:
     """The full environment of one process: the agent's own, then the job's, then what the launch says."""
     spec = launch.spec
     env = {name: value for name, value in base.items() if name not in _OURS} | dict(spec.env)
@@ -55,7 +55,7 @@ def environment(base: Mapping[str, str], launch: Launch, facts: NodeFacts, board
         TORCHELASTIC_USE_AGENT_STORE="False",
         HOLDFAST_GATE=facts.gate,
         HOLDFAST_MEMBER=launch.member,
-        HOLDFAST_BOARD=board,
+        HOLDFAST_BOARD=page,
         HOLDFAST_JOB=spec.job,
         HOLDFAST_NODE=facts.node,
         HOLDFAST_ADDRESS=facts.address,

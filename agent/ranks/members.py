@@ -37,7 +37,7 @@ class Memory:
     def make(self, member: Member) -> None:
         """A board for a member, and what its job was launched as. Raises OSError when shared memory is
         full."""
-        member.board = ProgressPage.create(self._paths.board(member.name))
+        member.page = ProgressPage.create(self._paths.page(member.name))
         if member.spec is not None:
             self._paths.spec(member.name).write_bytes(records.pack(member.spec))
 
@@ -57,7 +57,7 @@ class Memory:
         arena, member.arena = member.arena, None
         self.close([member])
         paths, name = self._paths, member.name
-        for path in (paths.record, paths.board, paths.stacks, paths.spec):
+        for path in (paths.record, paths.page, paths.stacks, paths.spec):
             removal.file(path(name))
         if arena is not None or paths.arena(name).exists():
             self._freeing.submit(_free, arena, paths.arena(name))
@@ -69,10 +69,10 @@ class Memory:
     def close(self, members: Iterable[Member]) -> None:
         """Let go of their memory. The files stay."""
         for member in members:
-            for memory in (member.board, member.arena):
+            for memory in (member.page, member.arena):
                 if memory is not None:
                     memory.close()
-            member.board = member.arena = None
+            member.page = member.arena = None
 
     def recall(self) -> list[Member]:
         """What an earlier agent left. What of it cannot be read, and what belongs to nobody, is removed; what
@@ -82,7 +82,7 @@ class Memory:
             try:
                 status = records.unpack(MemberStatus, path.read_bytes())
                 member = recalled(status, self._spec(status.member))
-                member.board, member.arena = self._board(status.member), self._arena(status.member)
+                member.page, member.arena = self._page(status.member), self._arena(status.member)
             except (WireError, OSError, ValueError) as error:
                 log.warning("%s is dropped: %s", path, error)
                 if MEMORY_FILES.fullmatch(path.name):
@@ -100,8 +100,8 @@ class Memory:
         path = self._paths.spec(name)
         return records.unpack(JobSpec, path.read_bytes()) if path.exists() else None
 
-    def _board(self, name: str) -> ProgressPage | None:
-        path = self._paths.board(name)
+    def _page(self, name: str) -> ProgressPage | None:
+        path = self._paths.page(name)
         return ProgressPage.open(path) if path.exists() else None
 
     def _arena(self, name: str) -> Arena | None:
@@ -127,8 +127,8 @@ def _free(arena: Arena | None, path: Path) -> None:
 
 def step_of(member: Member) -> int:
     """The step that a member is in by its board; NO_STEP without one."""
-    board: ProgressPage | None = member.board
-    return board.step if board is not None else NO_STEP
+    page: ProgressPage | None = member.page
+    return page.step if page is not None else NO_STEP
 
 
 def held_by(member: Member) -> list[tuple[int, int]]:

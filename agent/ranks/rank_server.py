@@ -50,7 +50,7 @@ class RankHandler(Protocol):
         """Something was dropped: count it."""
 
 
-class Gate:
+class RankServer:
     """The listening socket and its connections."""
 
     def __init__(self, path: Path, node: RankHandler) -> None:
@@ -202,8 +202,8 @@ class Gate:
 class _Connection(asyncio.Protocol):
     """One process at the gate."""
 
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
+    def __init__(self, server: RankServer) -> None:
+        self._server = server
         self._decoder = Decoder(spelled=True)
         self._transport: asyncio.Transport | None = None
         self.member = ""
@@ -215,28 +215,28 @@ class _Connection(asyncio.Protocol):
         with socket.socket(fileno=os.dup(descriptor)) as peer:
             credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         self.pid, self.uid, _ = struct.unpack("3i", credentials)
-        self._gate.opened(self)
+        self._server.opened(self)
 
     def data_received(self, data: bytes) -> None:
         try:
             for message in self._decoder.feed(data):
-                self._gate.hear(self, message)
+                self._server.hear(self, message)
         except FrameError as error:
             self._break(error)
 
     def take(self, message: Message) -> None:
         """A frame that was kept until now."""
         try:
-            self._gate.hear(self, message)
+            self._server.hear(self, message)
         except FrameError as error:
             self._break(error)
 
     def _break(self, error: FrameError) -> None:
-        self._gate.drop("gate_connection", f"{self.member or self.pid}: {error}")
+        self._server.drop("gate_connection", f"{self.member or self.pid}: {error}")
         self.end()
 
     def connection_lost(self, _error: Exception | None) -> None:
-        self._gate.closed(self)
+        self._server.closed(self)
 
     def say(self, message: AgentMessage) -> None:
         if self._transport is not None and not self._transport.is_closing():

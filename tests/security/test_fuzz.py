@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.ranks.rank_server import Gate
+from agent.ranks.rank_server import RankServer
 from controlplane.access.callers import Unknown, from_certificate
 from controlplane.access.tokens import Tokens
 from controlplane.settings import NAME, SettingsError
@@ -53,7 +53,7 @@ async def test_a_server_answers_everything_mutated_and_goes_on() -> None:
 
 async def test_a_gate_survives_mutated_frames(folder: Path) -> None:
     node, rng = Admits(), random.Random(SEED)
-    gate = Gate(folder / "gate.sock", node)
+    gate = RankServer(folder / "gate.sock", node)
     await gate.open()
     hello = encode({"op": "hello", "version": 1, "member": "m", "pid": 1})
     try:

@@ -15,7 +15,7 @@ import pytest
 
 from agent.host.paths import Paths, own_folder
 from agent.ranks.environment import NodeFacts, environment
-from agent.ranks.rank_server import Gate
+from agent.ranks.rank_server import RankServer
 from controlplane.core.records.effects import Launch
 from controlplane.core.records.model import JobSpec, Role
 from controlplane.settings import AgentSettings, CallerSettings, CoordinatorSettings, SettingsError
@@ -93,7 +93,7 @@ async def knock(path: Path, pid: int = 0, uid: int | None = None) -> str:
 
 async def test_the_gate_knows_who_connects(folder: Path) -> None:
     node = Admits()
-    gate = Gate(folder / "gate.sock", node)
+    gate = RankServer(folder / "gate.sock", node)
     await gate.open()
     try:
         assert mode(folder / "gate.sock") == 0o600
@@ -106,7 +106,7 @@ async def test_the_gate_knows_who_connects(folder: Path) -> None:
 
 @pytest.mark.skipif(needs_root, reason="only root can become another user")
 async def test_the_gate_is_closed_to_other_users(folder: Path) -> None:
-    gate = Gate(folder / "gate.sock", Admits())
+    gate = RankServer(folder / "gate.sock", Admits())
     await gate.open()
     try:
         os.chmod(folder, 0o755)

@@ -15,7 +15,7 @@ from agent.deciding.judging import Reading, Tick
 from agent.deciding.member import recalled
 from agent.deciding.node_state import Facts
 from agent.deciding.orders import TABLE as DECIDED
-from agent.deciding.outbox import Speech
+from agent.deciding.outbox import Outbox
 from agent.deciding.progress import Limits, Sight
 from controlplane.core.records import effects as fx
 from controlplane.core.records import events as ev
@@ -84,12 +84,12 @@ class Agent:
             self.name, self.incarnation, PROCESS_S, DEVICE_S, fencing.FENCE_AFTER_S, HANGS, ("leader",)
         )
         now, self.collecting = self.world.clock.now, False
-        self.core, self.speech = AgentCore(now, facts, self), Speech()
+        self.core, self.outbox = AgentCore(now, facts, self), Outbox()
         self.vouched: dict[tuple[str, Slot], ev.SnapshotVouched] = {}  # said anew to each leader
         self.core.recall([recalled(status, None) for status in self.kept.values()])
         launching.attach(self)
 
-    # -------------------------------------------------------------- what the core may look at (book.Senses)
+    # -------------------------------------------------------------- what the core may look at (NodeView)
 
     def step(self, member: Member) -> int:
         rank = self.ranks.get(member.name)
@@ -125,7 +125,7 @@ class Agent:
 
     def take(self, term: int, order: Any) -> None:
         """One order. Orders of an older term are dropped."""
-        if not self.up or not self.speech.follow(term):
+        if not self.up or not self.outbox.follow(term):
             return
         room = ORDERS[type(order)]
         if room is not None:
@@ -139,7 +139,7 @@ class Agent:
         """Say hello to the leader there is."""
         if not self.up or self.world.clock.now < self.cut_until or self.world.cluster is None:
             return
-        if self.inbound.shut or self.outbound.shut or not self.speech.follow(self.world.term):
+        if self.inbound.shut or self.outbound.shut or not self.outbox.follow(self.world.term):
             return
         self.linked, self.apart_at, self.torn = self.world.term, self.world.clock.now, False
         hello = ev.NodeJoined(
@@ -155,17 +155,17 @@ class Agent:
         )
         self.world.feed(hello)
         still = [*self.core.still(), *self.vouched.values()]
-        for event in self.speech.again(self.world.clock.now, still):
-            self._send(self.speech.say(self.world.clock.now, event))
+        for event in self.outbox.again(self.world.clock.now, still):
+            self._send(self.outbox.say(self.world.clock.now, event))
 
     def tell(self, event: Any) -> None:
         """Tell the leader, now or once there is a stream."""
         if not self.up:
             return
         if self.linked:
-            self._send(self.speech.say(self.world.clock.now, event))
+            self._send(self.outbox.say(self.world.clock.now, event))
         else:
-            self.speech.keep(event)
+            self.outbox.keep(event)
 
     def _send(self, event: Any) -> None:
         """A message on the stream; the network does what it does."""

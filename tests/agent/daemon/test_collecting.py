@@ -40,7 +40,7 @@ async def test_a_rank_whose_stacks_cannot_be_had_hides_none_of_the_others() -> N
             here.members.take(Member(MemberStatus(name, "j", MemberPhase.RUNNING, generation=1)))
         here.paths.stacks("j.1").mkdir()  # nothing can be written there
         here.stacks.order(effects.CollectStacks("n0", "j", 1, 4, 1000))
-        kept = here.link._speech._kept
+        kept = here.link._outbox._kept
         (told,) = await until(lambda: [e for e in kept if isinstance(e, events.StacksCollected)], "an answer")
         assert told.round == 4
         assert [standing.member for standing in told.ranks] == ["j.1", "j.2"]

@@ -13,7 +13,7 @@ from agent.deciding.aggregate import AgentCore
 from agent.deciding.judging import Reading, Tick
 from agent.deciding.member import recalled
 from agent.deciding.node_state import Facts
-from agent.deciding.outbox import RESEND_S, Speech
+from agent.deciding.outbox import RESEND_S, Outbox
 from agent.deciding.progress import Limits, Sight
 from controlplane.core.records import effects as orders
 from controlplane.core.records import events
@@ -48,10 +48,10 @@ class Stage:
         self.now = 0.0
         self.there = {"j.1"}
         self.slots: list[tuple[int, int]] = []
-        self.board = NO_STEP
+        self.page = NO_STEP
 
     def step(self, member: Member) -> int:
-        return self.board
+        return self.page
 
     def held(self, member: Member) -> list[tuple[int, int]]:
         return self.slots
@@ -320,22 +320,22 @@ def test_a_bad_device_is_told_and_told_again_to_the_next_leader() -> None:
 
 
 def test_one_time_messages_outlive_a_stream_and_older_leaders_are_not_followed() -> None:
-    speech = Speech()
+    outbox = Outbox()
     once = events.PeersLooked("n0", 7, 1)
     later = dataclasses.replace(once, round=2)
     beat = events.NodeBeat("n0", 7, 0, 1)
-    assert speech.follow(3) and not speech.follow(2) and speech.follow(3)
-    assert [speech.say(0.0, beat).seq, speech.say(0.0, beat).seq] == [1, 2]
-    speech.say(0.0, once)
-    speech.keep(later)
-    speech.keep(beat)
-    assert speech.again(1.0, [later]) == [once, later], "levels are in the next hello"
-    speech.say(1.0, once)
-    assert speech.again(1.0 + RESEND_S, [later]) == [later], "it has long arrived"
+    assert outbox.follow(3) and not outbox.follow(2) and outbox.follow(3)
+    assert [outbox.say(0.0, beat).seq, outbox.say(0.0, beat).seq] == [1, 2]
+    outbox.say(0.0, once)
+    outbox.keep(later)
+    outbox.keep(beat)
+    assert outbox.again(1.0, [later]) == [once, later], "levels are in the next hello"
+    outbox.say(1.0, once)
+    assert outbox.again(1.0 + RESEND_S, [later]) == [later], "it has long arrived"
     for passed_s in (1.0, 2.0 * RESEND_S):
-        speech.say(2.0, once)
-        speech.keep(once)  # it never left
-        assert speech.again(2.0 + passed_s, []) == [once]
+        outbox.say(2.0, once)
+        outbox.keep(once)  # it never left
+        assert outbox.again(2.0 + passed_s, []) == [once]
 
 
 def test_a_node_that_opens_slowly_parks_nobody_before_it_has_called_anybody() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.ranks.rank_server import Gate
+from agent.ranks.rank_server import RankServer
 from holdfast.ipc.frames import FRAME_BYTES_MAX, Message, encode
 from holdfast.ipc.messages.agent import AgentMessage, Interrupt, Return, Welcome
 from holdfast.ipc.messages.fields import BadMessage, integer
@@ -57,7 +57,7 @@ class Host:
 class Room:
     def __init__(self, path: Path) -> None:
         self.path, self.host = path / "gate.sock", Host()
-        self.gate = Gate(self.path, self.host)
+        self.gate = RankServer(self.path, self.host)
 
     async def connect(self) -> Frames:
         return await asyncio.to_thread(Frames, self.path)
