@@ -1,4 +1,4 @@
-"""The agent's shell: makes a node's rooms, keeps them running, and ends them in order."""
+"""Start a node's agent, keep its tasks running, and end it in order."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ log = logging.getLogger("holdfast.agent")
 
 
 async def serve(settings: AgentSettings) -> int:
-    """Be one node's agent until SIGTERM or SIGINT; then end its ranks, and leave only logs behind.
+    """Run one node's agent until SIGTERM or SIGINT; then end its ranks, and leave only logs behind.
 
-    Returns 0 after an orderly end and 1 when it could not go on, the reason logged. Raises SettingsError
-    on settings that cannot be (another agent in the same run folder is one of them)."""
+    Returns 0 after an orderly end, and 1 when the agent could not go on (the reason is logged). Raises
+    SettingsError on impossible settings, of which another agent in the same run folder is one."""
     check_agent(settings)
     name, address = settings.node or _host_name(), _address(settings)
     paths = Paths.of(settings, name)
@@ -55,7 +55,7 @@ async def serve(settings: AgentSettings) -> int:
 
 
 class _Shell:
-    """A node with its tasks."""
+    """A node and the tasks that drive it."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -66,7 +66,7 @@ class _Shell:
         self._addresses = b""  # what was written to the address file
 
     async def run(self) -> int:
-        """From the first to the last."""
+        """Open the node, run its tasks until told to end, and close it."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._leave)
         loop.add_signal_handler(signal.SIGINT, self._stop.set)
@@ -93,7 +93,8 @@ class _Shell:
         return 1 if self._failure else 0
 
     async def _opened(self) -> bool:
-        """Open everything. False when told to end while another container's launcher was waited for."""
+        """Open everything. False when the agent was told to end while it waited for another container's
+        launcher."""
         opening = asyncio.create_task(self._open())
         if self._node.settings.own_launcher:
             await opening
@@ -109,14 +110,15 @@ class _Shell:
         return True
 
     async def _watch_link(self) -> None:
-        """Tell the core for ever whether there is a stream: without any for long, ranks are parked."""
+        """Tell the core once a second whether there is a stream: after too long without one, ranks are
+        parked."""
         while True:
             self._node.decide(Linked(self._node.link.up))
             await asyncio.sleep(_LINK_LOOK_S)
 
     def _leave(self) -> None:
-        """SIGTERM: the node goes away. Its ranks have a while to go elsewhere first, where anybody can see to
-        that; told again, the agent ends at once."""
+        """Handle SIGTERM: give the ranks a grace period to move to other nodes, where a leader can arrange
+        that. A second SIGTERM ends the agent at once."""
         node, grace_s = self._node, self._node.settings.drain_grace_s
         alive = [member for member in node.members if member.alive]
         trains = any(member.status.elastic for member in alive)
@@ -191,7 +193,7 @@ class _Shell:
             await asyncio.sleep(_SENSE_S)
 
     async def _mend(self) -> None:
-        """Folders that somebody removes are made again before anything needs them."""
+        """Recreate folders that somebody removed, before anything needs them."""
         while True:
             try:
                 self._node.folders.mend()

@@ -1,4 +1,4 @@
-"""The link to the leading coordinator: one stream, kept up for ever. Training never waits for it."""
+"""Keep one stream to the leading coordinator, for ever. Training never waits for it."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ log = logging.getLogger("holdfast.agent.link")
 
 
 class LinkRefused(RuntimeError):
-    """Every coordinator there is refuses this agent, for good. The message says why."""
+    """Every coordinator refuses this agent, for good. The message says why."""
 
 
 class _Moved(Exception):
-    """The coordinator we asked does not lead."""
+    """The coordinator that was asked does not lead."""
 
     def __init__(self, reason: str, leader: str) -> None:
         super().__init__(reason)
@@ -85,7 +85,7 @@ class Peer:
 
 
 class Link:
-    """Says what happens on the node, and hears orders. Loses no one-time message while the leader changes."""
+    """Sends the node's events, and receives orders. Loses no one-time message while the leader changes."""
 
     def __init__(
         self,
@@ -109,11 +109,12 @@ class Link:
 
     @property
     def term(self) -> int:
-        """The highest term heard of."""
+        """The highest term received so far."""
         return self._outbox.term
 
     async def run(self) -> None:
-        """Keep the stream up until cancelled. Raises LinkRefused when no coordinator will ever have us."""
+        """Keep the stream up until cancelled. Raises LinkRefused when every coordinator refuses this agent
+        for good."""
         targets = itertools.cycle(self._coordinators)
         pause_s, leader, refusals = _BACKOFF_S[0], "", 0
         while True:
@@ -143,7 +144,8 @@ class Link:
                 pause_s = min(pause_s * 2, _BACKOFF_S[1])
 
     def tell(self, event: events.Event) -> None:
-        """Say something now; what the next hello does not repeat is kept until there is a stream."""
+        """Send an event now, or keep it until there is a stream; what the next hello repeats anyhow is not
+        kept."""
         if self.up:
             self._say(event)
         else:
@@ -155,7 +157,7 @@ class Link:
             self._unsent.put_nowait((event, message))
 
     async def _converse(self, target: str) -> None:
-        """One stream, from hello to its end. Raises what ended it."""
+        """Run one stream, from hello to its end. Raises what ended it."""
         async with self._access.channel(target, _OPTIONS) as channel:
             call = _stub(channel).Link(metadata=self._access.metadata())
             try:
@@ -189,7 +191,7 @@ class Link:
     async def _answer(
         self, call: Any
     ) -> tuple[pb.CoordinatorMessage, codec.Order | codec.Welcome | codec.Refused]:
-        """The first message that can be read; a newer leader may say what is unknown here before it."""
+        """Return the first message that can be read: a newer leader may send an unknown one before it."""
         while True:
             message = await call.read()
             if message is grpc.aio.EOF:

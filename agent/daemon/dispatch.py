@@ -159,7 +159,7 @@ class EffectDispatcher:
             self._of.outputs.finish(effect.member)
 
     def _conceal(self, effect: fx.Conceal) -> None:
-        """The coordinator has it, if that is wanted; the member's log keeps it."""
+        """The coordinator gets the traceback, if that is wanted, and the member's log keeps it."""
         if self._of.outputs is not None and not self._of.show_tracebacks:
             self._of.outputs.hide(effect.member, effect.traceback)
 
@@ -182,7 +182,8 @@ class EffectDispatcher:
 
 
 def _failure(do: Callable[[Any], object], effect: fx.Effect) -> tuple[str, bool] | None:
-    """Why this cannot be done, and whether that may pass by itself; None when it was."""
+    """Why the effect could not be carried out, and whether that may pass by itself; None when it was carried
+    out."""
     try:
         do(effect)
     except (OSError, ValueError) as error:
@@ -203,6 +204,6 @@ def _label(node: str, member: Member) -> str:
 
 
 def _mild(env: dict[str, str], spec: JobSpec) -> dict[str, str]:
-    """Take out of `env` the defaults that the trainer container's own variables outweigh."""
+    """Take out of `env` the defaults that the variables of the trainer's container outweigh."""
     asked = {name for name, _ in spec.env}
     return {name: env.pop(name) for name in ("OMP_NUM_THREADS",) if name in env and name not in asked}

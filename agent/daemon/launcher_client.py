@@ -1,4 +1,4 @@
-"""The agent's end of the launcher's socket: one launcher, ours or one that an earlier agent started."""
+"""Talk to the node's launcher: one that this agent started, or that an earlier agent left running."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ log = logging.getLogger("holdfast.agent.launcher")
 
 
 class LauncherError(RuntimeError):
-    """No launcher can be had. The message says why, and where its own words are."""
+    """There is no usable launcher. The message says why, and where its log is."""
 
 
 class LauncherClient:
-    """Says things to the launcher, hears it, and starts another when it is gone."""
+    """Sends commands to the launcher, receives its messages, and starts another launcher when it is gone."""
 
     def __init__(
         self,
@@ -54,13 +54,14 @@ class LauncherClient:
         self._ending = False
 
     async def open(self) -> None:
-        """Adopt the launcher that runs, or start one, or wait for another container's; its hello was heard.
+        """Attach to the launcher that runs, or start one, or wait for another container's, until its hello
+        has come.
 
         Raises LauncherError."""
         await self._attach()
 
     async def run(self, lost: Callable[[], None]) -> None:
-        """Listen for ever. When the launcher is gone, `lost` is told and another one is started."""
+        """Listen for ever. When the launcher is gone, call `lost` and start another one."""
         while True:
             assert self._task is not None
             await self._task
@@ -72,8 +73,8 @@ class LauncherClient:
             await self._attach()
 
     def say(self, **message: object) -> None:
-        """Tell the launcher something; while there is none it is kept for the next. The incident that it is
-        part of goes with it."""
+        """Send a command, with the incident that it is part of. While there is no launcher it waits for the
+        next."""
         data = encode({**message, "incident": named} if (named := logs.incident()) else message)
         if self._writer is None:
             self._queued.append(data)
@@ -132,7 +133,8 @@ class LauncherClient:
             await asyncio.sleep(0 if connected else _OTHER_POLL_S)
 
     async def _connect(self) -> bool:
-        """Whether a launcher answers. A dying one still takes us: what it listens at is closed last."""
+        """Connect, and return whether a launcher answered. One that is dying still accepts: it closes its
+        listening socket last."""
         try:
             reader, writer = await asyncio.open_unix_connection(str(self._paths.launcher))
         except (FileNotFoundError, ConnectionRefusedError):

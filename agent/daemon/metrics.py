@@ -1,4 +1,4 @@
-"""The agent's /metrics: what an operator needs of one node."""
+"""Serve the agent's /metrics: what an operator needs to know of one node."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ class _Sheet:
         }
 
     def add(self, name: str, value: float, *labels: str) -> None:
-        """One series. KeyError when the table does not know the name."""
+        """Add one series. Raises KeyError when the table does not have the name."""
         self.families[name].add_metric(list(labels), float(value))  # type: ignore[attr-defined]
 
 
 class NodeCollector(Collector):
-    """Reads a node's own state when it is asked for; nothing is kept twice."""
+    """Reads the node's own state on each scrape; nothing is kept twice."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def collect(self) -> Iterator[Metric]:
-        """All families."""
+        """Return all families."""
         sheet = _Sheet()
         for part in (
             *(self._about, self._members, self._traffic, self._devices),
@@ -125,7 +125,7 @@ class MetricsServer:
     """Serves one node's metrics over HTTP."""
 
     def __init__(self, node: Node, address: str) -> None:
-        """Raises SettingsError when the address cannot be served at."""
+        """Raises SettingsError when the address cannot be bound."""
         registry = CollectorRegistry()
         registry.register(NodeCollector(node))
         host, port = host_port("--metrics", address)

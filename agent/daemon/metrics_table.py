@@ -1,4 +1,4 @@
-"""The agent's metrics by name: meaning, kind and labels. The table in docs/metrics.md is made from this."""
+"""List the agent's metrics by name, with meaning, kind and labels. docs/metrics.md is made from this."""
 
 from __future__ import annotations
 

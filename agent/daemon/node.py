@@ -87,7 +87,7 @@ class Node:
         self.link = Link(self.members.facts.coordinators, settings.beat_interval_s, self._peer(), access)
 
     def _make_ranks(self) -> None:
-        """What serves and watches the ranks' processes."""
+        """Make what serves and watches the ranks' processes."""
         settings, paths, members = self.settings, self.paths, self.members
         self.memory = Memory(paths)
         self.launcher = LauncherClient(
@@ -119,7 +119,7 @@ class Node:
         }
 
     def _make_copies(self) -> None:
-        """What keeps the ranks' states: in memory, on storage, and on other nodes."""
+        """Make what keeps the ranks' states: in memory, on storage, and on other nodes."""
         settings, paths = self.settings, self.paths
         self.arenas = Arenas(paths, self.members, push=self.rank_server.push, decide=self.decide)
         context = Context(settings, self.incarnation, paths, self.arenas.files, Storages(settings))
@@ -179,7 +179,7 @@ class Node:
         )
 
     def joined_event(self) -> events.NodeJoined:
-        """What a new stream is told first."""
+        """The event that opens every stream."""
         return events.NodeJoined(
             self.name,
             self.incarnation,
@@ -198,7 +198,7 @@ class Node:
         )
 
     def tell(self, event: events.Event) -> None:
-        """Tell the coordinator something that happened once."""
+        """Send the coordinator an event that happened once."""
         self.link.tell(event)
 
     def count(self, kind: str) -> None:
@@ -206,14 +206,14 @@ class Node:
         self.counts[kind] += 1
 
     def drop(self, kind: str, reason: str) -> None:
-        """Something was dropped."""
+        """Log and count something that was dropped."""
         log.warning("dropped (%s): %s", kind, reason)
         self.counts[f"dropped_{kind}"] += 1
 
     # ------------------------------------------------------------ the core
 
     def decide(self, event: ev.Event) -> None:
-        """Tell the core something, and do what it wants."""
+        """Tell the core an event, and carry out its effects."""
         self._dispatcher.do(self._decided(event))
 
     def _decided(self, event: ev.Event) -> Sequence[fx.Effect]:
@@ -230,7 +230,7 @@ class Node:
             self._timer = asyncio.get_running_loop().call_later(delay_s, self.decide, Tick())
 
     def stop_judging(self) -> None:
-        """No more judgement: the agent ends."""
+        """Cancel the timer of the core: the agent ends."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -247,7 +247,7 @@ class Node:
         return self.rank_server.push(member, message)
 
     def _greeted(self, member: str, hello: Hello) -> list[AgentMessage]:
-        """A rank's hello was taken: its welcome, and what it may have missed."""
+        """Take a rank's hello: answer with the welcome, and with what the rank may have missed."""
         welcome = Welcome(VERSION, self.settings.beat_interval_s, self.settings.process_timeout_s)
         wanted = self._decided(ev.Greeted(member, hello))
         self._dispatcher.do(effect for effect in wanted if not _for_rank(effect, member))
@@ -257,7 +257,7 @@ class Node:
     # ------------------------------------------------------------ what launcher and components report
 
     def _launcher_said(self, message: Message) -> None:
-        """Take one message of the launcher. One that cannot be is dropped: it must not end the agent."""
+        """Take one message of the launcher. An impossible one is dropped: it must not end the agent."""
         op = f"{message.get('op')!r:.80}"
         handler = self._launcher_ops.get(str(message.get("op")))
         if handler is None:
@@ -273,7 +273,7 @@ class Node:
         self.rank_server.named()
 
     def launcher_lost(self) -> None:
-        """The launcher died, and its members with it."""
+        """Note that the launcher died, and its members with it."""
         self.decide(ev.LauncherLost())
         self.rank_server.named()
 
@@ -288,7 +288,7 @@ class Node:
             self.arenas.changed(member)
 
     def device(self, reading: DeviceReading) -> None:
-        """A sensor read a device."""
+        """Take a sensor's reading of a device."""
         self.devices[reading.device] = reading
         self.decide(Reading(reading.device, reading.healthy, reading.reason))
 
@@ -311,6 +311,6 @@ def _for_rank(effect: fx.Effect, member: str) -> TypeGuard[fx.Push | fx.Form]:
 
 
 def _stopping(_message: Message) -> None:
-    """The trainer's container was told to end: this node leaves as if we had been."""
+    """The trainer's container was told to end: leave as if this agent had received SIGTERM."""
     log.info("the trainer's container is ending: leaving in order")
     signal.raise_signal(signal.SIGTERM)

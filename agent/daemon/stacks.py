@@ -1,7 +1,8 @@
-"""Where the ranks of this node stand: stacks, last collectives, boards; collected at the leader's word.
+"""Collect stack reports of the node's ranks, when the leader or the core asks for them.
 
-The launcher signals the processes (they may be in a container of their own), each then writes its stacks to a
-file beside its board; the SDK's thread says how far its groups are, if the interpreter's lock lets it."""
+A report has the stacks, the last collectives and the progress page of a rank. The launcher signals the
+processes, which may be in a container of their own; each writes its stacks to a file beside its progress
+page. The SDK's thread reports the process groups, if the interpreter's lock lets it run."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ log = logging.getLogger("holdfast.agent")
 
 @dataclass(slots=True)
 class _Asked:
-    """What one member has answered so far."""
+    """One member's answers so far."""
 
     round: int
     groups: tuple[Collective, ...] | None = None
@@ -54,7 +55,7 @@ class _Asked:
 
 @dataclass(slots=True)
 class _Dump:
-    """What a member wrote."""
+    """The stacks that a member wrote."""
 
     text: str = ""
     frames: tuple[str, ...] = ()
@@ -62,7 +63,7 @@ class _Dump:
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """Who is asked for a member's stacks, and who is told of them."""
+    """How a member's stacks are asked for, and how the leader gets them."""
 
     path: Callable[[str], Path]  # of the file where a member writes its stacks
     push: Callable[[str, told.AgentMessage], object]  # a message to a member
@@ -71,7 +72,7 @@ class Channels:
 
 
 class Stacks:
-    """Collects, one round at a time."""
+    """Collects stack reports; each member is asked in rounds of its own."""
 
     def __init__(self, members: NodeState, to: Channels, beat_interval_s: float) -> None:
         self._members, self._to, self._beat_interval_s = members, to, beat_interval_s
@@ -80,7 +81,7 @@ class Stacks:
         self._rounds = 0
 
     def order(self, order: CollectStacks) -> None:
-        """Answer with StacksCollected soon."""
+        """Collect the reports of a generation's ranks; answered by StacksCollected."""
         self._start(self._collect(order))
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
@@ -89,20 +90,21 @@ class Stacks:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Nothing more is collected."""
+        """Cancel every collection."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def stood(self, message: Message) -> None:
-        """The launcher has signalled a member, and says what the kernel shows of it."""
+        """Take the launcher's answer: it has signalled a member, and passes on what the kernel shows of
+        it."""
         asked = self._asked.get(str(message.get("member")))
         if asked is not None:
             asked.native = str(message.get("native", ""))[:CHARS_MAX]
             asked.no_stacks = str(message.get("reason", ""))[:200]
 
     def standing(self, member: Member, standing: said.Standing) -> None:
-        """A member says how far its groups are."""
+        """Take a member's answer: how far its process groups are."""
         asked = self._asked.get(member.name)
         if asked is not None and standing.round == asked.round:
             asked.groups = tuple(
@@ -127,15 +129,15 @@ class Stacks:
         )
 
     def testify(self, member: Member, then: Callable[[Standing], None]) -> None:
-        """Take the stacks of a member that does not speak any more, then go on with it."""
+        """Take the stacks of a member that does not beat any more, then call `then` with its report."""
         self._start(self._testify(member, then))
 
     async def _testify(self, member: Member, then: Callable[[Standing], None]) -> None:
         then(await self._stand_anyhow(member, CHARS_MAX, speaks=False))
 
     async def _stand_anyhow(self, member: Member, room: int, *, speaks: bool = True) -> Standing:
-        """Where one member stands; of one whose stacks cannot be had, that: the others', and its silence,
-        count all the same."""
+        """Report on one member. When its stacks cannot be had the report says so: the reports of the others,
+        and this member's silence, count all the same."""
         try:
             return await self._stand(member, room, speaks=speaks)
         except OSError as error:
@@ -144,7 +146,7 @@ class Stacks:
             return _standing(member, self._members.step(member), (), nothing, 0.0)
 
     async def _stand(self, member: Member, room: int, *, speaks: bool) -> Standing:
-        """Its stacks in `room` characters at most. `speaks`: its SDK may answer. Raises OSError."""
+        """Report on one member in `room` characters at most. `speaks`: its SDK may answer. Raises OSError."""
         self._rounds += 1
         asked = self._asked[member.name] = _Asked(self._rounds, None if speaks else ())
         path = self._to.path(member.name)
@@ -167,7 +169,7 @@ class Stacks:
         return _standing(member, step, asked.groups or (), found, silent_s)
 
     async def _dump(self, member: Member, asked: _Asked) -> _Dump:
-        """What it wrote, once it writes no more."""
+        """Wait until the member has written its stacks, and return them."""
         path = self._to.path(member.name)
         deadline = time.monotonic() + ANSWER_S
         size, since = 0, time.monotonic()
@@ -184,8 +186,8 @@ class Stacks:
 
 
 def frames_of(dump: str) -> tuple[str, ...]:
-    """The main thread's frames in what faulthandler wrote, innermost first, `name (file:line)`; the
-    script's own where there are any, without those of libraries that it is within."""
+    """The main thread's frames in a faulthandler dump, innermost first, as `name (file:line)`. Where the
+    script has frames of its own, those of the libraries around them are left out."""
     main = dump.rsplit("hread 0x", 1)[-1]
     found = [
         (match["file"], f"{match['name']} ({match['file'].rpartition('/')[2]}:{match['line']})")
@@ -213,7 +215,7 @@ def _standing(
 
 
 async def _spy(pid: int) -> str:
-    """Native frames beside Python's, where py-spy is installed and may look; "" elsewhere."""
+    """Native frames by py-spy, beside Python's; "" where py-spy is not installed or may not look."""
     tool = shutil.which("py-spy")
     if tool is None or pid <= 0:
         return ""

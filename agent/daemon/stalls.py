@@ -1,4 +1,4 @@
-"""Looks at the boards of the ranks, a few times a second: what the core judges their progress by."""
+"""Read the ranks' progress pages a few times a second, for the core to judge their progress by."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 
 class Stalls:
-    """The looks at one node's ranks."""
+    """Looks at the progress pages of one node's ranks."""
 
     def __init__(self, members: NodeState, look_every_s: float, decide: Callable[[ev.Event], None]) -> None:
         self._members, self._look_every_s, self._decide = members, look_every_s, decide
         self._seen: dict[str, int] = {}  # marks, by member
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Look at regular intervals, for ever."""
         while True:
             await asyncio.sleep(self._look_every_s)
             self.look()
 
     def look(self) -> None:
-        """One look at everyone."""
+        """Look at every rank once, and tell the core."""
         members = list(self._members)
         sights = [self._sight(member, member.page) for member in members if member.page is not None]
         self._decide(Looked({sight.member: sight for sight in sights if sight is not None}))

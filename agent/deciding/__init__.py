@@ -1,4 +1,4 @@
-"""What an agent decides: the second pure core. Events in, effects out; no clock, no chance, no I/O.
+"""Decide what an agent does: a pure core, events in and effects out, without clock, chance or I/O.
 
-The shell (`agent.daemon.node` and the rooms around it) tells what launcher, ranks, leader and sensors say,
-and does what comes back. `tests/sim` does the same on a virtual clock, with this very code."""
+`agent.daemon` tells it what launcher, ranks, leader and sensors report, and carries out its effects.
+`tests/sim` does the same on a virtual clock, with this very code."""

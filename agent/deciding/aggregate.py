@@ -1,4 +1,4 @@
-"""The agent's core put together: one mutable aggregate, one writer."""
+"""Put the agent's core together: one mutable aggregate, with one writer."""
 
 from __future__ import annotations
 
@@ -39,23 +39,24 @@ class AgentCore:
 
     @property
     def launcher(self) -> str:
-        """The id of the launcher that was heard last; "" before that."""
+        """The id of the launcher that said hello last; "" before that."""
         return self._exits.launcher
 
     def recall(self, members: Iterable[Member]) -> None:
-        """Take up what an earlier agent knew. Whether they live, the launcher's hello will tell."""
+        """Take up the members that an earlier agent left. The launcher's hello will tell which of them
+        live."""
         for member in members:
             self.members.take(member)
             self.members.survey(member)
 
     def still(self) -> list[events.Event]:
-        """What every leader has to hear anew: askings that none has answered, devices that are bad."""
+        """What each new leader has to be told: checkpoint requests without an answer, and bad devices."""
         state = self.members
         return [*state.asks(), *map(state.device, state.watch.ailing)]
 
     def step(self, now: float, event: ev.Event) -> list[Effect]:
-        """Take one event at time `now` and say what is to be done: nothing when it raises. Raises
-        LookupError, TypeError or ValueError of a launcher's words that cannot be."""
+        """Take one event at time `now` and return the effects that it has; an event that raises has none.
+        Raises LookupError, TypeError or ValueError on an impossible message of the launcher."""
         state = self.members
         state.now = max(now, state.now)
         state.ripen()
@@ -93,7 +94,7 @@ class AgentCore:
             self.members.update(member, no_room=event.reason)
 
     def _looked(self, event: ev.Looked) -> None:
-        """A rank makes no progress, or does again."""
+        """Report ranks that make no progress, and those that do again."""
         state = self.members
         self.progress.begin(state.now)
         for member in state:

@@ -1,4 +1,4 @@
-"""What an agent's core wants done. The shell does it in this order, at once."""
+"""List what the agent's core may want done. The daemon carries effects out in order, at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """Say this to a rank, if it is connected: levels are said again at its next hello."""
+    """Send this to a rank, if it is connected. Orders that are levels are repeated at its next hello."""
 
     member: str
     message: AgentMessage
@@ -31,7 +31,8 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
-    """Make room for a new member and have the launcher warm an interpreter. May fail: LaunchFailed."""
+    """Create a new member's shared memory and have the launcher warm an interpreter. May fail:
+    LaunchFailed."""
 
     member: str
     order: Launch
@@ -47,28 +48,28 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Say this to the launcher."""
+    """Send this to the launcher."""
 
     words: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Put a status where the next agent finds it."""
+    """Store a status where the next agent finds it."""
 
     status: MemberStatus
 
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Tell the leader."""
+    """Send this event to the leader."""
 
     event: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """An earlier agent's member lives on: its output is shown from now on."""
+    """An earlier agent's member lives on: show its output from now on."""
 
     member: str
 
@@ -82,7 +83,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Dismiss:
-    """Forget a member whose process is gone, its shared memory too. The book knows it no more."""
+    """Forget a member whose process is gone, and its shared memory. The core has forgotten it already."""
 
     member: Member
 
@@ -97,7 +98,7 @@ class MakeRoom:
 
 @dataclass(frozen=True, slots=True)
 class Conceal:
-    """Do not show this traceback: it is reported."""
+    """Do not show this traceback: the member's failure report has it."""
 
     member: str
     traceback: str
@@ -105,7 +106,7 @@ class Conceal:
 
 @dataclass(frozen=True, slots=True)
 class Testify:
-    """Take the stacks of a member that does not speak any more. Answered by Stood."""
+    """Take the stacks of a member that does not beat any more. Answered by Stood."""
 
     member: str
     age_s: float
@@ -114,7 +115,7 @@ class Testify:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A line for people."""
+    """Log a line for people."""
 
     text: str
     warning: bool = False
@@ -122,7 +123,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Something for the metrics."""
+    """Count something for the metrics."""
 
     kind: str
 

@@ -1,4 +1,4 @@
-"""What an agent's core is told."""
+"""List what the agent's core may be told."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """The leader wants this. `incident`: that the order is part of, or ""."""
+    """The leader orders this. `incident`: the one that the order is part of, or ""."""
 
     order: Any
     incident: str = ""
@@ -24,8 +24,8 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class LaunchFailed:
-    """A Spawn or a Run could not be done. `spawned`: the member is there nevertheless; `heals`: what is in
-    the way (a full memory, a folder that is gone) may pass, and the same is tried again."""
+    """A Spawn or a Run failed. `spawned`: the member exists nevertheless; `heals`: the obstacle (full memory,
+    a folder that is gone) may pass, and the launch is retried."""
 
     member: str
     reason: str
@@ -35,7 +35,7 @@ class LaunchFailed:
 
 @dataclass(frozen=True, slots=True)
 class Greeted:
-    """A rank said hello at the gate, for the first time or again."""
+    """A rank said hello to the rank server, for the first time or again."""
 
     member: str
     hello: Hello
@@ -43,7 +43,7 @@ class Greeted:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A rank said something else."""
+    """A rank sent another message."""
 
     member: str
     message: RankMessage
@@ -64,7 +64,7 @@ class LauncherLost:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A member has shared memory for snapshots, or none for this reason."""
+    """A member has an arena for snapshots, or none for this reason."""
 
     member: str
     reason: str = ""
@@ -72,7 +72,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Stood:
-    """Answers Testify: where a silent member stands, as far as it gave anything."""
+    """Answers Testify: the stack report of a silent member, as far as there is one."""
 
     member: str
     age_s: float
@@ -82,7 +82,7 @@ class Stood:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """A look at every rank's board; who is not named shows nothing."""
+    """All progress pages were read; a rank that is missing here shows nothing."""
 
     sights: dict[str, Sight]
 
@@ -96,7 +96,7 @@ class Linked:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """This coordinator does not lead, by its own word or by its host's."""
+    """This coordinator does not lead: it says so, or its host refuses the connection."""
 
     coordinator: str
 

@@ -1,4 +1,4 @@
-"""What the launcher says of processes, and what the end of one means."""
+"""Take in what the launcher reports of processes, and judge what the end of one means."""
 
 from __future__ import annotations
 
@@ -41,18 +41,19 @@ class Exits:
         }
 
     def hear(self, event: LauncherSaid) -> None:
-        """Take one message of the launcher. Raises KeyError on an op that is not the core's."""
+        """Take one message of the launcher. Raises KeyError on an op that is not for the core."""
         self._now_ns = event.now_ns
         self._ops[event.message["op"]](event.message)
 
     def lost(self) -> None:
-        """The launcher died, and its members with it."""
+        """Note that the launcher died, and its members with it."""
         for member in self._state:
             if member.alive:
                 self._end(member, None, int(signal.SIGKILL), self._now_ns, "its launcher died")
 
     def _hello(self, message: Message) -> None:
-        """Adopt what runs. A member that we knew alive and the launcher does not have is gone."""
+        """Adopt the members that run. One that was known alive and that the launcher does not have is
+        gone."""
         self.launcher = str(message["launcher"])
         running = {entry["member"]: entry for entry in message["members"]}
         for name, entry in running.items():
@@ -97,8 +98,8 @@ class Exits:
             self._watch_output(member, _LOOK_FIRST_S)
 
     def _watch_output(self, member: Member, in_s: float) -> None:
-        """Look for the first output of a script that does not speak through the SDK: its only progress
-        that there is to see."""
+        """Look for the first output of a script that does not use the SDK: it is the only sign of
+        progress."""
         self._state.later(in_s, partial(self._look, member, in_s))
 
     def _look(self, member: Member, waited_s: float) -> None:
@@ -142,7 +143,8 @@ class Exits:
 def failure_at_exit(
     member: Member, step: int, code: int | None, number: int | None, why: str
 ) -> Failure | None:
-    """What the end of a process says, together with what was known before. None: it ended well."""
+    """The failure that the end of a process shows, together with what was known before. None: it ended
+    well."""
     before = member.status.failure
     if before is not None:
         return dataclasses.replace(before, exit_code=code, signal=number)

@@ -1,8 +1,8 @@
-"""A node that hears no coordinator for long stops its ranks: another node may have been given their seats.
+"""Stop the ranks of a node that has heard no coordinator for long: another node may have their ranks by now.
 
-A coordinator that is only down has given nothing away, and training goes on without it for ever: it counts as
-absent when its host refuses the connection, or when it answers that it knows of no leader. What counts here
-is one that cannot be told from a leader beyond a cut network: no answer at all."""
+A coordinator that is only down has given nothing away, and training goes on without it for ever. It counts as
+absent when its host refuses the connection, or when it answers that it knows no leader. A coordinator that
+does not answer at all cannot be told from a leader behind a cut network: silence is what fences."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _IN_GROUP = (MemberPhase.FORMING, MemberPhase.RUNNING)
 
 
 class Fence:
-    """When it is time. No clock: `now` in s is an argument. `after_s` 0: never."""
+    """Decides when to stop the ranks. No clock: `now` in s is an argument. `after_s` 0: never."""
 
     def __init__(self, coordinators: Sequence[str], after_s: float, now: float) -> None:
         self._after_s = after_s
         self._sure_at = dict.fromkeys(coordinators, now)
 
     def heard(self, now: float) -> None:
-        """The leader is heard: nothing is given away behind our back."""
+        """A leader was heard: it has given nothing away."""
         self._sure_at = dict.fromkeys(self._sure_at, now)
 
     def absent(self, coordinator: str, now: float) -> None:
-        """This coordinator does not lead, by its own word or by its host's."""
+        """This coordinator does not lead: it says so, or its host refuses the connection."""
         if coordinator in self._sure_at:
             self._sure_at[coordinator] = now
 
     def due(self, now: float) -> str:
-        """The coordinator that may have given our seats away, unheard; "" while none may."""
+        """The coordinator that may have given this node's ranks away unheard; "" while none may."""
         if not self._after_s:
             return ""
         late = [name for name, at in self._sure_at.items() if now - at > self._after_s]
@@ -46,15 +46,15 @@ class Fence:
 
 
 class Fencing:
-    """What is done when it is."""
+    """Stops the ranks when that is due."""
 
     def __init__(self, state: NodeState) -> None:
         self._state, self._fenced = state, False
         self._begun: Fence | None = None
 
     def _fence(self) -> Fence:
-        """From the first look on: a node that opens slowly (a launcher to wait for, memory to map) has not
-        called anybody yet."""
+        """Start counting at the first look: a node that opens slowly (it waits for a launcher, maps memory)
+        has not called any coordinator before."""
         if self._begun is None:
             facts = self._state.facts
             self._begun = Fence(facts.coordinators, facts.fence_after_s, self._state.now)
@@ -76,8 +76,8 @@ class Fencing:
         self._fenced = bool(late)
 
     def _stop(self, reason: str) -> None:
-        """Ranks that use the SDK leave their generation and wait with their state; others, and those behind
-        their function, can only be ended."""
+        """Have ranks that use the SDK leave their generation and wait with their state. Others, and those
+        that have returned from their function, can only be killed."""
         for member in self._state:
             if not member.alive or member.complete is not None:
                 continue

@@ -1,8 +1,8 @@
-"""What an agent judges by itself: silent processes and bad devices. No clock, no I/O: events in, effects out.
+"""Detect silent processes and bad devices. No clock, no I/O: events in, effects out.
 
-A process beats; silence for its timeout means dead. A device is bad once its sensor has called it so, or
-could not read it, for its timeout; it is well again after as long. When the agent itself was stopped for
-a while nobody was heard: then everybody gets that time back."""
+A process that has not beaten for its timeout is dead. A device is bad when its sensor has called it bad, or
+could not read it, for the device timeout; it is well again after as long. When the agent itself was stopped
+for a while nobody could be heard: then every process gets that time back."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A process beats. The first beat puts it under watch."""
+    """A process beat. The first beat puts it under watch."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unwatched:
-    """A process is gone, or need not beat."""
+    """A process is gone, or need not beat any more."""
 
     member: str
 
@@ -44,7 +44,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """This process is dead for us: kill it. `age_s` since its last beat."""
+    """This process counts as dead: kill it. `age_s` since its last beat."""
 
     member: str
     age_s: float
@@ -89,11 +89,11 @@ class Watch:
 
     @property
     def look_every_s(self) -> float:
-        """The longest pause between two steps that is no sign of having been stopped."""
+        """The longest pause between two steps that does not mean that the agent was stopped."""
         return self._process_s / 4
 
     def step(self, now: float, event: Event) -> list[Effect]:
-        """Take one event at time `now` and say what is to be done."""
+        """Take one event at time `now` and return its effects."""
         assert now >= self._now, f"the clock went back from {self._now} to {now}"
         self._forgive(now)
         self._handlers[type(event)](now, event)
@@ -109,7 +109,7 @@ class Watch:
 
     @property
     def ailing(self) -> list[DeviceChanged]:
-        """The devices that are bad now: what a leader that has just been found has to know."""
+        """The devices that are bad now, for a leader that is new."""
         bad = {name: device for name, device in self._devices.items() if not device.healthy}
         return [DeviceChanged(name, False, device.reason or "no reading") for name, device in bad.items()]
 

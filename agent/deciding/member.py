@@ -1,4 +1,4 @@
-"""One member of a node: its status, and what was ordered for it, as levels."""
+"""Describe one member of a node: its status, and the orders for it, kept as levels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EARLY = (MemberPhase.LAUNCHED, MemberPhase.WARM)
 
 @dataclass(slots=True)
 class Member:
-    """One member and what was ordered for it, as levels."""
+    """One member, and the orders for it as levels: the newest of each kind."""
 
     status: MemberStatus
     page: Any = None  # the shell's: its page of shared memory, None without
@@ -56,7 +56,7 @@ class Member:
 
     @property
     def behind(self) -> bool:
-        """Whether it was told to return from its function: what it does there is its own matter, and to exit
+        """Whether it was told to return from its function. What it does then is its own matter, and to exit
         with code 0 is right."""
         status = self.status
         return status.phase is MemberPhase.FINISHED and 0 < self.returned == status.generation
@@ -75,7 +75,7 @@ def recalled(status: MemberStatus, spec: JobSpec | None) -> Member:
 
 
 def survey(status: MemberStatus, held: Sequence[tuple[int, int]]) -> MemberStatus:
-    """Say in a status what an arena holds: the newest READY snapshot, and the other one. `held`: generation
+    """Set in a status what an arena holds: the newest READY snapshot, and the other one. `held`: generation
     and step of each, ascending."""
     generation, step = held[-1] if held else (0, NO_STEP)
     before = [earlier for born, earlier in held[:-1] if born == generation and earlier < step]

@@ -1,4 +1,4 @@
-"""The members of a node, and what every room of the core does with them."""
+"""Hold the members of a node, and the operations on them that all handlers of the core share."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Facts:
 
 
 class NodeView(Protocol):
-    """What the core may look at by itself: memory of its node, and its own shell's books."""
+    """What the core may look at by itself: shared memory of its node, connections, pending orders."""
 
     def step(self, member: Member) -> int:
-        """The step that a member is in by its board; NO_STEP when that does not say."""
+        """The step on a member's progress page; NO_STEP when the page has none."""
 
     def held(self, member: Member) -> Sequence[tuple[int, int]]:
         """Generation and step of each READY snapshot in a member's arena, ascending."""
@@ -52,14 +52,14 @@ class NodeView(Protocol):
         """Whether an order that is not done yet reads this member's arena."""
 
     def connected(self, member: str) -> bool:
-        """Whether this member is at the gate now."""
+        """Whether this member has a connection to the rank server now."""
 
     def wrote(self, member: str) -> bool:
         """Whether this member's process has written anything so far."""
 
 
 class NodeState:
-    """All members of a node, its clock, and what is wanted of the shell. Times in s."""
+    """All members of a node, its clock, and the effects that are wanted. Times in s."""
 
     def __init__(self, facts: Facts, view: NodeView) -> None:
         self.facts, self.view = facts, view
@@ -95,32 +95,32 @@ class NodeState:
         return status if step == status.step else dataclasses.replace(status, step=step)
 
     def step(self, member: Member) -> int:
-        """The step a member is in: by its board, else by what it said last."""
+        """A member's step: by its progress page, else by its last message."""
         step = self.view.step(member)
         return step if step != NO_STEP else member.status.step
 
     def asks(self) -> list[events.CheckpointAsked]:
-        """Checkpoints that living members' scripts ask for and no leader has told of."""
+        """Checkpoint requests of living members that no leader has answered."""
         return [asked for member in self._all.values() if member.alive for asked in member.asks.values()]
 
     # ------------------------------------------------------------ changes
 
     def take(self, member: Member) -> None:
-        """Know a member from now on."""
+        """Add a member."""
         self._all[member.name] = member
 
     def drop(self, member: Member) -> None:
-        """Know it no more."""
+        """Remove a member."""
         self._all.pop(member.name, None)
 
     def update(self, member: Member, **changes: Any) -> None:
-        """Change fields of a status: kept for the next agent, and reported at once."""
+        """Change fields of a status, keep it for the next agent, and report it at once."""
         self.note(member, **changes)
         self.do(fx.Keep(member.status))
         self.report(member)
 
     def note(self, member: Member, **changes: Any) -> None:
-        """Change fields of a status that the next beat may carry."""
+        """Change fields of a status; the next beat carries them."""
         member.status = dataclasses.replace(member.status, **changes)
 
     def survey(self, member: Member) -> None:
@@ -135,19 +135,19 @@ class NodeState:
     # ------------------------------------------------------------ what is wanted
 
     def do(self, effect: fx.Effect) -> None:
-        """Have the shell do this."""
+        """Want this effect."""
         self._out.append(effect)
 
     def push(self, member: Member, message: AgentMessage) -> None:
-        """Say something to a rank."""
+        """Send a message to a rank."""
         self._out.append(fx.Push(member.name, message))
 
     def kill(self, member: Member, number: int) -> None:
-        """Signal a member's processes."""
+        """Send a signal to a member's processes."""
         self._out.append(fx.Command({"op": "signal", "member": member.name, "signal": int(number)}))
 
     def report(self, member: Member) -> None:
-        """Tell the leader of one member as it is now."""
+        """Tell the leader one member's status as it is now."""
         self.tell(events.MemberReport(self.facts.node, self.facts.incarnation, 0, self.status(member)))
 
     def tell(self, event: events.Event) -> None:
@@ -155,30 +155,30 @@ class NodeState:
         self._out.append(fx.Tell(event))
 
     def failed(self, job: str, member: str, failure: Failure) -> None:
-        """An order about a member could not be carried out."""
+        """Tell the leader that an order about a member could not be carried out."""
         self.tell(events.OrderFailed(self.facts.node, self.facts.incarnation, job, member, failure))
 
     def say(self, text: str, *, warning: bool = False) -> None:
-        """A line for people."""
+        """Log a line for people."""
         self._out.append(fx.Note(text, warning))
 
     def count(self, kind: str) -> None:
-        """Something for the metrics."""
+        """Count something for the metrics."""
         self._out.append(fx.Count(kind))
 
     def wanted(self) -> list[fx.Effect]:
-        """What is wanted since the last call."""
+        """Return the effects that are wanted since the last call."""
         out, self._out = self._out, []
         return out
 
     # ------------------------------------------------------------ time and silence
 
     def later(self, delay_s: float, do: Callable[[], None]) -> None:
-        """Have this looked at again after a while."""
+        """Call `do` after a while."""
         heapq.heappush(self._due, (self.now + delay_s, next(self._count), do))
 
     def ripen(self) -> None:
-        """Do what is due by now."""
+        """Run the timers that are due by now."""
         while self._due and self._due[0][0] <= self.now:
             heapq.heappop(self._due)[2]()
 
@@ -195,16 +195,16 @@ class NodeState:
                 self.tell(self.device(effect))
 
     def device(self, told: judging.DeviceChanged) -> events.DeviceReport:
-        """What the leader is told of a device."""
+        """The report of a device for the leader."""
         return events.DeviceReport(
             self.facts.node, self.facts.incarnation, told.device, told.healthy, told.reason
         )
 
     def gone(self, member: Member) -> None:
-        """A member's process ended: nothing more is expected of it."""
+        """Note that a member's process ended: stop watching it."""
         self.judge(judging.Unwatched(member.name))
         self.do(fx.Ended(member.name))
 
 
 def _nobody_hears(effect: judging.Silent) -> None:
-    """Before the core is put together there is nobody to be silent."""
+    """Ignore silence: the core is not put together yet."""

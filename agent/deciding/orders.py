@@ -1,4 +1,5 @@
-"""The leader's orders about members, as levels: an order that has its effect already does nothing."""
+"""Carry out the leader's orders about members, as levels: an order that already has its effect does
+nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ class Orders:
         TABLE[type(event.order)](self, event.order)
 
     def launch_failed(self, event: LaunchFailed) -> None:
-        """What a launch wanted could not be done."""
+        """Report a launch that failed, or retry it when the obstacle may pass."""
         member = self._state.get(event.member)
         if member is None:
             return
@@ -56,7 +57,7 @@ class Orders:
             self._state.drop(member)
 
     def _wait(self, member: Member, reason: str) -> None:
-        """Try again after a while that grows. The coordinator is told why it does not come."""
+        """Retry after a pause that grows, and tell the coordinator why the member does not come."""
         pause_s = min(_RETRY_S * 2.0**member.tries, _RETRY_MAX_S)
         member.tries += 1
         words = f"{member.name} cannot be started now, it is tried again in {pause_s:g} s: {reason}"
@@ -94,7 +95,7 @@ class Orders:
             self._run(member, order)
 
     def _refusal(self, order: effects.Launch) -> str:
-        """Why this node does not take such a job; "": it does."""
+        """Why this node does not accept such a job; "" when it does."""
         allowed, spec = self._state.facts.storages, order.spec
         return allowed.refusal(spec.storage) or allowed.refusal(spec.mirror)
 
@@ -133,7 +134,7 @@ class Orders:
             self._state.say(f"generation {order.generation} is broken ({order.reason}): {names} stop")
 
     def _halt(self, order: effects.Interrupt) -> None:
-        """At the next step boundary. Said again by the coordinator until it is done."""
+        """Have ranks leave at the next step boundary. The coordinator repeats the order until they have."""
         halt = told.Halt(
             order.generation, order.reason, gentle=True, keep=order.keep, incident=self._incident
         )
@@ -210,9 +211,9 @@ class Orders:
                 self._state.dismiss(member)
 
     def _of_no_use(self, member: Member, released_step: int) -> bool:
-        """Whether nobody will want what a dead member left: its replacement has newer state, and no
-        upload reads it. A release of the state with which it had finished itself was to make room for the
-        snapshot of that: it came too late, and what it left may be all there is."""
+        """Whether what a dead member left is of no use: its replacement has newer state, and no upload reads
+        it. A release of the very state with which it had finished does not count: it was to make room for a
+        snapshot of that state and came too late, and what the member left may be all there is."""
         status = member.status
         newest = max(status.snapshot_step, status.snapshot_before, status.former_step)
         own = status.held_step == released_step

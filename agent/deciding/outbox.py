@@ -1,4 +1,5 @@
-"""What is said to the leader, and whose word counts: terms, numbers of messages, what is said again."""
+"""Number and keep messages to the leader, so that none is lost or told to a deposed one while leaders
+change."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ _LEVELS = (events.NodeBeat, events.MemberReport)
 
 
 class Outbox:
-    """One agent's side of its streams. Loses no one-time message while the leader changes. Times in s."""
+    """One agent's side of its streams. Times in s."""
 
     def __init__(self) -> None:
         self.term = 0  # the highest heard of
@@ -34,26 +35,27 @@ class Outbox:
         self._said: collections.deque[tuple[float, Any]] = collections.deque(maxlen=_KEPT_MAX)
 
     def follow(self, term: int) -> bool:
-        """Whether a leader of this term is to be followed; an older one never is again."""
+        """Whether to follow a leader of this term; one with an older term is never followed again."""
         if term < self.term:
             return False
         self.term = term
         return True
 
     def say(self, now: float, event: Any) -> Any:
-        """This goes out now on the stream there is; the event as it is sent."""
+        """Note an event that goes out now on the stream; returns it as it is sent."""
         if isinstance(event, _LEVELS):
             return dataclasses.replace(event, seq=next(self._seq))
         self._said.append((now, event))
         return event
 
     def keep(self, event: Any) -> None:
-        """There is no stream, or it broke before this left: what the next hello does not say waits for it."""
+        """Keep an event for the next stream: there is none, or it broke before this left. What the next hello
+        says anyhow is not kept."""
         if not isinstance(event, _LEVELS):
             self._kept.append(event)
 
     def again(self, now: float, still: Iterable[Any]) -> list[Any]:
-        """A stream is there: what is to be said first. `still`: what no leader has answered yet."""
+        """The events to send first on a new stream. `still`: what no leader has answered yet."""
         waits = {id(event) for event in self._kept}
         told = [event for at, event in self._said if now - at < RESEND_S and id(event) not in waits]
         told += self._kept

@@ -1,9 +1,9 @@
-"""Progress of ranks, judged against its own history. No clock, no I/O: sights in, changes out.
+"""Detect ranks that make no progress, by the history of their job. No clock, no I/O.
 
-A rank marks every step and every phase on its board. The time between two marks, by activity, is the history
-of its job on this node; one that has made no mark for a multiple of that is stalled. Slow is not stalled: the
-multiple is of a high quantile, and never below a floor. What a script declares (evaluate, compile, ...) has a
-floor of its own. Whether a stalled rank is to blame, or waits for another one, is not decided here."""
+A rank marks every step and every phase on its progress page. The time between two marks, by activity, is the
+history of its job on this node; a rank without a mark for a multiple of that is stalled. Slow is not stalled:
+the multiple is of a high quantile, and never below a floor. What a script declares (evaluate, compile, ...)
+has a floor of its own. Whether a stalled rank is to blame, or waits for another one, is not decided here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HISTORY_LOOKS = 512
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Settings, see AgentSettings. A factor of 0: nothing is ever called stalled."""
+    """Settings, see AgentSettings. With a factor of 0 nothing is ever called stalled."""
 
     factor: float
     floor_s: float
@@ -38,7 +38,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What a look at a rank's board shows. `since`: of its last mark, s on the clock of `now`."""
+    """What a rank's progress page shows. `since`: the time of its last mark, s on the clock of `now`."""
 
     member: str
     job: str
@@ -50,7 +50,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """No mark for `age_s`, which is past `limit_s`."""
+    """A rank has made no mark for `age_s`, which is past `limit_s`."""
 
     member: str
     activity: str
@@ -60,7 +60,7 @@ class Stalled:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """It was stalled, and is no more."""
+    """A stalled rank makes progress again."""
 
     member: str
 
@@ -73,7 +73,7 @@ class _Rank:
 
 @dataclass(slots=True)
 class _History:
-    """Of one job on this node: the longest gap of each look, by activity."""
+    """The longest gap of each look at one job's ranks on this node, by activity."""
 
     gaps: dict[str, deque[float]] = field(default_factory=dict)
 
@@ -100,11 +100,12 @@ class Progress:
 
     @property
     def look_every_s(self) -> float:
-        """How often to look: well within the floor, and within what a person calls at once."""
+        """How often to look: well within the floor, and soon enough for a person watching."""
         return min(0.25, self._limits.floor_s / 4)
 
     def begin(self, now: float) -> None:
-        """A round of looks begins. After a pause that is none of ours everybody gets that time back."""
+        """Begin a round of looks. After a pause in which the agent was stopped, every rank gets that time
+        back."""
         gap = now - self._now
         if 4 * self.look_every_s + 1.0 < gap < math.inf:
             for rank in self._ranks.values():
@@ -112,7 +113,7 @@ class Progress:
         self._now = now
 
     def look(self, sight: Sight, told: bool) -> Stalled | Resumed | None:
-        """Take one look at a rank. `told`: it is known as stalled. What has changed by it."""
+        """Take one look at a rank and return what has changed. `told`: it is known as stalled."""
         rank = self._ranks.setdefault(sight.member, _Rank(sight.since))
         history = self._jobs.setdefault(sight.job, _History())
         history.learn(sight.gaps)
@@ -125,7 +126,7 @@ class Progress:
         return Stalled(sight.member, sight.activity, age_s, limit_s) if stalled else Resumed(sight.member)
 
     def limit_s(self, sight: Sight) -> float:
-        """The deadline for what a rank does now."""
+        """How long the rank's current activity may take."""
         floor = FLOORS.get(sight.activity)
         if floor is None or not self._limits.factor:
             return math.inf
@@ -137,6 +138,6 @@ class Progress:
         return max(floor * self._limits.floor_s, self._limits.factor * (usual or 0.0))
 
     def forget(self, members: set[str], jobs: set[str]) -> None:
-        """Keep only what is known of these."""
+        """Forget all but these members and jobs."""
         self._ranks = {name: rank for name, rank in self._ranks.items() if name in members}
         self._jobs = {name: history for name, history in self._jobs.items() if name in jobs}

@@ -52,7 +52,7 @@ class Ranks:
             self._handlers[type(message)](member, message)
 
     def greet(self, member: Member, hello: said.Hello) -> None:
-        """Take a hello, and say again what the rank may have missed."""
+        """Take a hello, and repeat what the rank may have missed."""
         changes: dict[str, Any] = {
             "elastic": True,
             "store": member.status.store if hello.store is None else hello.store,
@@ -72,7 +72,8 @@ class Ranks:
         self._repeat(member)
 
     def _repeat(self, member: Member) -> None:
-        """Levels, whatever the rank is doing: one that has finished must hear of an interrupt, too."""
+        """Repeat the levels, whatever the rank is doing: one that has finished must hear of an interrupt,
+        too."""
         state = self._state
         if member.complete is not None:
             state.push(member, member.complete)
@@ -87,7 +88,7 @@ class Ranks:
             state.push(member, member.release)
 
     def _standing(self, member: Member, message: said.Standing) -> None:
-        """Whoever asked for it has it already; here it counts as a word."""
+        """The stack report has taken it already; here it only shows that the rank lives."""
 
     def _beat(self, member: Member, beat: said.Beat) -> None:
         self._state.note(member, step=beat.step)
@@ -170,7 +171,8 @@ class Ranks:
         )
 
     def _checkpoint(self, member: Member, asked: said.Checkpoint) -> None:
-        """Said again after a reconnect: what was told already is told again, the rest asked again."""
+        """Ask the leader for a checkpoint. The rank repeats its request after a reconnect: it gets the answer
+        again, or the leader is asked again."""
         facts, request = self._state.facts, asked.request
         if request in member.answers:
             self._state.push(member, member.answers[request])

@@ -1,8 +1,8 @@
-"""Ranks that do not beat any more: killed, or, when only the interpreter is stuck, asked about.
+"""Handle ranks that do not beat any more: kill them, or ask the leader when only the interpreter is stuck.
 
-A process that is stopped tells nothing: it is dead for us. One that still writes its stacks runs native code
-that keeps the interpreter's lock; that is a hang, and the leader judges it as one, once it has heard where
-all ranks stand. Without a word of the leader it ends as the stopped one does."""
+A process that is stopped writes no stacks: it counts as dead. One that still writes its stacks runs native
+code that holds the interpreter's lock. That is a hang, and the leader judges it as one, once it has the stack
+reports of all ranks. Without the leader's decision it ends as a stopped process does."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _BEATS_MISSED = 1.5
 
 
 class Silences:
-    """What becomes of the silent."""
+    """What becomes of silent members."""
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
         state.silent = self._begin
 
     def heard(self, member: Member) -> None:
-        """It speaks: whatever was asked about its silence is settled."""
+        """Note that a member beats: the question about its silence is settled."""
         member.heard_at = self._state.now
         if member.mute:
             member.mute = False
@@ -48,7 +48,7 @@ class Silences:
         self._state.judge(judging.Heard(member.name))
 
     def _begin(self, effect: judging.Silent) -> None:
-        """A member has not beaten for its timeout."""
+        """Ask for the stacks of a member that has not beaten for its timeout."""
         member = self._state.get(effect.member)
         if member is None or not member.alive or _is_free(member):
             return
@@ -56,7 +56,7 @@ class Silences:
         self._state.do(fx.Testify(member.name, effect.age_s, member.heard_at))
 
     def stood(self, event: Stood) -> None:
-        """Its stacks are taken, as far as it gave any: it is asked about, or it ends."""
+        """Decide by the stack report: ask the leader about the member, or end it."""
         member, standing = self._state.get(event.member), event.standing
         if member is None or member.heard_at != event.heard_at:
             return  # it has spoken meanwhile
@@ -86,7 +86,7 @@ class Silences:
         self._state.later(_DEATH_TIMEOUT_S, partial(self._give_up, member))
 
     def _give_up(self, member: Member) -> None:
-        """SIGKILL had no effect (a process in the kernel's hands): it is dead for the cluster anyhow."""
+        """SIGKILL had no effect (a process stuck in the kernel): count the member as dead anyhow."""
         if self._here(member):
             self._state.gone(member)
             self._state.update(member, phase=MemberPhase.EXITED)
@@ -96,11 +96,11 @@ class Silences:
 
 
 def unheard_s(member: Member, now: float, beat_interval_s: float) -> float:
-    """How long a member that does not answer has not spoken; 0 when that is not long."""
+    """For how long a member that does not answer has been silent; 0 when that is not long."""
     silent_s = now - member.heard_at
     return silent_s if silent_s >= _BEATS_MISSED * beat_interval_s else 0.0
 
 
 def _is_free(member: Member) -> bool:
-    """It has finished, and was told that it may go on: what it does afterwards is its own matter."""
+    """Whether it has finished and was told that it may go on: what it does then is its own matter."""
     return member.behind or (member.complete is not None and member.status.phase is MemberPhase.FINISHED)

@@ -1,1 +1,1 @@
-"""Meet the node's operating system: folders, ports, devices, output."""
+"""Meet the node's operating system: folders, arena files, ports, devices, output."""

@@ -1,4 +1,4 @@
-"""Whether a node's folders are still there: when somebody removes them they are made again."""
+"""Recreate a node's folders when somebody removes them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Folders:
         self._opening: asyncio.Task[None] | None = None
 
     def mend(self) -> None:
-        """Make again what is gone; ranks that live keep what they have mapped, and their connections. Raises
-        OSError when it cannot be."""
+        """Recreate what is gone. Living ranks keep what they have mapped, and their connections. Raises
+        OSError when a folder cannot be made."""
         paths = self._paths
         gone = [path for path in (paths.run, paths.logs, paths.memory) if not path.is_dir()]
         if gone:

@@ -1,6 +1,6 @@
-"""Shows the members' output: follows their logs and copies each line to standard output, prefixed.
+"""Show the members' output: follow their logs and copy each line to standard output, prefixed.
 
-Works in a thread of its own: a reader of our output that does not read must not stop the agent."""
+This runs in a thread of its own: a reader that does not read our output must not stop the agent."""
 
 from __future__ import annotations
 
@@ -45,30 +45,31 @@ class Outputs:
         self._thread = threading.Thread(target=self._run, name="outputs", daemon=True)
 
     def start(self) -> None:
-        """Begin to show."""
+        """Start the thread."""
         self._thread.start()
 
     def follow(self, member: str, path: Path, label: Callable[[], str], *, from_end: bool = False) -> None:
-        """Show this log from its start (or, after another agent, from its end). `label` is asked per look."""
+        """Show this log from its start, or from its end where an earlier agent has shown it. `label` is
+        called at each look."""
         with self._lock:
             if member not in self._followed:
                 self._followed[member] = _Followed(path, label, from_end=from_end)
 
     def hide(self, member: str, text: str) -> None:
-        """Once this text comes, pass over it."""
+        """Skip this text when it comes."""
         with self._lock:
             if member in self._followed:
                 self._followed[member].hidden = text.encode(errors="backslashreplace")
 
     def finish(self, member: str) -> None:
-        """The process is gone: show what is left and let go."""
+        """The process is gone: show what is left, and close its log."""
         with self._lock:
             followed = self._followed.get(member)
             if followed is not None:
                 followed.last = True
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Show what there is and stop; no longer than `timeout_s` when nobody reads."""
+        """Show what there is and stop, after `timeout_s` at the latest when nobody reads."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -88,7 +89,7 @@ class Outputs:
                         del self._followed[member]
 
     def _show(self, one: _Followed, last: bool) -> bool:
-        """Show what is new. False when nobody can be shown anything any more."""
+        """Show what is new. False when standard output takes nothing any more."""
         if one.descriptor < 0 and not self._open(one):
             return True
         while data := os.read(one.descriptor, _CHUNK_BYTES):
@@ -121,14 +122,14 @@ class Outputs:
 
 
 def _is_held(one: _Followed) -> bool:
-    """Whether what was read must wait, because what shall be hidden is still to come."""
+    """Whether text must wait, because what is to be hidden may still be on its way."""
     if one.hidden and one.hidden in one.rest:
         one.rest, one.hidden = one.rest.replace(one.hidden, b"", 1), b""
     return bool(one.hidden) and len(one.rest) < _HELD_BYTES_MAX
 
 
 def _whole_lines(one: _Followed) -> list[bytes]:
-    """Take the lines that are complete; of one that is too long, pieces."""
+    """Take the complete lines; a line that is too long is taken in pieces."""
     lines = one.rest.split(b"\n")
     one.rest = lines.pop()
     while len(one.rest) > _LINE_BYTES_MAX:

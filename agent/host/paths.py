@@ -1,4 +1,4 @@
-"""The folders of one node: where they are, who may see them, and that only one agent uses them."""
+"""Name, create and guard the folders of one node: only its user may see them, only one agent uses them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ log = logging.getLogger("holdfast.agent")
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Where a node's files are. See docs/protocols.md."""
+    """Where a node's files are, see docs/protocols.md."""
 
     run: Path
     memory: Path
 
     @classmethod
     def of(cls, settings: AgentSettings, node: str) -> Paths:
-        """The folders that these settings mean. Raises SettingsError when a socket's path is too long."""
+        """The folders for these settings. Raises SettingsError when a socket's path is too long."""
         base = Path(settings.run_dir or f"/tmp/holdfast-{os.getuid()}").absolute()
         run = base / settings.cluster / node
         memory = Path(settings.shm_dir) / f"holdfast-{os.getuid()}-{settings.cluster}-{node}"
@@ -43,7 +43,7 @@ class Paths:
 
     @property
     def gate(self) -> Path:
-        """The socket for ranks."""
+        """The rank server's socket."""
         return self.run / "gate.sock"
 
     @property
@@ -53,7 +53,7 @@ class Paths:
 
     @property
     def logs(self) -> Path:
-        """Where members' output goes; may be a link to a folder of the user's."""
+        """Folder of the members' output; may be a link to a folder of the user's."""
         return self.run / "logs"
 
     def log(self, member: str) -> Path:
@@ -61,7 +61,7 @@ class Paths:
         return self.logs / f"{member}.log"
 
     def page(self, member: str) -> Path:
-        """A member's page of progress."""
+        """A member's progress page."""
         return self.memory / f"{member}.board"
 
     def stacks(self, member: str) -> Path:
@@ -82,11 +82,11 @@ class Paths:
 
     @property
     def copies(self) -> Path:
-        """Snapshots that are kept for other nodes."""
+        """Folder of the snapshots that are kept for other nodes."""
         return self.memory / "copies"
 
     def create(self) -> None:
-        """Make the folders, ours alone. Raises SettingsError when they cannot be."""
+        """Create the folders, for our user alone. Raises SettingsError when one cannot be created."""
         own_folder(self.run, "--run-dir")
         if not self.logs.is_symlink():  # in our folder nobody else can put a link to where logs are wanted
             own_folder(self.logs, "--run-dir")
@@ -105,7 +105,7 @@ class Paths:
             raise SettingsError(f"{error}; move that away, or give another --shm-dir") from error
 
     def remove(self) -> None:
-        """Remove what an orderly end leaves nobody: sockets, snapshots, boards. Logs stay."""
+        """Remove what nobody needs after an orderly end: sockets, snapshots, progress pages. Logs stay."""
         removal.dead_socket(self.gate)
         stays = removal.clear(self.memory, MEMORY_FILES)
         if stays:
@@ -121,7 +121,7 @@ def own_folder(path: Path, flag: str) -> None:
 
 
 class FolderLock:
-    """Held by the one agent that uses a run folder; given back by its death."""
+    """A run folder's lock, held by its one agent; the kernel gives it back when that process dies."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "agent.lock"
@@ -139,6 +139,6 @@ class FolderLock:
         os.write(self._descriptor, f"{os.getpid()}\n".encode())
 
     def release(self) -> None:
-        """Let the next agent have the folder."""
+        """Let the next agent use the folder."""
         os.ftruncate(self._descriptor, 0)
         os.close(self._descriptor)

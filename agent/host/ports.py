@@ -1,4 +1,4 @@
-"""A free port that this node offers for a plain script's rendezvous, and the address others reach it at."""
+"""Offer a free port for a plain script's rendezvous, and find the address at which others reach this node."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 
 
 class OfferedPort:
-    """Bound but not listened on, so that nobody is given it by chance; who knows it can still bind it."""
+    """A port that is bound but not listened on: the kernel gives it to nobody by chance, and a script that is
+    told of it can still bind it."""
 
     def __init__(self) -> None:
         self._socket = _bind()
@@ -19,13 +20,13 @@ class OfferedPort:
         return port
 
     def used(self, port: int) -> None:
-        """This port was given to a job: offer another."""
+        """Offer another port if this one was given to a job."""
         if port == self.number:
             taken, self._socket = self._socket, _bind()
             taken.close()
 
     def close(self) -> None:
-        """Offer nothing any more."""
+        """Stop offering a port."""
         self._socket.close()
 
 

@@ -1,4 +1,4 @@
-"""Sensors: what a node can say of its devices. Another kind of device is another class with `read`."""
+"""Read the health of a node's devices. Another kind of device is another class with `read`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DISK_BYTES_MIN = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class DeviceReading:
-    """One device now. `figures` by name, each with its unit in the name."""
+    """One device now. `figures`: numbers by name, with the unit in the name."""
 
     device: str
     healthy: bool
@@ -28,11 +28,11 @@ class DeviceReading:
 
 
 class Sensor(Protocol):
-    """Reads some devices. May block and may raise OSError: it is called in a thread, and a device that
-    is not read for the device timeout counts as bad."""
+    """Reads some devices, in a thread: it may block and may raise OSError. A device that is not read for the
+    device timeout counts as bad."""
 
     def read(self) -> list[DeviceReading]:
-        """What its devices are like now."""
+        """Return one reading per device."""
 
 
 class HostSensor:
@@ -43,7 +43,7 @@ class HostSensor:
         self._cores = len(os.sched_getaffinity(0))
 
     def read(self) -> list[DeviceReading]:
-        """Cores, memory, disk. Raises OSError when the kernel does not tell."""
+        """Read cores, memory and disk. Raises OSError when the kernel does not tell."""
         return [self._read_cores(), _read_memory(), self._read_disk()]
 
     def _read_cores(self) -> DeviceReading:
@@ -76,7 +76,7 @@ class NvmlSensor:
         self.count: int = nvml.nvmlDeviceGetCount()
 
     def read(self) -> list[DeviceReading]:
-        """One reading per device; one that NVML cannot read is bad, and NVML's error is the reason."""
+        """Read every device. One that NVML cannot read is bad, with NVML's error as the reason."""
         return [self._read(index) for index in range(self.count)]
 
     def _read(self, index: int) -> DeviceReading:
@@ -108,7 +108,7 @@ class NvmlSensor:
 
 
 def nvml_sensor() -> NvmlSensor | None:
-    """The sensor of this node's NVIDIA devices; None where there are none to be read."""
+    """The sensor of this node's NVIDIA devices; None where none can be read."""
     if importlib.util.find_spec("pynvml") is None:
         return None
     nvml = importlib.import_module("pynvml")

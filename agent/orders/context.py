@@ -1,4 +1,4 @@
-"""What the rooms that carry out snapshot orders share: one node's storages, arenas, figures, and its end."""
+"""Share one node's storages, arenas, figures and end among the modules that carry out snapshot orders."""
 
 from __future__ import annotations
 
@@ -46,34 +46,34 @@ class Kind:
 
 
 class Held:
-    """What an order keeps hold of from the moment it comes until it is done."""
+    """What an order holds on to from its arrival until it is done."""
 
     def close(self) -> None:
-        """Let go of it; runs in a thread."""
+        """Let go of it; called in a thread."""
 
 
 class Tally:
-    """Figures for the metrics, written by threads: counts and seconds by family and its labels' values."""
+    """Figures for the metrics, written by threads: counts and seconds, by family and label values."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._values: collections.Counter[tuple[str, tuple[str, ...]]] = collections.Counter()
 
     def add(self, family: str, job: str, value: float = 1, *, label: str = "") -> None:
-        """Count something of a job; `label`: the family's second one, where it has two."""
+        """Count something of a job. `label`: the value of the family's second label, where it has two."""
         labels = (job, label) if label else (job,)
         with self._lock:
             self._values[family, labels] += value  # type: ignore[assignment]  # Counter's floats
 
     def of(self, family: str) -> dict[tuple[str, ...], float]:
-        """One family, by the values of its labels."""
+        """One family's values, by the values of its labels."""
         with self._lock:
             return {labels: value for (of, labels), value in self._values.items() if of == family}
 
 
 class Storages:
-    """The storages that orders name, each opened once, and none that this agent may not open. A storage is
-    probed before its first upload."""
+    """The storages that orders name: each is opened once, probed before its first upload, and none that this
+    agent may not open."""
 
     def __init__(self, settings: AgentSettings) -> None:
         self._allowed = Allowed(settings.storage_allowed)
@@ -86,18 +86,19 @@ class Storages:
 
     @property
     def limits(self) -> dict[str, tuple[str, ...]]:
-        """What each probed storage cannot promise, in words."""
+        """What each probed storage cannot promise, for people."""
         with self._lock:
             return dict(self._limits)
 
     def totals(self) -> dict[str, Totals]:
-        """What each storage did so far."""
+        """The traffic of each storage so far."""
         with self._lock:
             opened = [store for (_, mirror), store in self._stores.items() if not mirror]
         return {store.url: store.stats.totals() for store in opened}
 
     def open(self, url: str, mirror: str = "") -> Store:
-        """The storage at this URL; what it lacks or spoilt is read from its mirror. Raises StorageError."""
+        """Open the storage at this URL; files that it lacks or that are damaged are read from its mirror.
+        Raises StorageError."""
         with self._lock:
             store = self._opened(url)
             if not mirror:
@@ -109,7 +110,7 @@ class Storages:
             return self._stores[url, mirror]
 
     def writable(self, url: str) -> Store:
-        """The same, known to take what is written: what it cannot promise is logged, once."""
+        """Open a storage for writing: it is probed first, and what it cannot promise is logged once."""
         store = self.open(url)
         with self._lock:
             known = store.url in self._limits
@@ -122,7 +123,7 @@ class Storages:
         return store
 
     def close(self) -> None:
-        """Close connections: what still waits for a storage fails soon."""
+        """Close the connections: whatever still waits for a storage fails soon."""
         for pace in (pacing.uploads, pacing.scrubs):
             pace.set(0)
         with self._lock:
@@ -140,7 +141,7 @@ class Storages:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One node, as the orders about snapshots see it."""
+    """One node as the orders about snapshots see it."""
 
     settings: AgentSettings
     incarnation: int

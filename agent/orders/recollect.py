@@ -1,5 +1,5 @@
-"""Finds the bytes of a chunk in this node's memory: in the snapshots of its members, and those it keeps for
-others. What is found is what the chunk's name says, or it is not given."""
+"""Find the bytes of a chunk in this node's memory: in its members' snapshots, and in the copies that it keeps
+for others. Bytes are returned only when they hash to the chunk's name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Span(NamedTuple):
 
 
 class Recollection:
-    """One checkpoint's chunks, sought in memory. Close it: it keeps arenas open."""
+    """Looks for one checkpoint's chunks in memory. Close it: it keeps arenas open."""
 
     def __init__(self, paths: Paths, manifest: Manifest) -> None:
         self._paths = paths
@@ -39,7 +39,7 @@ class Recollection:
         self._arenas: list[Arena] | None = None
 
     def __call__(self, digest: str) -> bytes | None:
-        """The raw bytes of a chunk, None when no memory has them."""
+        """The raw bytes of a chunk; None when no memory has them."""
         nbytes = self._sizes.get(digest, 0)
         for shard, spans in self._spans.get(digest, {}).items():
             for slot in self._slots(shard):
@@ -49,7 +49,7 @@ class Recollection:
         return None
 
     def close(self) -> None:
-        """Let go of the arenas."""
+        """Close the arenas."""
         for arena in self._arenas or ():
             arena.close()
         self._arenas = None
@@ -73,7 +73,7 @@ class Recollection:
 
 
 def _spans(manifest: Manifest) -> dict[str, dict[str, list[_Span]]]:
-    """Of each chunk, by shard, the tensors' bytes that it is made of."""
+    """For each chunk, by shard, the tensors' bytes that it is made of."""
     found: dict[str, dict[str, list[_Span]]] = {}
     for shard in manifest.shards:
         for tensor, pieces in zip(shard.tensors, shard.pieces, strict=True):
@@ -86,7 +86,7 @@ def _spans(manifest: Manifest) -> dict[str, dict[str, list[_Span]]]:
 
 
 def _assembled(slot: SlotView, spans: list[_Span], nbytes: int) -> bytes | None:
-    """The chunk's bytes as this slot has them; None when it has not all of them."""
+    """The chunk's bytes as this slot has them; None unless it has all of them."""
     try:
         with slot.arena.pinned(slot):
             tensors, _ = layout.decode(slot.header, slot.data_bytes)

@@ -1,4 +1,4 @@
-"""Carries out the order Load: a checkpoint's shard, or a share of its bytes, into a member's arena."""
+"""Carry out the order Load: bring a checkpoint's shard, or a share of its bytes, into a member's arena."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Restoring:
         self._context = context
 
     def kinds(self) -> dict[type[Any], Kind]:
-        """How each of its orders is carried out. A slot may be overwritten later: asked again, load again."""
+        """How its order is carried out. The slot may be overwritten later: a repeated order loads again."""
         return {effects.Load: Kind("load", _key, self._load, self._failed, remembered=False)}
 
     def _load(self, order: effects.Load) -> events.Event:
@@ -43,7 +43,7 @@ class Restoring:
         return self._answer(order)
 
     def _arena(self, order: effects.Load, store: Store) -> Arena:
-        """The member's arena, with room for the shard: made when the rank, fresh, has none yet."""
+        """The member's arena with room for the shard, created when a fresh rank has none yet."""
         record = order.record
         manifest = load.read_manifest(store, record.job, record.id, record.manifest_digest)
         shard = load.shard_of(manifest, order.shard)

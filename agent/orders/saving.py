@@ -1,4 +1,5 @@
-"""Carries out the orders that make a checkpoint: its parts, their seal, its mirror, its manifest's name."""
+"""Carry out the orders that make a checkpoint: upload its parts, finalize, mirror and publish its
+manifest."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Slot(Held):
-    """A snapshot that is not overwritten, pinned when its order came."""
+    """A snapshot that is pinned from its order's arrival: it is not overwritten."""
 
     def __init__(self, arena: Arena, slot: SlotView) -> None:
         self.arena, self.slot = arena, slot
@@ -119,7 +120,8 @@ class Saving:
         return events.Persisted(order.node, context.incarnation, record)
 
     def _publish(self, order: effects.Publish) -> events.Event:
-        """The first storage decides. Where the second cannot follow, it holds all but the final name."""
+        """Publish on the first storage, which decides. A second one that cannot follow holds all but the
+        final name."""
         record, context, spec = order.record, self._context, order.spec
         with self._context.timed("publish", record.job):
             save.publish(context.storages.open(spec.storage), record.job, record.id, record.manifest_digest)
@@ -144,7 +146,7 @@ class Saving:
     # ------------------------------------------------------------ the second storage
 
     def _mirror(self, order: effects.Mirror) -> events.Event:
-        """Before the commit the manifest goes there under its pending name, afterwards under its own."""
+        """Mirror the manifest: under its pending name before the commit, under its final one afterwards."""
         record, context, spec = order.record, self._context, order.spec
         with self._context.timed("mirror", record.job):
             source, target = context.storages.open(spec.storage), context.storages.writable(spec.mirror)
@@ -167,7 +169,7 @@ def _absent(order: effects.Persist, arena: Arena) -> str:
 
 
 def _last(source: Store, record: CheckpointRecord) -> tuple[str, bytes]:
-    """The manifest as it is on the first storage: under its own name, else under the pending one."""
+    """The manifest as the first storage has it: under its final name, else under the pending one."""
     own = names.manifest(record.job, record.id)
     waiting = names.pending(record.job, record.id, record.manifest_digest)
     for name in (own, waiting):

@@ -1,8 +1,8 @@
-"""The queue of the orders about snapshots: make durable, seal, mirror, publish, load, collect, scrub.
+"""Queue the orders about snapshots: persist, seal, mirror, publish, load, collect, scrub.
 
 Each kind has a thread of its own, so that a restore never waits behind an upload, nor a commit behind a
-scrub; what is not urgent runs at the lowest priority. In each thread one order at a time: the memory that
-orders take does not grow with their number."""
+scrub; what is not urgent runs at the lowest priority. Each thread works on one order at a time, so the memory
+that orders take does not grow with their number."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ Key = tuple[str, ...]
 
 
 class Snapshots:
-    """The node's orders about snapshots. `tell` hears each result, `loaded` each arena that changed."""
+    """The node's orders about snapshots. `tell` receives each result, `loaded` each member whose arena
+    changed."""
 
     def __init__(
         self, context: Context, tell: Callable[[events.Event], None], loaded: Callable[[str], None]
@@ -57,7 +58,7 @@ class Snapshots:
         self._results: dict[Key, events.Event] = {}
 
     def queued(self) -> dict[str, int]:
-        """How many orders are not done yet, by the thread they wait for."""
+        """The number of unfinished orders, by the thread they wait for."""
         counts = dict.fromkeys(NICE, 0)
         pools = {kind.__name__.lower(): entry.pool for kind, entry in self._kinds.items()}
         for key in self._running:
@@ -69,8 +70,8 @@ class Snapshots:
         return any(member in key for key in self._running)
 
     def order(self, order: Any) -> None:
-        """Begin to carry out an order. One that runs is not begun again; of one that succeeded the result
-        is told again; one that failed is tried again."""
+        """Begin an order. One that runs is not begun again; one that succeeded has its result told again; one
+        that failed is tried again."""
         kind = self._kinds[type(order)]
         key = (type(order).__name__.lower(), *kind.key(order))
         if key in self._results:
@@ -106,7 +107,8 @@ class Snapshots:
         self._tell(result)
 
     async def _done(self, order: Any, kind: Kind, key: Key) -> events.Event:
-        """Its result; it runs until then, and not while it is told: whoever hears may order it again."""
+        """Carry out an order and return its result. It no longer counts as running when the result is told:
+        whoever receives that may order it again."""
         try:
             return await self._worked(order, kind)
         finally:

@@ -1,4 +1,4 @@
-"""Carries out the orders that keep what is on storage in order: Collect and Scrub."""
+"""Carry out the orders that keep a storage in order: Collect and Scrub."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Upkeep:
         self._context = context
 
     def kinds(self) -> dict[type[Any], Kind]:
-        """How each of its orders is carried out. What is on storage changes: asked again, look again."""
+        """How each of its orders is carried out. A storage changes: a repeated order looks again."""
         return {
             effects.Collect: Kind(
                 "collect", _collect_key, self._collect, self._not_collected, remembered=False
@@ -38,7 +38,8 @@ class Upkeep:
         }
 
     def _collect(self, order: effects.Collect) -> events.Event:
-        """From both storages; what the first one could not let go is told, and tried again another time."""
+        """Delete from both storages. What the first one could not delete is reported, and tried again another
+        time."""
         spec, freed, reasons = order.spec, 0, []
         for url in dict.fromkeys(filter(None, (spec.storage, spec.mirror))):
             store = self._context.storages.open(url)
@@ -75,8 +76,9 @@ class Upkeep:
         )
 
     def _scrub_mirror(self, order: effects.Scrub, store: Store, mirror: Store, manifest: Manifest) -> int:
-        """The second storage gets what it lacks, and its copy of this checkpoint is read too; how many files
-        were mended. That it is away says nothing about the checkpoint: the next scrub comes back to it."""
+        """Copy to the second storage what it lacks, read its copy of this checkpoint too, and return how many
+        files were repaired. A second storage that is away says nothing about the checkpoint: the next scrub
+        comes back to it."""
         context, job = self._context, order.record.job
         try:
             for name in mirroring.catch_up(store, mirror, job, context.stop):
@@ -91,7 +93,7 @@ class Upkeep:
         return len(done.repaired)
 
     def _manifest(self, order: effects.Scrub, store: Store, mirror: Store | None) -> tuple[Manifest, int]:
-        """The checkpoint's manifest, and how many files had to be mended for it."""
+        """The checkpoint's manifest, and how many files had to be repaired for it."""
         record = order.record
         try:
             return load.read_manifest(store, record.job, record.id, record.manifest_digest), 0

@@ -1,7 +1,8 @@
-"""A snapshot as what travels between agents: chunks with digests, and a slot that is filled from them.
+"""Describe a snapshot as it travels between agents: chunks with digests, and the slot that is filled from
+them.
 
-The slot's data comes first, then its header, each cut into chunks of CHUNK_BYTES, the last of
-each shorter."""
+The slot's data comes first, then its header. Each is cut into chunks of CHUNK_BYTES; the last chunk of each
+is shorter."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ _VOUCHED = re.compile(r"[0-9a-f]{64}")
 
 
 class PeerError(RuntimeError):
-    """What a peer sent or asked cannot be, or is not what it was said to be. The message names it."""
+    """What a peer sent or asked for is impossible, or is not what it was declared to be. The message names
+    it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class Held:
 
     @property
     def age(self) -> tuple[int, int]:
-        """Newer is greater."""
+        """Orders snapshots: a newer one is greater."""
         return self.generation, self.step
 
     def digest(self, chunk: int) -> bytes:
@@ -81,7 +83,7 @@ def _cut(start: int, nbytes: int) -> list[Place]:
 
 
 def digest(content: Any) -> bytes:
-    """What tells that bytes arrived as they were sent."""
+    """A digest that shows that bytes arrived as they were sent."""
     return xxhash.xxh3_128_digest(content)
 
 
@@ -92,7 +94,7 @@ def digests_of(slot: SlotView) -> bytes:
 
 
 def check_member(member: str) -> None:
-    """Raise PeerError unless this can name a member: nothing else becomes a file's name."""
+    """Raise PeerError unless this can name a member: nothing else may become a file's name."""
     if not _MEMBER.fullmatch(member):
         raise PeerError(f"member name {member!r:.120} will not do")
 

@@ -1,8 +1,8 @@
-"""The copies that this node keeps for others: two slots of shared memory per member, one whole at any moment.
+"""Keep copies of other nodes' snapshots: two slots of shared memory per member, one whole at any moment.
 
-`<member>.arena` holds the bytes, `<member>.json` says whose they are and what each chunk hashes to. A copy is
-written into the slot that is older, from the chunks that are here already and those that come; it is declared
-whole when every chunk was verified. Killed at any point, what was whole before is whole after."""
+`<member>.arena` holds the bytes; `<member>.json` says whose they are and what each chunk hashes to. A copy is
+written into the older slot, from chunks that are here already and chunks that come. It is declared whole once
+every chunk is verified: an agent that is killed at any point loses no whole copy."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Copies:
         self._all: dict[str, _Copy] = {}
 
     def adopt(self) -> None:
-        """Take up what an earlier agent kept; what cannot be used is removed. Raises OSError."""
+        """Take up what an earlier agent kept; remove what cannot be used. Raises OSError."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
         for record in sorted(self._folder.glob("*.json")):
             member = record.name.removesuffix(".json")
@@ -76,7 +76,7 @@ class Copies:
                     removal.file(path)
 
     def held(self) -> tuple[PeerCopy, ...]:
-        """What is whole now, for hello and beats."""
+        """The whole copies, for hello and beats."""
         with self._lock:
             pairs = [held for copy in self._all.values() for _, held in _whole(copy)]
         return tuple(
@@ -84,19 +84,19 @@ class Copies:
         )
 
     def owner(self, member: str) -> str:
-        """Who left the copy of this member; "": nobody is known to have."""
+        """Who left the copy of this member; "" when that is not known."""
         with self._lock:
             return self._all[member].owner if member in self._all else ""
 
     def listing(self, member: str = "") -> list[Held]:
-        """What is whole now, of one member or of all, oldest first."""
+        """The whole copies of one member or of all, oldest first."""
         with self._lock:
             wanted = [self._all[member]] if member in self._all else [] if member else self._all.values()
             return [held for copy in wanted for _, held in _whole(copy)]
 
     @contextmanager
     def reading(self, member: str, step: int, generation: int) -> Iterator[tuple[SlotView, Held]]:
-        """A whole copy, pinned while it is read. Raises PeerError when it is not here."""
+        """A whole copy, pinned while it is read. Raises PeerError when there is none."""
         with self._lock:
             copy = self._all.get(member)
             pairs = _whole(copy) if copy is not None else []
@@ -115,8 +115,8 @@ class Copies:
             kept.release()
 
     def begin(self, held: Held) -> Receiving | None:
-        """Make room for a snapshot and fill in every chunk of it that is here already; None when all of it
-        is whole here. Raises PeerError when it cannot be, ArenaError when there is no room."""
+        """Make room for a snapshot and fill in every chunk of it that is here already; None when all of it is
+        here. Raises PeerError when the snapshot is impossible, ArenaError when there is no room."""
         check(held)
         with self._lock:
             copy = self._all.get(held.member)
@@ -152,14 +152,14 @@ class Copies:
         return receiving
 
     def _vouch(self, copy: _Copy, held: Held) -> None:
-        """What its owner vouches for may come after the copy itself: with the owner's next version."""
+        """Note what the owner vouches for: it may come after the copy, with the owner's next version."""
         if held.vouched and all(have.vouched != held.vouched for have in copy.known if have == held):
             copy.known = [held if have == held else have for have in copy.known]
             self._write(held.member, copy.known, copy.owner)
 
     def commit(self, receiving: Receiving, owner: str = "") -> None:
-        """The snapshot is all there and was verified: from now on it is what this node keeps, for `owner`.
-        Raises LayoutError when its header describes no slot."""
+        """Declare a received snapshot whole: from now on this node keeps it for `owner`. Raises LayoutError
+        when its header describes no slot."""
         held, writer, kept = receiving.held, receiving.writer, receiving.kept
         header = header_of(writer.memory, held)
         layout.decode(header, held.data_bytes)
@@ -182,7 +182,7 @@ class Copies:
             receiving.close(whole=True)
 
     def drop(self, member: str) -> bool:
-        """Remove what is kept of a member; False when that is nothing."""
+        """Remove what is kept of a member; False when there was nothing."""
         check_member(member)
         with self._lock:
             gone = self._forget(member) if member in self._all else None
@@ -198,7 +198,7 @@ class Copies:
             self.drop(member)
 
     def close(self) -> None:
-        """Let go of the memory. The files stay."""
+        """Unmap the memory. The files stay."""
         with self._lock:
             for copy in self._all.values():
                 copy.kept.release()
@@ -228,7 +228,7 @@ class Copies:
         self._all[member] = copy
 
     def _larger(self, held: Held) -> Arena:
-        """A new arena, beside an old one that is too small: the old one goes when the new one is whole."""
+        """Create a larger arena beside one that is too small, which goes when the new one is whole."""
         target = self._next(held.member)
         check_memory(target, SLOTS * held.room + PAGE_BYTES)
         return Arena.create(target, held.room)
@@ -265,7 +265,7 @@ def _of(slot: SlotView, known: list[Held]) -> Held | None:
 
 
 def _read(record: Path) -> tuple[str, list[Held]]:
-    """Who left a copy, and what it is of: an older version wrote only that."""
+    """Read who left a copy, and what it is of: an older version wrote only the latter."""
     content: Any = json.loads(record.read_text())
     if content["v"] != _VERSION:
         raise PeerError(f"it is of version {content['v']!r}, this Holdfast reads {_VERSION}")

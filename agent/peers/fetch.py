@@ -1,4 +1,4 @@
-"""Brings a copy that a peer keeps into the arena of a member of this node, and verifies every byte of it."""
+"""Bring a copy that a peer keeps into the arena of a member of this node, and verify every byte of it."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ log = logging.getLogger("holdfast.agent.peers")
 
 
 class Fetches:
-    """Carries out Fetch orders, each once while it runs. `room(member, slot_bytes)` opens the member's arena,
-    or makes it, unless its rank has gone on; `loaded` hears whose arena has changed, `tell` what became of an
-    order."""
+    """Carries out Fetch orders, each once while it runs. `room(member, slot_bytes)` opens or creates the
+    member's arena, unless its rank has gone on; `loaded` receives the member whose arena changed, `tell` each
+    result."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Fetches:
             call.cancel()
 
     def _copy(self, order: effects.Fetch) -> None:
-        """What this agent keeps itself, from memory to memory."""
+        """Copy from memory to memory what this agent keeps itself."""
         with self._copies.reading(order.source, order.step, order.generation) as (slot, held):
             target = self._begin(order, held)
             if target is None:
@@ -151,8 +151,8 @@ class Fetches:
                 target.close()
 
     def _begin(self, order: effects.Fetch, held: Held) -> _Target | None:
-        """A slot of the member's arena, which is made when there is none that is large enough; None when the
-        snapshot is in it already."""
+        """Take a slot of the member's arena, which is created when there is none that is large enough; None
+        when the snapshot is in it already."""
         arena = self._room(order.member, held.room)
         try:
             if arena.find(held.step, generation=held.generation, shard=held.shard) is not None:
@@ -177,8 +177,8 @@ class _Target:
         self._open = True
 
     def fill(self, order: effects.Fetch, held: Held, pool: Executor | None = None) -> Filling:
-        """Where the snapshot's blocks go; their digests are taken in `pool`, or here. Raises PeerError when
-        it is not what was ordered, ArenaError when the slot is too small."""
+        """Begin to fill the slot with the snapshot's blocks, whose digests are taken in `pool`, or here.
+        Raises PeerError when the snapshot is not what was ordered, ArenaError when the slot is too small."""
         check(held)
         _chosen(order, [held])
         if held.room > self._arena.slot_bytes:
@@ -192,8 +192,8 @@ class _Target:
         return Filling(self._writer.memory, held, every, came)
 
     def ready(self, order: effects.Fetch, held: Held) -> None:
-        """Everything came. Raises Altered, before any rank can see it, when it is not what the agent of its
-        rank vouched for."""
+        """Declare the slot READY. Raises Altered, before any rank can see it, when it is not what the agent
+        of its rank vouched for."""
         if self._sealing is not None and self._sealing.digest != order.digest:
             raise Altered(
                 f"what {order.address} gave as {held} is not what the agent of that rank vouched for: its "
@@ -206,7 +206,7 @@ class _Target:
         self._open = False
 
     def close(self) -> None:
-        """Let go of the arena; the slot is given back empty unless it is ready."""
+        """Close the arena; unless the slot is READY it is given back empty."""
         if self._open:
             self._writer.abandon()
         self._arena.close()

@@ -1,4 +1,4 @@
-"""A slot that is filled: from blocks that come over the wire, and from what other slots hold already."""
+"""Fill a slot: from blocks that come over the wire, and from what other slots hold already."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class Filling:
-    """Fills the `missing` chunks of a slot from blocks, in order, and checks each when it is whole. `came`
-    hears each chunk then."""
+    """Fills the `missing` chunks of a slot from blocks, in order, and verifies each when it is whole. `came`
+    is called with each chunk then."""
 
     def __init__(
         self,
@@ -64,13 +64,13 @@ def verify(memory: memoryview, held: Held, chunk: int, place: Place) -> None:
 
 
 def header_of(memory: memoryview, held: Held) -> bytes:
-    """The header that lies behind the data of a filled slot."""
+    """The header behind the data of a filled slot."""
     start = align(held.data_bytes, HEADER_ALIGN_BYTES)
     return bytes(memory[start : start + held.header_bytes])
 
 
 class Kept:
-    """An arena that is let go of when nobody uses it any more."""
+    """An arena that is closed when nobody uses it any more."""
 
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
@@ -78,12 +78,12 @@ class Kept:
         self._lock = threading.Lock()
 
     def hold(self) -> None:
-        """One more uses it."""
+        """Count one more user."""
         with self._lock:
             self._users += 1
 
     def release(self) -> None:
-        """One less uses it."""
+        """Count one user less; the last one closes the arena."""
         with self._lock:
             self._users -= 1
             last = self._users == 0
@@ -92,7 +92,8 @@ class Kept:
 
 
 class Receiving:
-    """One copy on its way in: let `filling` take its blocks, then `Copies.commit` it; `close` it anyhow."""
+    """One copy on its way in: let `filling` take its blocks, then `Copies.commit` it; `close` it in any
+    case."""
 
     def __init__(self, held: Held, kept: Kept, writer: SlotWriter, *, fresh: bool) -> None:
         self.held, self.kept, self.writer = held, kept, writer
@@ -106,7 +107,7 @@ class Receiving:
         self.filling = Filling(self.writer.memory, self.held, missing)
 
     def close(self, *, whole: bool = False) -> None:
-        """It came to its end. Unless it is whole, the slot is given back empty. Once is enough."""
+        """Give the slot back empty unless it is whole. May be called twice."""
         if not self._open:
             return
         self._open = False
@@ -120,7 +121,8 @@ class Receiving:
 def fill_in(
     memory: memoryview, held: Held, own: Held | None, others: list[tuple[SlotView, Held]]
 ) -> list[int]:
-    """Put every chunk that one of our slots holds in its place, verified; the numbers of the others."""
+    """Put every chunk that one of our slots holds in its place, verified; return the numbers of the
+    others."""
     known: dict[bytes, memoryview] = {}
     for slot, have in others:
         area = slot.arena.area(slot.index)

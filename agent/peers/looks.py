@@ -1,4 +1,4 @@
-"""Which peers this node reaches: each is dialled several times, and what was found is told."""
+"""Find out which peers this node reaches: dial each several times, and report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger("holdfast.agent.peers")
 
 
 class Looks:
-    """Carries out LookAtPeers; a newer one of the same job replaces one that is under way."""
+    """Carries out LookAtPeers; a newer order of the same job replaces one that is under way."""
 
     def __init__(self, node: str, incarnation: int, tell: Callable[[events.Event], None]) -> None:
         self._node, self._incarnation, self._tell = node, incarnation, tell
@@ -74,7 +74,7 @@ async def sight(peer: PeerAddress, tries: int = TRIES, try_s: float = TRY_S) -> 
 
 
 async def dial(address: str, timeout_s: float) -> str:
-    """Connect and hang up. Returns "" when somebody answered, else why not."""
+    """Connect and hang up. Returns "" when somebody answered, else the reason."""
     host, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(timeout_s):

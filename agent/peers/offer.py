@@ -1,4 +1,4 @@
-"""A snapshot of a member of this node, opened and pinned, with the digests of its chunks."""
+"""Open and pin a snapshot of a member of this node, with the digests of its chunks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Offer:
-    """Keeps a slot from being overwritten until it is closed."""
+    """A slot that is not overwritten until this is closed."""
 
     def __init__(self, held: Held, slot: SlotView) -> None:
         self.held, self._slot = held, slot
@@ -52,7 +52,7 @@ def newest(path: Path, status: MemberStatus, released_step: int) -> Offer | None
 
 def offered(path: Path, status: MemberStatus, choose: Callable[[Arena], SlotView | None]) -> Offer | None:
     """The slot of this arena that `choose` names, pinned; None when there is none. Raises ArenaError, and
-    LayoutError on a slot whose header is spoilt: it stays as free as it was."""
+    LayoutError on a slot whose header is damaged: that one is not pinned."""
     if not path.exists():
         return None
     with contextlib.ExitStack() as undo:

@@ -1,4 +1,4 @@
-"""Snapshots that members of this node left in their arenas, for those who need them on another node."""
+"""Open snapshots in the arenas of this node's members, for nodes that need them."""
 
 from __future__ import annotations
 

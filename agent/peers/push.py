@@ -1,7 +1,7 @@
-"""The owner's side: the newest released snapshot of each member goes to its partners, in the background.
+"""Send the newest released snapshot of each member to its replica holders, in the background.
 
-One stream per partner at a time. A snapshot that is on its way is finished first, then the newest goes. What
-breaks is tried again after a pause that grows, with jitter."""
+There is one stream per replica holder at a time. A snapshot that is on its way is finished first, then the
+newest goes. What fails is retried after a pause that grows, with jitter."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ log = logging.getLogger("holdfast.agent.peers")
 
 @dataclass(slots=True)
 class _Line:
-    """What is to be done at one partner's address, and who does it."""
+    """What is to be done at one replica holder's address, and the task that does it."""
 
     address: str
     due: dict[str, str] = field(default_factory=dict)  # member: job
@@ -51,8 +51,9 @@ class _Line:
 
 
 class Pushes:
-    """Keeps partners supplied. `offer(member, job, released)` opens the newest snapshot up to that step,
-    pinned, or None; `vouch` hears of each before it leaves; `count` hears what the metrics show."""
+    """Keeps replica holders supplied. `offer(member, job, released)` opens the newest snapshot up to that
+    step, pinned, or returns None; `vouch` is called with each before it leaves, `count` with what the metrics
+    show."""
 
     def __init__(
         self,
@@ -78,7 +79,8 @@ class Pushes:
         self._lines: dict[str, _Line] = {}
 
     def replicate(self, job: str, partners: tuple[Partner, ...]) -> None:
-        """Copy these members from now on, no others of the job. Without any, what is there stays a while."""
+        """Copy these members from now on, and no others of the job. Without any, existing copies stay a
+        while."""
         self._stop_lingering(job)
         wanted = dict.fromkeys((partner.member, partner.address) for partner in partners)
         before, left = self._wanted.get(job, {}), self._left.setdefault(job, {})
@@ -95,13 +97,13 @@ class Pushes:
             self._lingering[job] = loop.call_later(self._linger_s, self._settle, job)
 
     def release(self, job: str, step: int) -> None:
-        """Snapshots up to `step` are whole on all ranks: the newest of them is what partners shall have."""
+        """Snapshots up to `step` are whole on all ranks: replica holders are to have the newest of them."""
         self._released[job] = step
         for member, address in self._wanted.get(job, {}):
             self._due(job, member, address)
 
     def complete(self, job: str) -> None:
-        """The job is over: no more copies, and those that are there may go."""
+        """The job is over: stop copying, and let the copies go."""
         self._stop_lingering(job)
         pairs = {**self._wanted.pop(job, {}), **self._left.pop(job, {})}
         self._released.pop(job, None)
@@ -120,7 +122,7 @@ class Pushes:
 
     @property
     def waiting(self) -> int:
-        """Copies that are not at their partner yet."""
+        """Copies that have not arrived yet."""
         return sum(len(line.due) for line in self._lines.values())
 
     def _due(self, job: str, member: str, address: str) -> None:
@@ -140,8 +142,8 @@ class Pushes:
             timer.cancel()
 
     def _settle(self, job: str) -> None:
-        """Have former partners drop what is whole elsewhere by now. Until then they keep it: a member that
-        was replaced may be all that is left of its state."""
+        """Have former replica holders drop what is whole elsewhere by now. Until then they keep it: it may be
+        all that is left of the state of a member that was replaced."""
         wanted, left = self._wanted.get(job, {}), self._left.get(job, {})
         for pair in list(left):
             of_member = [other for other in wanted if other[0] == pair[0]] or list(wanted)
@@ -157,7 +159,8 @@ class Pushes:
         return line
 
     async def _serve(self, line: _Line) -> None:
-        """Do what is due at one partner, until nothing is; then end, until something is due again."""
+        """Do what is due at one replica holder, until nothing is; a new task starts when something is due
+        again."""
         pause_s = _BACKOFF_S[0]
         while line.due or line.drops:
             try:
@@ -253,7 +256,7 @@ class Pushes:
 
 
 class Pace:
-    """Lets so many bytes through per second; 0: all of them."""
+    """Limits the bytes per second; 0: no limit."""
 
     def __init__(self, bytes_per_s: float) -> None:
         self._bytes_per_s = bytes_per_s

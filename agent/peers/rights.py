@@ -1,8 +1,9 @@
-"""Whose copies a caller may read, leave and change at a node: decided for each message, from its own words.
+"""Decide for each message whose copies a caller may read, leave and change at a node.
 
-A member is called after its job (`job.number`), and a copy says of which job it is: both have to be the job
-that the caller names, and one that is the caller's. Where nobody is asked who they are (loopback, plaintext)
-every job is the caller's; that a copy of one job cannot be named as another's still holds there."""
+A member's name begins with its job (`job.number`), and a copy says of which job it is: both must be the job
+that the caller names, and that must be one of the caller's. Where callers are not authenticated (loopback,
+plaintext) every job counts as the caller's; that a copy of one job cannot be named as another's still holds
+there."""
 
 from __future__ import annotations
 
@@ -17,17 +18,17 @@ if TYPE_CHECKING:
 
 
 class NotYours(PeerError):
-    """Another job's copy, or another node's: it is not read, nor changed."""
+    """A copy is of another job, or was left by another node: it is neither read nor changed."""
 
 
 def job_of(member: str) -> str:
-    """The job after which a member is called; "" when it is called after none."""
+    """The job in a member's name; "" when it names none."""
     return member.rpartition(".")[0]
 
 
 def may_read(caller: Caller, named: str, member: str) -> None:
-    """Raise NotYours unless the caller may touch this member, and means the job after which it is called. An
-    agent of an older version names none."""
+    """Raise NotYours unless the caller may touch this member, and names the job of its name. An agent of an
+    older version names none."""
     job = job_of(member)
     if named not in ("", job):
         raise NotYours(f"{member} is a member of job {job}, not of {named!r:.80}: name its own job")
@@ -40,7 +41,7 @@ def may_read(caller: Caller, named: str, member: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a node takes. `jobs`: whose ranks and copies it takes; (): every job's."""
+    """What a node accepts. `jobs`: the jobs whose ranks and copies it takes; (): all."""
 
     jobs: tuple[str, ...] = ()
 
@@ -61,5 +62,5 @@ def may_change(caller: Caller, member: str, owner: str) -> None:
 
 
 def owner_of(caller: Caller) -> str:
-    """How the one who leaves a copy is remembered; "" where nobody is asked who they are."""
+    """The name under which the caller's copies are kept; "" where callers are not authenticated."""
     return caller.name if caller.role is not None else ""

@@ -1,4 +1,4 @@
-"""How much memory a copy may take: a file system in memory may promise more than there is."""
+"""Check how much memory a copy may take: a file system in memory may promise more than there is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def check_memory(target: Path, needed: int, cgroup: Path = _CGROUP) -> None:
-    """Raise ArenaError, with the mend, when this machine or container has not so many bytes to spare."""
+    """Raise ArenaError, with what to do, when this machine or container has fewer bytes to spare."""
     available = available_bytes(cgroup)
     if available < needed:
         raise ArenaError(

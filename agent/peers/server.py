@@ -1,4 +1,5 @@
-"""The peer service of one agent: takes copies in, gives them out. A message ends no more than its stream."""
+"""Serve one agent's copies to other agents: take copies in, give them out. A bad message ends only its
+stream."""
 
 from __future__ import annotations
 
@@ -116,7 +117,8 @@ class PeerServer:
         await self.end_puts()
 
     async def end_puts(self, job: str = "", member: str = "") -> None:
-        """End the incoming copies of this job, or member, or all; returns when their slots are given back."""
+        """Cancel the incoming copies of this job, or member, or all; returns when their slots are given
+        back."""
         tasks = [
             put.task
             for name, put in self._putting.items()
@@ -189,8 +191,8 @@ class PeerServer:
             receiving.close()  # does nothing when it was committed
 
     async def _working(self, context: Any, work: Callable[..., T], *args: Any) -> T:
-        """Do something in a thread, and tell the owner meanwhile that we are alive. The thread is waited
-        for in any case: it writes to memory that is given back afterwards."""
+        """Work in a thread, and tell the owner meanwhile that this node is alive. The thread is waited for in
+        any case: it writes to memory that is given back afterwards."""
         future = asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
         try:
             while not (await asyncio.wait([future], timeout=_WORKING_S))[0]:
@@ -276,7 +278,7 @@ class PeerServer:
 
     @asynccontextmanager
     async def _answering(self, context: Any) -> AsyncIterator[None]:
-        """Whatever goes wrong with one call is told to the one who called, logged and counted."""
+        """Answer a call that fails with the reason, log and count it."""
         try:
             yield
         except asyncio.CancelledError as error:

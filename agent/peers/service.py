@@ -1,4 +1,4 @@
-"""Copies of snapshots in other nodes' memory: what this node gives, what it keeps, what it gets back."""
+"""Run a node's peer service: copies of snapshots that it gives, keeps for others, and gets back."""
 
 from __future__ import annotations
 
@@ -113,34 +113,34 @@ class Peers:
         self._kept.close()
 
     def copies(self) -> tuple[PeerCopy, ...]:
-        """What this node keeps of others, whole, for hello and beats."""
+        """The whole copies that this node keeps for others, for hello and beats."""
         return self._kept.held()
 
     def vouched(self) -> list[events.SnapshotVouched]:
-        """What this node's agent vouches for, for every new leader."""
+        """What this node's agent vouches for, for each new leader."""
         return self._vouches.all(lambda member: self._status(member) is not None)
 
     @property
     def waiting(self) -> int:
-        """Copies that are not at their partner yet."""
+        """Copies that have not arrived at their replica holder yet."""
         return self._pushes.waiting
 
     def replicate(self, order: effects.Replicate) -> None:
-        """Keep the partners of these members supplied; replaces earlier orders of the job."""
+        """Keep the replica holders of these members supplied; replaces earlier orders of the job."""
         self._pushes.replicate(order.job, order.partners)
 
     def release(self, order: effects.Release) -> None:
-        """Snapshots up to this step are whole on all ranks: the newest one goes to the partners."""
+        """Snapshots up to this step are whole on all ranks: send the newest one to the replica holders."""
         self._pushes.release(order.job, order.step)
 
     def complete(self, order: effects.Complete) -> None:
-        """The job is over: nothing of it is copied or kept any more."""
+        """The job is over: copy and keep nothing of it any more."""
         self._pushes.complete(order.job)
         self._vouches.forget(order.job)
         self._in_background(self._forget(order.job))
 
     def discard(self, order: effects.Discard) -> None:
-        """Newer state is kept elsewhere: what is kept of these members goes."""
+        """Newer state of these members is kept elsewhere: drop the copies."""
         self._in_background(self._let_go(order))
 
     def fetch(self, order: effects.Fetch) -> None:

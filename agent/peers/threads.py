@@ -1,4 +1,4 @@
-"""Work in threads that is always waited for: it reads or writes memory that is given back afterwards."""
+"""Run work in threads that is always waited for: it uses memory that is given back afterwards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def nice_pool(threads: int, name: str) -> ThreadPoolExecutor:
-    """Threads that give way to everything else."""
+    """Threads of the lowest priority."""
     return ThreadPoolExecutor(threads, name, initializer=priority.give_way)
 
 

@@ -1,8 +1,8 @@
-"""What an agent vouches for: it says what its ranks' snapshots hash to before any other node has a copy.
+"""Vouch for snapshots: report what they hash to before any other node has a copy.
 
-The digest is one blake3 over the blake3 of each chunk, and over whose snapshot it is, of which step: whoever
-keeps the copy cannot make other bytes, or another step, that hash to the same (xxh3, by which chunks are
-compared on their way, is fast and nothing more). It is taken where copies are sent, in the background, once
+The digest is one blake3 over the blake3 of each chunk, and over the member and step of the snapshot: whoever
+keeps the copy cannot make other bytes, or another step, that hash to the same. (xxh3, by which chunks are
+compared on their way, is fast and nothing more.) It is taken where copies are sent, in the background, once
 per snapshot."""
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ class Vouches:
         return digest
 
     def say(self, held: Held) -> None:
-        """Tell the leader, unless it was told. Before a copy leaves: it may be all that is left soon."""
+        """Tell the leader, unless it was told. This comes before a copy leaves: that may soon be all that is
+        left."""
         said, key = self._said.setdefault(held.member, {}), (held.generation, held.step)
         if key in said and said[key].digest == held.vouched:
             return
@@ -108,12 +109,12 @@ class Vouches:
         self._tell(event)
 
     def all(self, known: Callable[[str], bool]) -> list[events.SnapshotVouched]:
-        """What every new leader has to hear: of the members that are known here."""
+        """What each new leader has to be told, of the members that are known here."""
         self._drop([member for member in self._said if not known(member)])
         return [event for said in self._said.values() for event in said.values()]
 
     def forget(self, job: str) -> None:
-        """The job is over."""
+        """Forget a job that is over."""
         self._drop([name for name, said in self._said.items() if any(e.job == job for e in said.values())])
 
     def _drop(self, members: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""The peer protocol's bytes: snapshots as messages, blocks without a copy too many, limits, deadlines.
+"""Encode the peer protocol: snapshots as messages, blocks with one copy only, limits, deadlines.
 
 A block is the one field that carries bytes in bulk. Its message (proto/controlplane/wire/peer.proto) is put
 together and taken apart by hand, which leaves one copy on each side; everything else is protobuf's."""
@@ -148,7 +148,7 @@ async def read(call: Any, timeout_s: float, who: str) -> Any:
 
 
 async def write(call: Any, message: Any, timeout_s: float, who: str) -> None:
-    """Say something. Raises TimeoutError when it is not taken in time."""
+    """Send a message. Raises TimeoutError when it is not taken in time."""
     try:
         async with asyncio.timeout(timeout_s):
             await call.write(message)

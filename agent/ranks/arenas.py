@@ -43,7 +43,7 @@ class Arenas:
         self._making: dict[str, asyncio.Task[None]] = {}
 
     def ask(self, member: Member, slot_bytes: int) -> None:
-        """Answer with an arena whose slots have this room, or with why there is none."""
+        """Answer with an arena whose slots have this room, or with the reason why there is none."""
         if member.arena is not None and member.arena.slot_bytes >= slot_bytes:
             self._answer(member)
         elif member.name not in self._making:
@@ -52,8 +52,8 @@ class Arenas:
             task.add_done_callback(lambda _: self._making.pop(member.name, None))
 
     def changed(self, member: Member) -> None:
-        """Something was brought into a member's arena, which may have been made anew for it: a rank that
-        used the old one is told."""
+        """Something was brought into a member's arena, which may have been created anew for it: tell the
+        rank, if it uses the old one."""
         if member.arena is not None and self._size(member.name) != _file_bytes(member.arena):
             self.ask(member, member.arena.slot_bytes + 1)
 
@@ -68,7 +68,7 @@ class Arenas:
             return 0
 
     async def close(self) -> None:
-        """Wait for what is being made."""
+        """Wait for the arenas that are being created."""
         await asyncio.gather(*self._making.values())
 
     async def _make(self, member: Member, slot_bytes: int) -> None:

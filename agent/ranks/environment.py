@@ -1,4 +1,4 @@
-"""The environment of a rank's process: torchrun's variables and ours."""
+"""Make the environment of a rank's process: torchrun's variables and ours."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OURS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a node gives to every process on it."""
+    """What a node tells every process on it."""
 
     node: str
     address: str  # host that peers use

@@ -1,4 +1,4 @@
-"""The frame that has a rank form a generation: its seat, its peers, and where the state comes from."""
+"""Make the message that has a rank form a generation: its seat, its peers, and the sources of its state."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _source(source: Source, member: Member, seat: Placement, paths: Paths) -> Me
 
 
 def _reshard(member: Member, resume: Resume) -> Message:
-    """Nobody's arena can hold what this rank needs: it reads its part of the checkpoint by itself."""
+    """No arena can hold what this rank needs: have it read its part of the checkpoint by itself."""
     spec = member.spec
     storage = spec.storage if spec else ""
     return {"reshard": True, "storage": storage, "job": member.status.job, "digest": resume.digest}

@@ -1,4 +1,5 @@
-"""What outlives an agent of its members: their statuses, boards and arenas, in files of shared memory."""
+"""Keep what outlives an agent of its members: statuses, progress pages and arenas, in files of shared
+memory."""
 
 from __future__ import annotations
 
@@ -35,15 +36,15 @@ class Memory:
         self._freeing = ThreadPoolExecutor(1, "free")
 
     def make(self, member: Member) -> None:
-        """A board for a member, and what its job was launched as. Raises OSError when shared memory is
-        full."""
+        """Create a member's progress page, and note what its job was launched as. Raises OSError when shared
+        memory is full."""
         member.page = ProgressPage.create(self._paths.page(member.name))
         if member.spec is not None:
             self._paths.spec(member.name).write_bytes(records.pack(member.spec))
 
     def keep(self, status: MemberStatus) -> None:
-        """Write a status to where the next agent finds it. Where it cannot be (no shared memory is left),
-        that one knows less, and nobody else is harmed."""
+        """Store a status for the next agent. Where that fails (shared memory is full), the next agent knows
+        less, and nobody else is harmed."""
         path = self._paths.record(status.member)
         draft = path.with_suffix(".new")
         try:
@@ -53,7 +54,8 @@ class Memory:
             log.warning("the status of %s is not kept for another agent: %s", status.member, error)
 
     def remove(self, member: Member) -> None:
-        """Remove a member's shared memory. Its arena goes in a thread: gigabytes are unmapped, and freed."""
+        """Remove a member's shared memory. Its arena is removed in a thread: unmapping gigabytes takes
+        time."""
         arena, member.arena = member.arena, None
         self.close([member])
         paths, name = self._paths, member.name
@@ -67,7 +69,7 @@ class Memory:
         self._freeing.shutdown(wait=True)
 
     def close(self, members: Iterable[Member]) -> None:
-        """Let go of their memory. The files stay."""
+        """Unmap their memory. The files stay."""
         for member in members:
             for memory in (member.page, member.arena):
                 if memory is not None:
@@ -75,8 +77,8 @@ class Memory:
             member.page = member.arena = None
 
     def recall(self) -> list[Member]:
-        """What an earlier agent left. What of it cannot be read, and what belongs to nobody, is removed; what
-        is no file of an agent's stays."""
+        """Take up what an earlier agent left. Unreadable files and those of nobody are removed; files that no
+        agent makes stay."""
         members: list[Member] = []
         for path in sorted(self._paths.memory.glob("*.json")):
             try:
@@ -126,7 +128,7 @@ def _free(arena: Arena | None, path: Path) -> None:
 
 
 def step_of(member: Member) -> int:
-    """The step that a member is in by its board; NO_STEP without one."""
+    """The step on a member's progress page; NO_STEP without a page."""
     page: ProgressPage | None = member.page
     return page.step if page is not None else NO_STEP
 

@@ -1,7 +1,7 @@
-"""The gate: the Unix socket where a node's ranks talk to their agent.
+"""Serve the Unix socket where a node's ranks talk to their agent.
 
-Who connects is checked against the launcher's members by the kernel's word (SO_PEERCRED). What is garbage
-ends its own connection only."""
+The kernel says which process connects (SO_PEERCRED), and the launcher which member that is. Garbage ends its
+own connection only."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ log = logging.getLogger("holdfast.agent.gate")
 
 
 class RankHandler(Protocol):
-    """What the gate asks of the node."""
+    """What the rank server asks of its node."""
 
     def admit(self, member: str, pid: int) -> str:
         """Why this process is not that member; "" when it is."""
 
     def unnamed(self, member: str) -> bool:
-        """Whether the launcher's word which process this member is may still be under way."""
+        """Whether the launcher may not have said yet which process this member is."""
 
     def hear(self, member: str, frame: Message) -> None:
         """A message of an admitted member. Raises BadMessage."""
 
     def joined(self, member: str, frame: Message) -> list[AgentMessage]:
-        """A member's hello was taken: what it is to be told first. Raises BadMessage."""
+        """Take an admitted member's hello; returns the answers to it. Raises BadMessage."""
 
     def left(self, member: str) -> None:
         """A member's connection ended."""
 
     def drop(self, kind: str, reason: str) -> None:
-        """Something was dropped: count it."""
+        """Count something that was dropped."""
 
 
 class RankServer:
@@ -68,11 +68,11 @@ class RankServer:
 
     @property
     def gone(self) -> bool:
-        """Whether it listens at a socket that was removed: who comes now finds none."""
+        """Whether its socket was removed: nobody can connect any more."""
         return self._server is not None and not self._path.exists()
 
     async def reopen(self) -> None:
-        """Listen at a new socket. Who is connected stays. Raises OSError."""
+        """Listen at a new socket. Existing connections stay. Raises OSError."""
         if self._server is not None:
             self._server.close()
         await self.open()
@@ -104,7 +104,7 @@ class RankServer:
         await asyncio.sleep(0)  # lets the aborted transports close their sockets
 
     def push(self, member: str, message: AgentMessage) -> bool:
-        """Say something to a member at once. False when it is not connected."""
+        """Send a message to a member at once. False when it is not connected."""
         connection = self._ranks.get(member)
         if connection is None:
             return False
@@ -116,7 +116,7 @@ class RankServer:
         return member in self._ranks
 
     def opened(self, connection: _Connection) -> None:
-        """A socket connected; who it is will be known by its first frame."""
+        """Note a new connection; its first frame will say who it is."""
         self._open.add(connection)
 
     def closed(self, connection: _Connection) -> None:
@@ -148,7 +148,7 @@ class RankServer:
             raise FrameError(f"the first frame must be a hello, not {op!r:.80}")
 
     def named(self) -> None:
-        """The launcher has spoken: whoever came before its word is looked at again."""
+        """The launcher has named processes: look again at connections that came before."""
         for connection, message in list(self._early.items()):
             if not self._node.unnamed(str(message.get("member"))):
                 del self._early[connection]
@@ -200,7 +200,7 @@ class RankServer:
 
 
 class _Connection(asyncio.Protocol):
-    """One process at the gate."""
+    """One process's connection."""
 
     def __init__(self, server: RankServer) -> None:
         self._server = server
@@ -225,7 +225,7 @@ class _Connection(asyncio.Protocol):
             self._break(error)
 
     def take(self, message: Message) -> None:
-        """A frame that was kept until now."""
+        """Take a frame that was kept until now."""
         try:
             self._server.hear(self, message)
         except FrameError as error:
@@ -243,7 +243,7 @@ class _Connection(asyncio.Protocol):
             self._transport.write(encode(message.encode(), bytes_max=FORM_BYTES_MAX))
 
     def end(self) -> None:
-        """Close once what was said is sent; what still comes is not read."""
+        """Close once everything is sent; nothing more is read."""
         if self._transport is not None:
             self._transport.close()
 
