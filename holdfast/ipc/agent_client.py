@@ -64,9 +64,9 @@ class AgentClient:
         self.describe: Callable[[], list[dict[str, Any]]] = list  # the groups, when the agent asks
         self._path, self._greet, self._beat, self._sever = path, greet, beat, sever
         self._changed = threading.Condition()
-        self._kept: dict[str, Message] = {}
+        self._kept: dict[str, said.RankMessage] = {}
         self._asked: dict[str, Callable[[told.CheckpointTold], None]] = {}
-        self._outbox: deque[Message] = deque()
+        self._outbox: deque[said.RankMessage] = deque()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._socket: socket.socket | None = None
         self._beat_interval_s = 1.0
@@ -85,7 +85,7 @@ class AgentClient:
         """Start the thread."""
         self._thread.start()
 
-    def say(self, message: Message, *, keep: bool = False) -> None:
+    def say(self, message: said.RankMessage, *, keep: bool = False) -> None:
         """Send when connected; never blocks. `keep`: sent again after every reconnect, until `forget`."""
         if os.getpid() != self._owner or self._closed:
             return
@@ -101,11 +101,11 @@ class AgentClient:
         with self._changed:
             self._kept.pop(op, None)
 
-    def ask(self, message: Message, answered: Callable[[told.CheckpointTold], None]) -> None:
+    def ask(self, message: said.Checkpoint, answered: Callable[[told.CheckpointTold], None]) -> None:
         """Send a request, again after every reconnect until its answer, which names it, has come.
         `answered` runs in the client's thread."""
         with self._changed:
-            self._asked[message["request"]] = answered
+            self._asked[message.request] = answered
         self.say(message, keep=True)
 
     def give_up(self, request: str) -> None:
@@ -225,7 +225,7 @@ class AgentClient:
 
     def _fill(self, unsent: bytearray, next_beat: float) -> float:
         while self._outbox:
-            unsent += encode(self._outbox.popleft())
+            unsent += encode(self._outbox.popleft().encode())
         if len(unsent) > _BACKLOG_BYTES:
             raise ConnectionError("the agent does not read")
         now = time.monotonic()
@@ -328,7 +328,7 @@ class AgentClient:
             groups = tuple(said.Group(**group) for group in self.describe())
         except Exception as error:  # torch's recorder is none of our making, and this thread must live
             trouble = repr(error)[:200]
-        self._outbox.append(said.Standing(stand.round, groups, trouble, traces.others()).encode())
+        self._outbox.append(said.Standing(stand.round, groups, trouble, traces.others()))
 
     def _hear_return(self, over: told.Return) -> None:
         self.orders.returned = max(self.orders.returned, over.generation)
@@ -337,10 +337,9 @@ class AgentClient:
         self.orders.complete = complete
 
 
-def _key(message: Message) -> str:
-    """Of one kind only the newest is kept; of what has a request, each."""
-    request = message.get("request")
-    return f"{message['op']} {request}" if request else str(message["op"])
+def _key(message: said.RankMessage) -> str:
+    """Of one kind only the newest is kept; of requests, each."""
+    return f"{message.op} {message.request}" if isinstance(message, said.Checkpoint) else message.op
 
 
 _HANDLERS: dict[type[told.AgentMessage], Callable[[AgentClient, Any], None]] = {

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.ipc import traces
 from holdfast.ipc.frames import encode
+from holdfast.ipc.messages.rank import VERSION, Raised
 from holdfast.launch import imports
 
 if TYPE_CHECKING:
@@ -219,19 +220,18 @@ def report(error: BaseException) -> None:
     gate, member = os.environ.get("HOLDFAST_GATE"), os.environ.get("HOLDFAST_MEMBER")
     if not gate or not member:
         return
-    message = {
-        "op": "raised",
-        "version": 1,
-        "member": member,
-        "pid": os.getpid(),
-        "exception": _kind(error),
-        "message": _words(error)[:_TEXT_MAX],
-        "traceback": _told(error)[-_TEXT_MAX:],
-    }
+    message = Raised(
+        version=VERSION,
+        member=member,
+        pid=os.getpid(),
+        exception=_kind(error),
+        message=_words(error)[:_TEXT_MAX],
+        traceback=_told(error)[-_TEXT_MAX:],
+    )
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_ACK_TIMEOUT_S)
         connection.connect(gate)
-        connection.sendall(encode(message))
+        connection.sendall(encode(message.encode()))
         connection.recv(1)
 
 

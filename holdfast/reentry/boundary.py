@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from holdfast.ipc import recovery_log
+from holdfast.ipc.messages.rank import Started
 from holdfast.reentry import snapshotting
 
 if TYPE_CHECKING:
@@ -78,17 +79,7 @@ def _started(state: RankState, agent: AgentClient, first: tuple[float, float, fl
         state.page.resumed_ns = now_ns
         state.page.resumed_generation = state.generation
     inexact, state.inexact = "; ".join(state.inexact), []
-    agent.say(
-        {
-            "op": "started",
-            "generation": state.generation,
-            "step": state.completed,
-            "form_s": form_s,
-            "restore_s": restore_s,
-            "first_step_s": now_ns / 1e9 - begun,
-            "inexact": inexact,
-        }
-    )
+    agent.say(Started(state.generation, state.completed, form_s, restore_s, now_ns / 1e9 - begun, inexact))
     recovery_log.over(agent, state.generation, state.completed)
 
 

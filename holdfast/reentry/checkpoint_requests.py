@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from holdfast.errors import SessionError
+from holdfast.ipc.messages.rank import Checkpoint
 from holdfast.reentry import snapshotting
 
 if TYPE_CHECKING:
@@ -114,13 +115,7 @@ class CheckpointRequests:
     def _say(self, handle: CheckpointHandle, agent: AgentClient) -> None:
         state = self._state
         self._open.append(handle)
-        message = {
-            "op": "checkpoint",
-            "request": handle.request,
-            "step": state.completed,
-            "generation": state.generation,
-        }
-        agent.ask(message, handle.answered)
+        agent.ask(Checkpoint(handle.request, state.completed, state.generation), handle.answered)
 
 
 def _snapshot(state: RankState, agent: AgentClient) -> str:

@@ -14,6 +14,7 @@ from holdfast.environment import announce
 from holdfast.errors import AwayError, CollectiveFailed, Interrupted, RestoreError, SessionError, StateError
 from holdfast.groups.groups import is_broken_collective
 from holdfast.ipc import recovery_log
+from holdfast.ipc.messages import rank as said
 from holdfast.ipc.shm import ArenaError
 from holdfast.reentry import (
     alone,
@@ -123,7 +124,7 @@ class _Loop:
         if self._agent.interrupted(joined.formation.number):
             self._collect()
             return None
-        self._agent.say({"op": "forming", "generation": joined.formation.number})
+        self._agent.say(said.Forming(joined.formation.number))
         return joined
 
     def _go_through(self, formation: Formation) -> None:
@@ -139,8 +140,7 @@ class _Loop:
         """The others have this function behind them: the generation waits for this process in theirs."""
         known = self._state.functions
         known.joined, known.behind = joined, True
-        told = {"op": "forming", "generation": joined.formation.number, "activity": "script"}
-        self._agent.say(told)
+        self._agent.say(said.Forming(joined.formation.number, "script"))
         return self._passed()
 
     def _passed(self) -> Any:
@@ -170,16 +170,15 @@ class _Loop:
             return None
         return orders.form
 
-    def _ready(self) -> dict[str, Any]:
+    def _ready(self) -> said.Ready:
         state = self._state
-        return {
-            "op": "ready",
-            "generation": state.generation,
-            "held_step": state.clean.step,
-            "held_generation": state.clean.generation,
-            "ended_step": own_reports.ended(state),
-            "step": state.completed,
-        }
+        return said.Ready(
+            generation=state.generation,
+            held_step=state.clean.step,
+            held_generation=state.clean.generation,
+            ended_step=own_reports.ended(state),
+            step=state.completed,
+        )
 
     def _await(self) -> Orders:
         state, agent = self._state, self._agent
@@ -239,7 +238,7 @@ class _Loop:
         self._runtime.streams.weighting.reset()
         meeting.take_place(state, formation.local_rank)
         state.rank, state.world_size = formation.rank, formation.world_size
-        agent.say({"op": "forming", "generation": formation.number})
+        agent.say(said.Forming(formation.number))
         state.phase = "forming"
         state.progress.show("forming")
         if state.page is not None:
@@ -288,7 +287,7 @@ class _Loop:
         recovery_log.tell(
             agent, logging.INFO, "in generation %d as rank %d: the state of step %d is in place", *told
         )
-        agent.say({"op": "running", "generation": formation.number, "step": state.completed})
+        agent.say(said.Running(formation.number, state.completed))
         state.phase = "running"
         state.progress.show("between")
         state.progress.mark("first")
@@ -308,9 +307,7 @@ class _Loop:
         try:
             ports = stepping.put_in_place(self._runtime, resume, port)
         except (RestoreError, StateError, ArenaError) as error:
-            self._agent.say(
-                {"op": "restore_failed", "generation": formation.number, "reason": str(error)[:2000]}
-            )
+            self._agent.say(said.RestoreFailed(formation.number, str(error)[:2000]))
             recovery_log.tell(self._agent, logging.ERROR, "state could not be put in place: %s", error)
             self._agent.wait(lambda orders: orders.complete or orders.interrupted >= formation.number)
             raise Interrupted from error
@@ -344,7 +341,7 @@ class _Loop:
         if times > _SAME_BREAK_MAX:
             return False
         message = f"{type(error).__name__}: {error}"[:500]
-        agent.say({"op": "broken", "generation": state.generation, "message": message})
+        agent.say(said.Broken(state.generation, message))
         return True
 
     def _leave(self, error: BaseException) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from holdfast.ipc.messages.rank import Finished
 from holdfast.reentry import joining, snapshotting, stepping
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def say(state: RankState, agent: AgentClient) -> str:
     "" when there is one."""
     reason = snapshotting.last(state, agent)
     state.clean.step = state.ended = state.completed
-    agent.say({"op": "finished", "generation": state.generation, "step": state.completed}, keep=True)
+    agent.say(Finished(state.generation, state.completed), keep=True)
     state.phase = "finished"
     state.progress.show("finished")
     return reason

@@ -46,4 +46,4 @@ def beat(state: RankState, reports: Reports, anomalies: NumericAnomalies) -> Bea
 def _send_report(state: RankState, reports: Reports, anomalies: NumericAnomalies) -> None:
     shown = reports.read(anomalies.reported)
     if shown and state.agent is not None:
-        state.agent.say(Report(state.completed, shown).encode())
+        state.agent.say(Report(state.completed, shown))

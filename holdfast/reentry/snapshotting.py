@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import StateError
 from holdfast.ipc.messages.agent import ArenaFailed
+from holdfast.ipc.messages.rank import Snapshot, SnapshotSkipped, Tracked
 from holdfast.ipc.shm import ArenaError
 from holdfast.state import shard_ids
 
@@ -43,7 +44,7 @@ def _say_tracked(state: RankState, agent: AgentClient) -> None:
         log.warning("no room is asked for snapshots: %s", error)
         return
     state.announced_shard = state.shard_id
-    agent.say({"op": "tracked", "bytes": needs, "shard": state.shard_id}, keep=True)
+    agent.say(Tracked(needs, state.shard_id), keep=True)
 
 
 def insist(state: RankState, agent: AgentClient, reason: str, wait_s: float) -> str:
@@ -97,16 +98,7 @@ def snapshot(state: RankState, agent: AgentClient) -> str:
             _say_tracked(state, agent)
         return outcome
     state.newest_snapshot = (state.completed, state.generation)
-    agent.say(
-        {
-            "op": "snapshot",
-            "generation": state.generation,
-            "step": state.completed,
-            "slot": outcome,
-            "stall_s": stall_s,
-        },
-        keep=True,
-    )
+    agent.say(Snapshot(state.generation, state.completed, outcome, stall_s), keep=True)
     return ""
 
 
@@ -128,11 +120,4 @@ def _attach(state: RankState, agent: AgentClient) -> str:
 
 def skipped(state: RankState, agent: AgentClient, reason: str) -> None:
     """Report why there is no snapshot of this step."""
-    agent.say(
-        {
-            "op": "snapshot_skipped",
-            "generation": state.generation,
-            "step": state.completed,
-            "reason": reason[:500],
-        }
-    )
+    agent.say(SnapshotSkipped(state.generation, state.completed, reason[:500]))

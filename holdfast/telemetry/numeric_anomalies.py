@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from holdfast.errors import Interrupted, SessionError
+from holdfast.ipc.messages.rank import Fault
 from holdfast.telemetry import reporting
 
 if TYPE_CHECKING:
@@ -76,17 +77,7 @@ class NumericAnomalies:
         if agent is None:
             log.warning("step %d: %s", step, reason)
             return
-        agent.say(
-            {
-                "op": "fault",
-                "generation": self._state.generation,
-                "step": step,
-                "kind": kind,
-                "reason": reason[:_TEXT_MAX],
-                "rollback": rollback,
-            },
-            keep=True,
-        )
+        agent.say(Fault(self._state.generation, step, kind, reason[:_TEXT_MAX], rollback), keep=True)
 
     def fault(self, why: str, *, rollback: bool) -> NoReturn:
         """Report the script's own judgement that the numbers are wrong; never returns."""

@@ -9,15 +9,18 @@ import pytest
 
 from holdfast.ipc.agent_client import AgentClient
 from holdfast.ipc.frames import Decoder, encode
-from holdfast.ipc.messages.rank import Beat, Hello
+from holdfast.ipc.messages import rank as said
 from tests.agent.support import until_sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-HELLO = Hello(1, "j.1", 1, "h:1", "starting", 0, 0, -1, 0, None)
-BEAT = Beat("starting", 0, 0)
+HELLO = said.Hello(1, "j.1", 1, "h:1", "starting", 0, 0, -1, 0, None)
+BEAT = said.Beat("starting", 0, 0)
+
+READY, RUNNING, FINISHED = said.Ready(1, 0, 0, None, 0), said.Running(1, 0), said.Finished(1, 9)
+STARTED, SNAPSHOT = said.Started(1, 0, 0.1, 0.1, 0.1), said.Snapshot(1, 0, 0, 0.1)
 
 
 class Agent:
@@ -61,25 +64,25 @@ def client(folder: Path) -> Iterator[AgentClient]:
 
 def test_an_agent_that_was_away_hears_all_in_its_order(client: AgentClient, folder: Path) -> None:
     """What became of a rank last is what it hears last: else one that has finished runs for ever."""
-    client.say({"op": "tracked", "shard": "all"}, keep=True)
+    client.say(said.Tracked(1), keep=True)
     agent = Agent(folder / "gate.sock")
     assert agent.hears("tracked") == ["tracked"]
     agent.end(client)
-    for op, keep in (("ready", True), ("running", False), ("started", False), ("finished", True)):
-        client.say({"op": op}, keep=keep)
+    for message, keep in ((READY, True), (RUNNING, False), (STARTED, False), (FINISHED, True)):
+        client.say(message, keep=keep)
     agent = Agent(folder / "gate.sock")
     assert agent.hears("finished") == ["tracked", "ready", "running", "started", "finished"]
     agent.end(client)
 
 
 def test_of_one_kind_only_the_newest_is_said_where_it_belongs(client: AgentClient, folder: Path) -> None:
-    for op in ("snapshot", "ready", "running", "snapshot"):
-        client.say({"op": op}, keep=op != "running")
-    client.say({"op": "last"})
+    for message in (SNAPSHOT, READY, RUNNING, said.Snapshot(1, 1, 1, 0.1)):
+        client.say(message, keep=message is not RUNNING)
+    client.say(said.Broken(1, "last"))
     agent = Agent(folder / "gate.sock")
-    assert agent.hears("last") == ["ready", "running", "snapshot", "last"]
+    assert agent.hears("broken") == ["ready", "running", "snapshot", "broken"]
     agent.end(client)
-    client.say({"op": "end"})
+    client.say(said.RestoreFailed(1, "end"))
     agent = Agent(folder / "gate.sock")
-    assert agent.hears("end") == ["ready", "snapshot", "end"]
+    assert agent.hears("restore_failed") == ["ready", "snapshot", "restore_failed"]
     agent.end(client)
