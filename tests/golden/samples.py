@@ -1,0 +1,79 @@
+"""The golden samples of earlier commits, and what they are held against.
+
+Each folder holds what one commit wrote (`write.py` says how). All are decoded for ever; those of NEWEST are
+also what today's code writes, byte for byte. When a format gains a field, the commit that has it gets a
+folder and is NEWEST; the older folders stay. Nothing writes a sample again: DIGESTS says what they are."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.golden.commit import Sample, taken_apart
+
+HERE = Path(__file__).parent
+NEWEST = "fbad7ff"
+DIGESTS = {"fbad7ff": "4c6eafc67cf9cd95bfbdf52654d97d5f8628824e55e088fd1a2e01331857d5a6"}
+"""SHA-256 over the names and bytes of each folder's files."""
+
+
+def folder(commit: str) -> Path:
+    """Where the samples of a commit are."""
+    return HERE / commit
+
+
+def digest(commit: str) -> str:
+    """Of all files of a commit's folder."""
+    found = hashlib.sha256()
+    for path in sorted(each for each in folder(commit).rglob("*") if each.is_file()):
+        found.update(f"{path.relative_to(folder(commit))}\0{path.stat().st_size}\0".encode())
+        found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def read(name: str, *commits: str) -> list[Sample]:
+    """The samples in these files of that name, of all commits unless some are named."""
+    found: list[Sample] = []
+    for commit in commits or tuple(DIGESTS):
+        found += json.loads((folder(commit) / f"{name}.json").read_text())
+    return found
+
+
+def raw(value: Any) -> bytes:
+    """Bytes as the samples spell them."""
+    return base64.b64decode(value["base64"] if isinstance(value, dict) else value)
+
+
+def differs(record: Any, values: Sample) -> list[str]:
+    """Where a record is not what the sample states, field by field. A field that the sample does not have is
+    newer than the sample: it has to have its default."""
+    found = taken_apart(record)
+    return _differs(type(record).__name__, record, found, values)
+
+
+def _differs(where: str, record: Any, found: Any, stated: Any) -> list[str]:
+    if isinstance(found, dict) and isinstance(stated, dict) and dataclasses.is_dataclass(record):
+        lines = [f"{where}.{name}: it has no such field" for name in stated.keys() - found.keys()]
+        for field in dataclasses.fields(record):
+            place, value = f"{where}.{field.name}", getattr(record, field.name)
+            if field.name in stated:
+                lines += _differs(place, value, found[field.name], stated[field.name])
+            elif value != _default(field):
+                lines.append(f"{place}: {value!r} is not in the sample, and no default")
+        return lines
+    if isinstance(found, list) and isinstance(stated, list) and len(found) == len(stated):
+        records = sorted(record) if isinstance(record, frozenset) else record
+        pairs = zip(records, found, stated, strict=True)
+        return [line for at, each in enumerate(pairs) for line in _differs(f"{where}[{at}]", *each)]
+    same = found == stated and type(found) is type(stated)
+    return [] if same else [f"{where}: {found!r}, and the sample states {stated!r}"]
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
