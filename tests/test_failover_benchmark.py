@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks import failover, verdicts
+from benchmarks import coordinators, failover, verdicts
 from benchmarks.log import EventLog
 
 if TYPE_CHECKING:
@@ -37,6 +37,18 @@ def test_the_99th_percentile_of_few_is_the_largest() -> None:
 
 def test_every_key_that_readers_expect_has_a_part() -> None:
     assert list(verdicts.PARTS) == ["process_verdict_p99_s", "hang_named_s", "resize_vs_limit"]
+
+
+def test_its_cluster_has_a_leader_without_an_etcd_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wheel's etcd is found as `holdfast run` finds it."""
+    monkeypatch.delenv("ETCD_BIN", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with coordinators.running() as cluster:
+        assert coordinators.until(lambda: _elected(cluster), 60)
+
+
+def _elected(cluster: coordinators.Cluster) -> bool:
+    return any('"Elected"' in path.read_text() for path in cluster.journals if path.exists())
 
 
 def test_one_round_of_the_limit_of_a_resize() -> None:
