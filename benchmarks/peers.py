@@ -36,7 +36,20 @@ def limit(victim: int) -> float:
             return [row for row in field.rows() if row["event"] == "resumed"]
 
         field.expect("new group", lambda: len(resumed()) == RANKS - 1, 40)
-        return float(max(row["t"] for row in resumed()) - killed)
+        return regrouped_s(resumed(), victim, killed)
+
+
+def regrouped_s(resumed: list[log.Row], victim: int, killed: float) -> float:
+    """From the kill to the last survivor's first sum. Raises RuntimeError on sums that are not theirs."""
+    survivors = [rank for rank in range(RANKS) if rank != victim]
+    said = sorted((row["rank"], row["total"]) for row in resumed)
+    took = max(row["t"] for row in resumed) - killed
+    if (
+        said != [(rank, float(len(survivors))) for rank in survivors]
+        or min(row["t"] for row in resumed) < killed
+    ):
+        raise RuntimeError(f"rank {victim} was killed at {killed}, and these say to have summed: {resumed}")
+    return float(took)
 
 
 def torchrun(victim: int) -> float | None:

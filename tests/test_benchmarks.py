@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -106,7 +107,32 @@ def test_processes_end_with_the_field() -> None:
 
 
 def test_one_round_of_the_limit() -> None:
-    assert peers.limit(2) > 0
+    begun = time.monotonic()
+    took_s = peers.limit(2)
+    assert 0 < took_s < time.monotonic() - begun
+
+
+def survivors(*rows: tuple[int, float, float]) -> list[log.Row]:
+    return [{"rank": rank, "total": total, "t": at} for rank, total, at in rows]
+
+
+def test_the_limit_is_that_of_the_last_survivor() -> None:
+    assert peers.regrouped_s(survivors((0, 3.0, 11.0), (1, 3.0, 14.0), (3, 3.0, 12.0)), 2, 10.0) == 4.0
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(0, 3.0, 11.0), (1, 3.0, 14.0)],
+        [(0, 3.0, 11.0), (1, 3.0, 14.0), (2, 3.0, 12.0)],
+        [(0, 3.0, 11.0), (1, 4.0, 14.0), (3, 3.0, 12.0)],
+        [(0, 3.0, 9.0), (1, 3.0, 14.0), (3, 3.0, 12.0)],
+    ],
+    ids=["one is missing", "the victim", "another sum", "before the kill"],
+)
+def test_what_is_no_new_group_of_the_survivors_has_no_limit(rows: list[tuple[int, float, float]]) -> None:
+    with pytest.raises(RuntimeError, match="rank 2 was killed"):
+        peers.regrouped_s(survivors(*rows), 2, 10.0)
 
 
 def test_bad_flags_are_named() -> None:

@@ -221,12 +221,28 @@ def test_a_slow_connection_is_no_failure(s3: str, proxy: Proxy, opened: Opened) 
 
 
 def test_uploads_keep_their_pace(s3: str) -> None:
-    store = Store.open(s3, pace=Pace(4 << 20))
+    """They wait, and each byte is counted once: a pace that counts less is too fast, one that counts more too
+    slow."""
+    pace = Counted(4 << 20)
+    store = Store.open(s3, pace=pace)
     began = time.monotonic()
     for number in range(3):
         store.put(f"x/{number}", bytes(1 << 20))
     assert time.monotonic() - began > 0.45
+    assert sum(pace.taken) == 3 << 20
     store.close()
+
+
+class Counted(Pace):
+    """A pace that remembers what it let through."""
+
+    def __init__(self, bytes_per_s: float) -> None:
+        super().__init__(bytes_per_s)
+        self.taken: list[int] = []
+
+    def take(self, nbytes: int, stop: threading.Event | None = None) -> None:
+        super().take(nbytes, stop)
+        self.taken.append(nbytes)
 
 
 def test_a_create_whose_answer_was_lost_is_ours(s3: str, proxy: Proxy, opened: Opened) -> None:

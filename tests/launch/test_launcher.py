@@ -191,11 +191,12 @@ def test_garbage_ends_only_its_connection(launcher: LauncherProcess, member: str
     assert "argv must be a list" in launcher.output(member)
 
 
-def zygote(launcher: LauncherProcess) -> int:
+def zygote(launcher: LauncherProcess, *members: int) -> int:
+    """Its pid; 0: there is none. `members`: processes that it was forked into, which look alike."""
     children = f"/proc/{launcher.process.pid}/task/{launcher.process.pid}/children"
     with open(children) as file:
         pids = file.read().split()
-    for pid in pids:
+    for pid in (each for each in pids if int(each) not in members):
         with open(f"/proc/{pid}/cmdline") as file:
             if "--control" in file.read() and os.getsid(int(pid)) == int(pid):
                 return int(pid)
@@ -203,11 +204,11 @@ def zygote(launcher: LauncherProcess) -> int:
 
 
 def test_the_zygote_is_started_again(launcher: LauncherProcess) -> None:
-    first = zygote(launcher)
+    first = until_sync(lambda: zygote(launcher), "a zygote")
     os.kill(first, signal.SIGKILL)
     launcher.spawn("job.after")
-    launcher.client.until("warm", member="job.after")
-    assert zygote(launcher) != first
+    after = launcher.client.until("warm", member="job.after")["pid"]
+    assert zygote(launcher, after) not in (0, first)
     launcher.client.say(op="signal", member="job.after", signal=9)
 
 
@@ -218,9 +219,9 @@ def test_a_zygote_that_cannot_be_started_is_tried_again(monkeypatch: pytest.Monk
         python.symlink_to(Path(sys.executable).resolve())
         launcher = LauncherProcess(path, python=str(python))
         launcher.spawn("job.1")
-        launcher.client.until("warm", member="job.1")
+        first = launcher.client.until("warm", member="job.1")["pid"]
         python.unlink()
-        os.kill(zygote(launcher), signal.SIGKILL)
+        os.kill(zygote(launcher, first), signal.SIGKILL)
         launcher.spawn("job.2")
         log = path / "launcher.log"
         until_sync(lambda: "cannot be started" in log.read_text(), "an attempt that fails")

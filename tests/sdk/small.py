@@ -21,6 +21,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 session.track(model=model, optimizer=optimizer)
 passes = 0
 noise: list[float] = []
+inputs: list[list[list[float]]] = []
 seen: list[int] = []
 
 
@@ -58,6 +59,7 @@ def train() -> int:
                 print("refused:", error, flush=True)
         noise.append(float(torch.rand(())))
         x = torch.randn(3, 4)
+        inputs.append(x.tolist())
         optimizer.zero_grad()
         wrapped(x).pow(2).mean().backward()
         optimizer.step()
@@ -75,7 +77,7 @@ def train() -> int:
 result = train()
 weights = [round(float(value), 6) for value in model.weight.detach().flatten()]
 line = {"result": result, "rank": session.rank, "world_size": session.world_size, "passes": passes}
-found = {"weights": weights, "noise": noise, "seen": seen}
+found = {"weights": weights, "noise": noise, "seen": seen, "inputs": inputs}
 (OUT / f"result.{session.rank}.json").write_text(json.dumps(line | found))
 session.close()
 sys.exit(0)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 
 from holdfast.ipc.frames import encode
 from tests.sdk.node import Node
@@ -36,11 +37,27 @@ def alone(zygote: Zygote, folder: Path, script: Path = SCRIPT, **env: str) -> tu
     return code, json.loads(found.read_text()) if found.exists() else {}, log.read_text()
 
 
+def trained(*results: dict[str, Any]) -> list[float]:
+    """The weights that plain torch comes to with the inputs of these ranks: small.py without Holdfast."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    before = model.weight.detach().clone()
+    for inputs in zip(*(result["inputs"] for result in results), strict=True):
+        optimizer.zero_grad()
+        torch.stack([model(torch.tensor(x)).pow(2).mean() for x in inputs]).mean().backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    assert not torch.allclose(model.weight, before, atol=1e-2), "that would show nothing"
+    return [float(value) for value in model.weight.detach().flatten()]
+
+
 def test_alone_the_same_code_trains(zygote: Zygote, tmp_path: Path) -> None:
     code, result, log = alone(zygote, tmp_path)
     assert code == 0, log
     assert (result["result"], result["world_size"], result["passes"]) == (6, 1, 1)
     assert len(set(result["noise"])) == 6
+    assert len(result["inputs"]) == 6
+    assert result["weights"] == pytest.approx(trained(result), abs=2e-6)
 
 
 def test_alone_and_under_an_agent_are_the_same_training(zygote: Zygote, tmp_path: Path) -> None:
@@ -61,6 +78,9 @@ def test_under_torchrun(tmp_path: Path) -> None:
     results = [json.loads((tmp_path / f"result.{rank}.json").read_text()) for rank in (0, 1)]
     assert [line["world_size"] for line in results] == [2, 2]
     assert results[0]["weights"] == results[1]["weights"]
+    assert [len(line["inputs"]) for line in results] == [6, 6]
+    assert results[0]["inputs"] != results[1]["inputs"], "one rank's gradients would do"
+    assert results[0]["weights"] == pytest.approx(trained(*results), abs=2e-6)
 
 
 def test_forked_workers_have_no_gate(zygote: Zygote) -> None:
