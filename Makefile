@@ -8,18 +8,19 @@ LOCK ?= requirements.lock
 
 # Tests run in so many processes: half of the suite waits for timeouts of real ones.
 WORKERS ?= 3
-# One that takes too long is interrupted, and says what failed.
-PYTEST = timeout --foreground --signal=INT --kill-after=60 $(1) $(BIN)/python -m pytest -q
 
-.PHONY: demo test lint alerts page helm proto proto-check sbom audit clean
+.PHONY: demo test check lint alerts page helm proto proto-check sbom audit clean
 demo: $(STAMP)
 	$(BIN)/holdfast demo
 
-# What failed among the others is run once more, by itself, and both outcomes are printed: a deadline may be missed
-# on a crowded machine; what is missed by itself too fails the suite.
+# A test of real processes that failed among the others is tried once more, alone; tests/suite.py says within what limits.
 test: $(STAMP) lint
-	$(call PYTEST,4500) -n $(WORKERS) --dist worksteal --durations 25 || \
-		{ test $$? = 1 && $(call PYTEST,600) --last-failed --last-failed-no-failures none; }
+	$(BIN)/python -m tests.suite -n $(WORKERS) --dist worksteal --durations 25
+
+# Under a minute: lint, types, layers, the house rules, and the tests that wait for nobody.
+check: $(STAMP) lint
+	$(BIN)/python -m tests.tidy
+	$(BIN)/python -m pytest -q -m "pure and not slow" -n $(WORKERS)
 
 lint: $(STAMP) proto-check
 	$(BIN)/python supply/lock.py --check

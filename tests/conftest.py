@@ -9,16 +9,34 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import pure
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 TOLD_LINES = 20
+TESTS = Path(__file__).parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(ToldAtOnce(config))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        ours = item.path.is_relative_to(TESTS) and item.get_closest_marker("process") is None
+        if ours and pure.is_pure(item.path, TESTS):
+            item.add_marker("pure")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    if item.get_closest_marker("pure") is None:
+        return (yield)
+    with pure.watched():
+        return (yield)
 
 
 class ToldAtOnce:

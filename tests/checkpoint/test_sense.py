@@ -103,6 +103,7 @@ NONSENSE: dict[str, tuple[Callable[[Body], object], str]] = {
     ),
 }
 """What is wrong, how it is made, and what is said."""
+MARKS = {"a million chunks": pytest.mark.slow}
 
 
 def put(store: Store, body: Body) -> bytes:
@@ -116,7 +117,7 @@ def told(store: Store) -> str:
     return " ".join(found.errors)
 
 
-@pytest.mark.parametrize("what", NONSENSE)
+@pytest.mark.parametrize("what", [pytest.param(what, marks=MARKS.get(what, ())) for what in NONSENSE])
 def test_nonsense_under_a_right_digest_is_refused_by_name(store: Store, body: Body, what: str) -> None:
     assert told(store) == ""
     change, message = NONSENSE[what]

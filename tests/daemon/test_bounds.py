@@ -178,6 +178,7 @@ async def _asked(address: str, method: str, request: Any) -> Any:
         return await getattr(AdminStub(channel), method)(request, timeout=20)  # type: ignore[no-untyped-call]
 
 
+@pytest.mark.process
 async def test_an_adopted_checkpoint_of_a_nonsense_generation_breaks_nobodys_status(
     make: Callable[..., Coordinator], cluster: str
 ) -> None:

@@ -43,6 +43,7 @@ def test_two_thousand_schedules_keep_every_promise_and_end(first: int) -> None:
     assert sum(outcome.forms for outcome in outcomes) > 200, "the schedules hardly broke anything"
 
 
+@pytest.mark.slow
 def test_a_swarm_keeps_every_promise_and_ends() -> None:
     options = [swarm(seed) for seed in range(48)]
     outcomes = [live(each) for each in options]
@@ -116,6 +117,7 @@ def command(hash_seed: str, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("arguments", [("--seed", "7", "--nodes", "8"), ("--schedules", "12"), ELASTIC])
 def test_the_digest_does_not_depend_on_the_hash_seed(arguments: tuple[str, ...]) -> None:
     first, second = command("1", *arguments), command("2", *arguments)
@@ -123,6 +125,7 @@ def test_the_digest_does_not_depend_on_the_hash_seed(arguments: tuple[str, ...])
     assert "digest" in first.splitlines()[-1]
 
 
+@pytest.mark.process
 def test_an_unknown_fault_is_named() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.sim", "--faults", "meteor"],
@@ -149,6 +152,7 @@ def planted(plant: str) -> Iterator[Options]:
             yield swarm(seed, plant=plant)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_planted_bug_is_found(plant: str) -> None:
     errors = (live(options).error for options in planted(plant))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 
+import pytest
+
 from agent.deciding.fencing import Fence
 from agent.peers.looks import dial, sight
 from controlplane.core.records.model import PeerAddress
@@ -34,6 +36,7 @@ def test_off_is_never() -> None:
     assert Fence(["a:1"], 0.0, now=0.0).due(1e9) == ""
 
 
+@pytest.mark.process
 async def test_a_peer_that_listens_is_reached_and_others_are_told_why() -> None:
     server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
