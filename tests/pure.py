@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 FOLDERS = ("core", "sim", "simulation", "golden")
 FILES = frozenset(
     {
-        *("agent/test_core.py", "agent/test_deciding.py", "agent/test_fencing.py", "agent/test_progress.py"),
+        *("agent/deciding/test_judging.py", "agent/deciding/test_aggregate.py"),
+        *("agent/deciding/test_fencing.py", "agent/deciding/test_progress.py"),
         *("checkpoint/test_codec.py", "checkpoint/test_cutting.py", "checkpoint/test_rows.py"),
         *("checkpoint/test_sense.py", "checkpoint/test_typed.py"),
         *("daemon/test_bounds.py", "daemon/test_codec.py"),
