@@ -227,7 +227,7 @@ def _message(member: Member) -> str:
 
 def _spoil(job: Job, generation: Generation, suspects: list[Member]) -> None:
     """State that could not be put in place is not chosen again. Of several sources none is blamed: a rank
-    that cannot read its own says so (see `members.order_failed`)."""
+    that cannot read its own says so (see `members.order_failed` in membership)."""
     source = generation.resume
     failed = any(mb.status and mb.status.failure for mb in suspects)
     if (

@@ -3,7 +3,7 @@
 A line: {"sequence", "wall_s", "monotonic_s", "term", "kind": "event"|"effect"|"daemon", "type",
 "skipped", "body": {...}}. Steady beats, empty ticks and snapshots upon which nothing is decided are not
 written; `skipped` says how many of them came since the line before. Generations and specs are whole once
-(brevity.py), and again where a full file is followed by another (rotation.py)."""
+(compaction.py), and again where a full file is followed by another (rotation.py)."""
 
 from __future__ import annotations
 

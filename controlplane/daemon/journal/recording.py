@@ -4,8 +4,8 @@ The journal is for people: it leaves out what is steady and shortens what is lon
 nothing that the core sees: beside the journal, a file per reign, a line per step of the core. First line:
 {"kind": "reign", "format", "term", "wall_s", "version", "settings"}; then {"now", "type", "body", "effects":
 [[type, body], ...]}, and "failed" where the core raised. In effects, what was said before is short
-(brevity.py). A beat's line has "like": true where the body names only what differs from the beat of this node
-before. Values of a job's environment are replaced by a word that is the same for equal values within one
+(compaction.py). A beat's line has "like": true where the body names only what differs from the beat of this
+node before. Values of a job's environment are replaced by a word that is the same for equal values within one
 process. At its bound a recording ends with {"kind": "full"}."""
 
 from __future__ import annotations
