@@ -116,7 +116,7 @@ def test_without_failures_there_is_one_run_and_no_old_list(folder: Path) -> None
 
 def test_the_number_allowed_is_small() -> None:
     document = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert 0 <= document["tool"]["holdfast"]["tests"]["flaky_max"] <= 3
+    assert 0 <= document["tool"]["holdfast"]["tests"]["flaky_max"] <= 8
 
 
 def test_a_pure_test_starts_no_process_and_opens_no_connection() -> None:
