@@ -181,10 +181,13 @@ def resumed(zygote: Zygote, folder: Path, *later: dict[str, object], **change: s
     """A job of two ranks of which both died in step 7, and go on from step 5 as another script does."""
     kind = change.pop("KIND")
     kills = json.dumps([*ALL_DIE, *later])
-    node = Node(zygote, SCRIPT, 2, KIND=kind, KILL=kills)
-    node.run(lambda: node.generation == 1)
+    node = Node(
+        zygote, SCRIPT, 2, KIND=kind, KILL=kills, WAIT_FOR="2"
+    )  # a snapshot of step 5 has room by then
+    node.run(lambda: node.generation == 1 and all(rank.arena for rank in node.members.values()))
     node.hold = True
     ranks = list(node.members.values())
+    (node.folder / "go").touch()
     node.run(lambda: any(rank.gone for rank in ranks) and all(rank.gone or rank.ready for rank in ranks))
     for number, rank in enumerate(ranks):  # one that was still in the step before is back at the barrier
         if not rank.gone:
