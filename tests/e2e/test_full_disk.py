@@ -62,7 +62,10 @@ def test_a_full_disk_is_said_everywhere_until_it_has_room_again() -> None:
             ballast.unlink()
             job.more(1)
             job.wait(lambda: health(job) == "healthy", "all is well again")
-            assert scraped(job)[f"holdfast_checkpoint_failures_in_a_row{{{mine}"] == 0
+            job.wait(
+                lambda: scraped(job)[f"holdfast_checkpoint_failures_in_a_row{{{mine}"] == 0,
+                "the metric shows that, too",  # it looks at the job each second
+            )
             assert "degraded" not in asked(job, "status")
             job.finish()
 

@@ -143,7 +143,8 @@ def test_a_stream_that_begins_later_is_no_change(zygote: Zygote, tmp_path: Path)
             "session.sample_indices(N, size, SEED + (session.step >= 5),",
         )
     )
-    with Node(zygote, script, 2, KILL=json.dumps(ALL_DIE), KIND="indices") as node:
+    with Node(zygote, script, 2, KILL=json.dumps(ALL_DIE), KIND="indices", WAIT_FOR="2") as node:
+        give_room(node)
         node.run()
         told = read(node.folder)
         resumes = [one["resume"]["step"] for one in node.generations]
@@ -177,17 +178,20 @@ def test_who_made_a_state_is_known_until_a_step_is_complete() -> None:
     assert made[0] == (5, "another") and {word for _, word in made[1:]} == {contract.script()}
 
 
+def give_room(node: Node) -> None:
+    """Let the ranks go on from step 2 once all have an arena: the snapshot of step 5 has room then."""
+    node.run(lambda: node.generation == 1 and all(rank.arena for rank in node.members.values()))
+    (node.folder / "go").touch()
+
+
 def resumed(zygote: Zygote, folder: Path, *later: dict[str, object], **change: str) -> Node:
     """A job of two ranks of which both died in step 7, and go on from step 5 as another script does."""
     kind = change.pop("KIND")
     kills = json.dumps([*ALL_DIE, *later])
-    node = Node(
-        zygote, SCRIPT, 2, KIND=kind, KILL=kills, WAIT_FOR="2"
-    )  # a snapshot of step 5 has room by then
-    node.run(lambda: node.generation == 1 and all(rank.arena for rank in node.members.values()))
+    node = Node(zygote, SCRIPT, 2, KIND=kind, KILL=kills, WAIT_FOR="2")
+    give_room(node)
     node.hold = True
     ranks = list(node.members.values())
-    (node.folder / "go").touch()
     node.run(lambda: any(rank.gone for rank in ranks) and all(rank.gone or rank.ready for rank in ranks))
     for number, rank in enumerate(ranks):  # one that was still in the step before is back at the barrier
         if not rank.gone:
