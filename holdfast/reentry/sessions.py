@@ -21,7 +21,8 @@ _living: weakref.WeakSet[Runtime] = weakref.WeakSet()
 def begin(runtime: Runtime) -> None:
     """Connect a session that the script has made to its agent, if there is one. Raises SessionError."""
     if runtime.state.environment.agent_socket:
-        misuse.check_no_group(other.state.groups for other in list(_living))
+        # its own groups may be those of a session before, which is gone: a generation waits in them
+        misuse.check_no_group((runtime.state.groups, *(other.state.groups for other in list(_living))))
         _make_way()
         _connect(runtime)
     _living.add(runtime)

@@ -37,7 +37,8 @@ BEGIN, END = "begin", "end"
 BETWEEN = ("snapshot", *IN_RECOVERY)
 """Phases in which the script's own code does not run."""
 _OURS = str(Path(holdfast.__file__).parent)
-_RESTORING = tuple(str(Path(_OURS, "reentry", name)) for name in ("restore.py", "transfer.py"))
+_RESTORING = tuple(str(Path(_OURS, name)) for name in ("agreement/restore.py", "groups/transfer.py"))
+assert all(map(os.path.isfile, _RESTORING)), f"where a state is put in place: {_RESTORING}"
 
 
 class Struck:
