@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 from holdfast.ipc.arena import Arena
 from holdfast.ipc.frames import Decoder, FrameError, Message, encode
 from holdfast.ipc.progress_page import ProgressPage
-from tests.sdk import resuming
+from tests.sdk import resuming, stacks
 
 if TYPE_CHECKING:
     from tests.sdk.zygote import Zygote
@@ -344,6 +344,8 @@ class Node:
         for member in self.members.values():
             said = [message for message in member.said if message["op"] not in ("beat", "report")][-6:]
             lines.append(f"--- {member.name} gone={member.gone} said {said}")
+            if not member.gone:
+                lines.append(stacks.of(member.pid, str(self.shm / f"{member.name}.board")))
             lines.append(member.log.read_text(errors="replace")[-3000:])
         return "\n".join(lines)
 
