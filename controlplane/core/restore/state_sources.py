@@ -1,7 +1,7 @@
 """List every known copy of a job's state, and the rank that could read each of them.
 
 Ranks of one shard id hold equal state. A script that has built nothing yet reports "all", whatever its rank
-held before, so "all" never replaces a known id. "?RANK" stands for an unknown id that only this rank holds."""
+held before, so "all" never replaces a known id. "?RANK" is an unknown id that one rank alone holds."""
 
 from __future__ import annotations
 
