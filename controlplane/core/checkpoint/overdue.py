@@ -123,7 +123,7 @@ def _over(m: ClusterState, job: Job, name: str, pulse: Pulse, why: str) -> None:
 def _repair(m: ClusterState, job: Job, tries: int) -> None:
     """Drive the job on as if nothing of it had been read, and nothing sent to its nodes.
 
-    From the second try on, snapshots that are not released are given up: perhaps no rank can complete them."""
+    From the second try on, unreleased snapshots are given up: perhaps they can never become whole."""
     job.recovery.watched.clear()
     job.reread()
     for node in job.seat_nodes():

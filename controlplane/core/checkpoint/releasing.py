@@ -127,7 +127,7 @@ def say_again(m: ClusterState, job: Job) -> None:
 
 
 def let_go(job: Job, step: int) -> bool:
-    """Whether the job's ranks may overwrite a snapshot of this step: it is older than the release, or void."""
+    """Whether ranks may overwrite a snapshot of this step: it is older than the release, or void."""
     return step < job.snapshots.released or job.snapshots.released < step <= job.snapshots.voided
 
 
@@ -249,7 +249,7 @@ def _paced(m: ClusterState, job: Job) -> bool:
 
 
 def _reached(job: Job) -> int:
-    """Return the median of the ranks' steps, which a few wrong reports do not move; NO_STEP: none is heard."""
+    """Return the median of the ranks' steps, which a few wrong reports cannot move; NO_STEP: none heard."""
     steps = sorted(member.status.step for member in job.seated() if member.status is not None)
     return steps[len(steps) // 2] if steps else NO_STEP
 
