@@ -100,7 +100,7 @@ def _lacking(m: ClusterState, node: Node) -> str:
 
 
 def jobs_on(m: ClusterState, name: str) -> list[Job]:
-    """Return the living jobs with seats on this node, unless all processes there have ended as they should."""
+    """Return the living jobs that have seats on this node, unless all their processes there have finished."""
     return [
         job
         for job in m.jobs.values()
