@@ -2,8 +2,8 @@
 
 After a disaster etcd is empty, and the manifests on storage are all that is left. Then every whole checkpoint
 is adopted, and the job's next generation gets a number above all of theirs, so that ids never collide. When
-the job has trained since without them, its history is another one: only checkpoints from before the state
-that it started from still fit."""
+the job already trains without them, its history is another one. Then only checkpoints of earlier generations
+fit, up to the step from which the present generation started."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ def after(stage: Stage, spec: JobSpec) -> Stage | None:
 def base_for(records: Iterable[CheckpointRecord], step: int, full_every: int) -> tuple[str, str]:
     """Return (kind, base) for a checkpoint at `step`; base "": it opens its own, named by its id.
 
-    It opens its own when there is no good full one before it, that one's base has rotted, or `full_every`
-    steps have passed."""
+    It opens its own when there is no good full one before it, that one's chunks may be damaged, or
+    `full_every` steps have passed since."""
     records = tuple(records)
     good = newest_good(records, FULL)
     rotten = rotten_bases(records)

@@ -42,7 +42,7 @@ def failed(m: ClusterState, job: Job, reason: str) -> None:
 
 
 def committed(m: ClusterState, job: Job) -> None:
-    """Note that a checkpoint was committed and its manifest is visible: the row of failures is over."""
+    """Note that a checkpoint was committed and its manifest is visible: the streak of failures is over."""
     if job.checkpoints.keeping.checkpoints.times:
         m.ask_health()
     job.checkpoints.keeping.checkpoints.over()
@@ -129,8 +129,8 @@ def roomless(m: ClusterState, job: Job) -> str:
 def late(m: ClusterState, job: Job) -> str:
     """Describe that no checkpoint was committed for too long, though none failed; "" when none is late.
 
-    This bound is the administrators' promise: a time (`checkpoint_late_s`), whatever the cause. `overdue`
-    goes by the observed pace instead, excuses what waits rightly, and drives the job on."""
+    This is the bound that administrators set: a time (`checkpoint_late_s`), whatever the cause. `overdue`
+    goes by the observed pace instead, excuses justified waits, and drives the job on."""
     keeping = job.checkpoints.keeping
     if not job.spec.storage or not _trains(job) or keeping.checkpoints.times or not _behind(job):
         return ""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 RESTS = (MemberPhase.READY, MemberPhase.FINISHED)
+"""Phases in which a rank does not train, and so makes no further snapshot."""
 STALL_KEPT = 0.9
 """Factor by which the longest time of a copy shrinks with each further copy: a decaying maximum."""
 

@@ -25,6 +25,7 @@ FINAL = ("committed", "failed", "skipped")
 """Outcomes of a checkpoint that answer the requests for it."""
 
 TRAINS = (JobPhase.RUNNING, JobPhase.FORMING)
+"""Phases in which every rank may still come to hold a requested step."""
 
 
 def asked(m: ClusterState, event: ev.CheckpointAsked) -> None:

@@ -55,6 +55,7 @@ def leaving(m: ClusterState, event: ev.NodeLeaving) -> None:
 
 
 def _begin(m: ClusterState, node: Node, drain: Drain) -> None:
+    """Mark the node. Of two drains the earlier deadline holds, and force stays."""
     old = node.drain
     if old is not None and not old.done:
         drain.asked_at, drain.own = old.asked_at, old.own or drain.own

@@ -4,8 +4,9 @@
 barrier while the others train on. HALT: an incident with the cause RESIZED opens, and every rank is asked to
 stop at the end of its step. No rank can complete a step that another one does not begin, so all of them stop
 at the same boundary; a rank that a stopped peer blocks is interrupted within its step soon after. SAVE: where
-shards would be lost or must be cut anew, the state is made durable first. Then the seats change, and the
-incident goes on like any other. A failure in between takes over, and the change is planned anew."""
+each rank holds a shard of its own, or the ranks that stay lack some shard, the state is made durable first.
+Then the seats change, and the incident goes on like any other. A failure in between takes over, and the
+change is planned anew."""
 
 from __future__ import annotations
 
@@ -127,8 +128,8 @@ def _newcomer(m: ClusterState, job: Job, resize: Resize, spot: Spot) -> str:
 def _go(m: ClusterState, job: Job, resize: Resize) -> None:
     """Begin to halt the job at a step boundary, by evidence of the cause RESIZED: it opens an incident.
 
-    `keep` is set where the state must be durable first: the shards must be cut anew, or the ranks that stay
-    do not hold all of them."""
+    `keep` (the state is made durable before the seats change) is set where each rank holds a shard of its
+    own, or the ranks that stay lack some shard."""
     resize.stage, resize.hard_at = HALT, m.now + m.settings.stop_timeout_s
     state_sources.recall(m, job)
     staying = {(spot.node, spot.local_rank) for spot in resize.spots}

@@ -1,6 +1,6 @@
 """Launch a job: gather nodes, put a generation into etcd, and start its members.
 
-This generation has no store to meet at (`Generation.store` is ""): it only says which member is which rank.
+This generation has no TCPStore to meet at (`Generation.store` is ""): it only says who is which rank.
 Launch orders go out once etcd holds it, so that the next leader knows every member that may run. A job that
 uses the SDK then waits for its ranks at the barrier; a plain script simply runs."""
 
@@ -34,7 +34,7 @@ def pending(m: ClusterState, job: Job) -> None:
 
 
 def _remnants(m: ClusterState, job: Job) -> bool:
-    """Order the processes of the job's former life to end; True while some are, or may be, left.
+    """Order the processes of the job's former run to end; True while some are, or may be, left.
 
     A member on a node that has not reported yet may well still train, so it is waited for too."""
     there = [member for member in job.members.values() if member.alive or _unheard(member)]

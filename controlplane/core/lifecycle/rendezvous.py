@@ -3,8 +3,8 @@
 Form orders go out only after etcd holds the generation: whichever leader comes next, it knows every
 generation that ranks may be in. While the write is on its way, a rank may leave the barrier, or turn out to
 hold another state than was chosen. Then the generation is not formed, and the job waits for the barrier
-again. Members that do not form in time are killed, unless all hang alike: then all form once more. The same
-function drives jobs that a former leader left forming or running: it looks at facts, not at what it sent."""
+again. Members that do not form in time are killed, unless all hang alike: then all form once more. `running`
+looks at facts, not at what was sent, so that it also drives the jobs that a former leader left."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Take a submitted job: a new one, one that goes on, or a failed or stopped one that is taken up again.
 
 A job that is taken up again keeps its generation numbers, checkpoints and what is known of its state, and
-forgets its failures. Processes of its former life may still run; they become spares without a seat, and end
-before it is launched."""
+forgets its failures. Processes of its former run may still live; they become spares without a seat, and are
+ended before the job is launched."""
 
 from __future__ import annotations
 
@@ -30,9 +30,11 @@ REFUSED = NoteKind.SUBMISSION_REFUSED
 
 
 def submitted(m: ClusterState, event: ev.JobSubmitted) -> None:
-    """Take a submission. For a job that is not over it changes nothing: it is refused when its settings
-    differ, and otherwise only noted, so that a repeated submission does no harm. The same holds for a job
-    that has finished."""
+    """Take a submission of a new job, or of one that has failed or was stopped.
+
+    A job that is not over goes on unchanged: a submission with other settings is refused, an equal one only
+    noted, so that a repetition does no harm. For a finished job any submission is only noted. A job whose
+    records in etcd cannot be read is refused."""
     spec = event.spec
     job = m.jobs.get(spec.job)
     if job is not None and (job.phase not in (JobPhase.FAILED, JobPhase.STOPPED) or job.ending is not None):

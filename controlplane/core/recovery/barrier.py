@@ -38,7 +38,7 @@ def interrupt(m: ClusterState, job: Job, reason: str, only: list[Member] | None 
     """Order the nodes of the generation to stop its ranks; each node gets the order again every `retry_s`.
 
     `only`: the members that are not at the barrier yet, so that a repetition goes to their nodes alone.
-    None: all nodes. A generation without a store (a plain script's) has nothing to interrupt."""
+    None: all nodes. A generation without a TCPStore (`Generation.store`) has no groups to interrupt."""
     if job.generation is None or not job.generation.store:
         return
     number, name = job.generation.number, job.name

@@ -1,9 +1,9 @@
 """Choose the strategy for a verdict: one ladder of rungs per cause, read from the top.
 
 A rung is a condition on the situation, a strategy, and the reason that people are shown. The first rung whose
-condition holds decides, so the order of a ladder is its policy: rungs that end the job come first, then the
-cheapest way to go on. The last rung of every ladder always applies. `lifecycle.incidents` fills in the
-situation. The module is pure: it reads the situation and nothing else."""
+condition holds decides, so the order of a ladder is its policy: rungs that end the job stand before those
+that go on, and the last one always applies. `lifecycle.incidents` fills in the situation. The module is pure:
+it reads the situation and nothing else."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ WHOLE = (WHOLE_STATE,)
 """The shard ids of replicated state: one, and every copy holds all of it."""
 
 NO_READERS: Mapping[str, int] = MappingProxyType({})
+"""Names no reader: rank 0 reads each shard from a checkpoint."""
 
 EVERY = "+"
 """Shard id of a copy that holds every shard: a checkpoint of this layout."""
@@ -30,6 +31,7 @@ OTHER = "*"
 """Shard id of a checkpoint of another layout: it serves all ranks at once, which reshard it themselves."""
 
 NEAREST = {Tier.DONOR: 0, Tier.MEMORY: 1, Tier.PEER: 2, Tier.CHECKPOINT: 3, Tier.FRESH: 4}
+"""Order of the tiers; the smallest is the nearest."""
 
 NAMED_MAX = 4
 """Up to so many shards are named in a reason; more are only counted."""

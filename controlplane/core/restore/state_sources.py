@@ -1,7 +1,8 @@
 """List every known copy of a job's state, and the rank that could read each of them.
 
-Ranks of one shard id hold equal state. A script that has built nothing yet reports "all", whatever its rank
-held before, so "all" never replaces a known id. "?RANK" is an unknown id that one rank alone holds."""
+Ranks of one shard id hold equal state. A "cut" is the way in which state is divided into shards; it changes
+with the number of ranks. A script that has built nothing yet reports the id "all", whatever its rank held
+before, so "all" never replaces a known id. "?RANK" is an unknown id that one rank alone holds."""
 
 from __future__ import annotations
 
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from controlplane.core.state.job import Job
     from controlplane.core.state.member import Member
 
-WHOLE_OR_SILENT = ("", WHOLE_STATE)
-
+WHOLE_OR_SILENT = ("", WHOLE_STATE)  # shard ids that may be reported by a rank that has built nothing yet
 FETCH_TRIES = 3
 """How often a copy is fetched from a replica holder before an older state is chosen."""
 
@@ -109,7 +109,7 @@ def recall(m: ClusterState, job: Job) -> None:
 
 
 def _of_shards(job: Job) -> Generation | None:
-    """Return the newest generation when its ranks may hold shards: it, or one with shards before, has met."""
+    """Return the newest generation if its ranks may hold shards: it or an older one with them has formed."""
     generation = job.generation
     return generation if generation is not None and (generation.store or job.generations.cut_at) else None
 
@@ -159,7 +159,7 @@ def torn(job: Job, nodes: int) -> bool:
 
 def cut_at(job: Job, ranks: int, number: int) -> int:
     """Return the first generation whose cut of the state holds in generation `number` of so many `ranks`.
-    Never 0 once ranks with shards have met: the next leader must know so before any rank reports it."""
+    Never 0 once a group with shards has formed: the next leader must know so before any rank reports it."""
     if job.generation is None or not sharded(job):
         return job.generations.cut_at
     if ranks != job.generation.world_size and not repeats(job):
@@ -282,7 +282,7 @@ def _held_shard(member: Member) -> str:
 
 
 def _held_in(member: Member) -> int:
-    """Return the generation that a member's state belongs to: the newest it was sent may never have met."""
+    """Return the generation that a member's state is of; the newest it was sent may never have formed."""
     told = member.status.held_generation if member.status is not None else 0
     return told or member.generation
 
