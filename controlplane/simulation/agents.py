@@ -26,7 +26,7 @@ class Agent:
         self.stopping = 0  # newest generation that it was ordered to leave; 0: none
 
     def joined(self, slots: int) -> ev.NodeJoined:
-        """Start the node (again), and return its hello."""
+        """Start the node (again), and return the event of its joining."""
         self.up, self.boots, self.seq = True, self.boots + 1, 0
         self.ranks, self.stopping = {}, 0
         launcher = f"{self.name}/{self.boots}"

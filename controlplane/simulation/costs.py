@@ -19,7 +19,7 @@ _SHARES = (("detect_s", 0.25), ("stop_s", 0.2), ("form_s", 0.2), ("restore_s", 0
 class Costs:
     """The parts of a recovery, in s."""
 
-    detect_s: float  # from the failure until the core hears of it
+    detect_s: float  # from the failure until the core notices it
     stop_s: float  # a survivor, from the Interrupt to the barrier
     form_s: float  # building the process groups
     restore_s: float  # putting the state in place
