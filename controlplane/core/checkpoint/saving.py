@@ -112,7 +112,7 @@ def begin(m: ClusterState, job: Job, step: int) -> None:
     kind, base = commit.base_for(job.checkpoints.records.values(), step, job.spec.full_every)
     job.checkpoints.full_owed = kind == commit.FULL and job.checkpoints.collecting is not None
     if job.checkpoints.full_owed:
-        # A collection deletes what no base known to it needs: a base opened now could lose its chunks to it.
+        # A collection deletes bases that it does not know to be in use: one opened now could lose its chunks.
         kind, base = commit.INCREMENTAL, retention.base_beside(job)
         if not base:
             reason = "old checkpoints are being deleted: there is no base to write to meanwhile"
