@@ -124,9 +124,8 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The job is over on this node: processes still alive are ended after a grace period.
-
-    Members that finished well may end by themselves first. `left`: the job continues on other nodes."""
+    """The job is over on this node: its ranks are told so, and processes still alive after a grace period
+    are killed. Members that have finished end by themselves. `left`: the job continues on other nodes."""
 
     node: str
     job: str
