@@ -95,6 +95,7 @@ class NodeJoined:
     holdfast_version: str = ""  # of its agent; "": not sent
     jobs: tuple[str, ...] = ()  # the jobs whose ranks it takes; (): any
     # Members whose status a newer version wrote.
+    # Members whose status this version cannot read.
     unread: tuple[str, ...] = field(default=(), metadata=OFF_WIRE)
 
 
@@ -110,7 +111,7 @@ class NodeBeat:
     port: int
     members: tuple[MemberStatus, ...] = ()
     copies: tuple[PeerCopy, ...] = ()
-    # Members whose status a newer version wrote.
+    # Members whose status this version cannot read.
     unread: tuple[str, ...] = field(default=(), metadata=OFF_WIRE)
 
 
