@@ -196,7 +196,7 @@ _LEVELS: tuple[Callable[[Job, Sequence[int]], list[Member]], ...] = (
     lambda job, named: _their_nodes(job, named) or _all(job, named),
     _all,
 )
-"""Who is replaced when this step hangs for the first time, the second, and so on. The first level with no
-rank to blame replaces nobody: all ranks form again."""
+"""Who is replaced when this step hangs for the first time, the second, and so on. When no rank can be
+blamed, the first time replaces nobody: all ranks form again."""
 
 _AGAIN = ("", "again at this step", "again at this step: its node's ranks with it", "again: all ranks")

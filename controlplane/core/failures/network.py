@@ -68,8 +68,8 @@ def _told_of(said: Mapping[str, Mapping[str, PeerSight]], ring: Sequence[str]) -
 
 
 def _kind(there: PeerSight | None, back: PeerSight | None) -> str:
-    """ "" when no try failed; lossy: some tries succeeded each way; cut: none did; one-way: one direction
-    is dead."""
+    """What is wrong with a connection: "" when no try failed, "lossy" when some tries of each side
+    succeeded, "cut" when none of either side did, "one-way" when none of one side did."""
     sights = [each for each in (there, back) if each is not None and each.tries]
     dead = [each for each in sights if each.failed == each.tries]
     if not any(each.failed for each in sights):

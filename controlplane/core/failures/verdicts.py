@@ -1,6 +1,6 @@
 """Turn evidence into a verdict: what failed, how far it reaches, and which failure came first. Pure.
 
-One injury shows in many places: a dead rank breaks the collectives of all others. So all overlapping
+One failure shows in many places: a dead rank breaks the collectives of all others. So all overlapping
 evidence becomes one verdict, with the cause of the failure from which the others followed."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SUSPICIONS = (Cause.BROKEN, Cause.RESIZED)
 
 EXCUSED = frozenset(Cause) - {Cause.HUNG, Cause.FAULT}
 """Causes whose count of repeats starts anew once the job makes progress. The others lie in the script or
-its data: a rollback to an earlier step, and a few good steps from there, prove nothing."""
+its data: after a rollback to an earlier step, a few good steps prove nothing."""
 
 
 def root(evidence: Sequence[Evidence]) -> Evidence:
@@ -52,8 +52,8 @@ def repeat_key(failure: Failure, *, behind: bool = False) -> str:
     """The name under which a failure is counted, to recognise it when it happens again: exception (or
     cause) @ step.
 
-    `behind`: it happened after the training, where progress does not reset the count: to get there again
-    is none."""
+    `behind`: it happened after the training, where progress does not reset the count: reaching that place
+    again is no progress."""
     return f"{'behind ' if behind else ''}{failure.exception or failure.cause}@{failure.step}"
 
 

@@ -78,7 +78,8 @@ def _unlaunched(member: Member) -> bool:
 
 
 def _stopping(m: ClusterState, job: Job, member: Member, before: MemberPhase) -> bool:
-    """While stopping: the member is where it was, or has come to the barrier while others have not."""
+    """While stopping: the member is where it was, in a generation or on its way to the barrier, or it has
+    come to the barrier while others have not."""
     if member.phase in _COMING:
         return before in _COMING
     if member.phase in IN_GENERATION:
@@ -101,7 +102,7 @@ def _behind(m: ClusterState, job: Job, member: Member) -> bool:
 
 
 def _storing(_m: ClusterState, _job: Job, member: Member, before: MemberPhase) -> bool:
-    """While storing: only a change of phase may matter."""
+    """While storing: the member's phase has not changed."""
     return member.phase is before
 
 

@@ -288,7 +288,7 @@ def _learn_shard(job: Job, member: Member, status: MemberStatus) -> None:
 
 
 def _judge_end(m: ClusterState, job: Job, member: Member, status: MemberStatus) -> None:
-    """A member's script is over: it has left rightly, or it is dead."""
+    """A member's script has ended: rightly, or as a failure."""
     if member.dead:
         return
     if status.phase is MemberPhase.EXITED and _left_rightly(job, member, status):
@@ -298,7 +298,7 @@ def _judge_end(m: ClusterState, job: Job, member: Member, status: MemberStatus) 
     failure = status.failure or Failure(Cause.EXITED, "it is gone, and its agent does not say why")
     if failure.exit_code == 0:
         failure = dataclasses.replace(failure, message="left early, with exit code 0 before the job's end")
-    if job.phase is JobPhase.LEAVING and status.held_step > NO_STEP:  # `step` is from its last training
+    if job.phase is JobPhase.LEAVING and status.held_step > NO_STEP:  # `step` still shows its last one
         failure = dataclasses.replace(failure, step=status.held_step)
     if member.rank == NO_RANK and job.ended:
         member.failure = failure

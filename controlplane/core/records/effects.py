@@ -326,8 +326,8 @@ class CheckpointChanged:
 
     job: str
     checkpoint: str
-    # started, provisional, committed, failed, skipped, bad, mirrored, unmirrored, repaired, collected,
-    # adopted or refused
+    # One of: started, provisional, committed, failed, skipped, bad, mirrored, unmirrored, repaired,
+    # collected, adopted, refused.
     outcome: str
     reason: str
     record: CheckpointRecord | None = None

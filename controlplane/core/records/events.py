@@ -94,7 +94,6 @@ class NodeJoined:
     orphan_timeout_s: float = 0.0
     holdfast_version: str = ""  # of its agent; "": not sent
     jobs: tuple[str, ...] = ()  # the jobs whose ranks it takes; (): any
-    # Members whose status a newer version wrote.
     # Members whose status this version cannot read.
     unread: tuple[str, ...] = field(default=(), metadata=OFF_WIRE)
 

@@ -60,7 +60,6 @@ class JobSpec:
     checkpoint_every_s: float = 0.0  # s between checkpoints, in addition to the steps; 0: by steps alone
     checkpoint_auto: bool = False  # Young/Daly's formula chooses the interval from observed MTBF and costs
     keep_last: int = 0  # how many of the newest checkpoints are kept; 0: all
-    # the first checkpoint at or after each multiple of this step is kept for ever; 0: none
     # The first checkpoint at or after each multiple of this step is kept for ever; 0: none.
     keep_every: int = 0
     codec: str = "auto"  # compression: none, zstd, or auto (chosen from the measured upload speed)
@@ -120,10 +119,8 @@ class MemberStatus:
     former_step: int = NO_STEP  # the older READY slot, when an earlier generation wrote it
     former_generation: int = 0  # that earlier generation
     stalled_s: float = 0.0  # RUNNING: s without progress, once past its own deadline; 0: it progresses
-    # what it does: forward, optimizer, a declared phase; "output": a plain script has printed
     activity: str = ""  # forward, optimizer, a declared phase; "output": a plain script has printed
     held_generation: int = 0  # the last generation in which its state was restored; 0: none, or unknown
-    # READY: steps whose body it has ended; restore no later step. None: no limit
     ended_step: int | None = None  # READY: how many steps it has ended; restore no later one. None: no limit
 
 
@@ -389,11 +386,9 @@ class JobState:
     phase: JobPhase
     reason: str
     incidents: int = 0  # number of the newest incident
-    # (what failed at which step, times): see `verdicts.repeat_key`
     failures_seen: tuple[tuple[str, int], ...] = field(default=())  # (`verdicts.repeat_key`, times)
     faults: tuple[Fault, ...] = ()  # numeric anomalies: states that are not trusted
     skips: tuple[Window, ...] = ()  # data that no rank trains on, by policy, ascending
     pause: str = ""  # why people want it paused; "": they do not
-    # shard ids of one replica, by rank, where all replicas were seen to hold the same
     cut_words: tuple[str, ...] = ()  # shard ids of one replica, by rank, if all replicas hold the same
     planned: int = 0  # how many of its incidents were planned changes, without a failure

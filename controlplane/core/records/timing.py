@@ -22,21 +22,17 @@ class CoreSettings:
     plain_after_s: float = 20.0  # a script that runs so long without calling the SDK counts as plain
     final_checkpoint_timeout_s: float = 60.0  # a finished job waits so long for its last checkpoint
     provisional_after_s: float = 3.0  # a finalized checkpoint not in etcd by then is shown as provisional
-    # a restore waits so long for a newer checkpoint that is about to be committed
-    commit_wait_s: float = 15.0
+    commit_wait_s: float = 15.0  # a restore waits so long for a newer checkpoint that is nearly committed
     stall_settle_s: float = 0.2  # after the first rank is past its deadline, wait so long for others to be
     stacks_timeout_s: float = 1.5  # how long to wait for the stack reports of a hung job
     ask_timeout_s: float = 60.0  # a checkpoint that a script asked for must have begun by then
     shrink_after_s: float = 5.0  # a job waits so long for a lost node, or another one, before it shrinks
     grow_after_s: float = 10.0  # a node must have been connected for so long before a job grows onto it
-    # least time between two planned changes of a job, and before a failed one is retried
-    resize_every_s: float = 30.0
+    resize_every_s: float = 30.0  # between two planned changes of a job; a failed one is retried after this
     gentle_s: float = 1.0  # once the first rank waits at a step boundary, the others have so long to come
     device_deaths: int = 3  # so many deaths on one device within the window exclude it
     device_window_s: float = 600.0  # that window
     launch_timeout_s: float = 120.0  # a launcher must have started a process within this
-    # When more than this share of the nodes falls silent within one node timeout, the mass-failure guard
-    # stops losses: the coordinator's own network may be at fault. 1: never.
     # When more than this share of the nodes falls silent within one node timeout, the mass-failure guard
     # keeps them from being lost: the coordinator's own network may be at fault. 1: never.
     mass_loss_ratio: float = 0.3

@@ -108,8 +108,7 @@ class Cause(StrEnum):
     SIGNALED = "signaled"  # killed by a signal (SIGKILL, SIGSEGV, the OOM killer)
     EXITED = "exited"  # ended with an exit code other than 0, or with 0 too early
     RAISED = "raised"  # the user's script raised an exception
-    # no heartbeat within the process timeout: stopped, wedged, or cut from its agent; or never started
-    SILENT = "silent"
+    SILENT = "silent"  # no heartbeat within the process timeout (stopped, wedged), or never started
     STUCK = "stuck"  # did not stop, form or restore within its deadline
     DEVICE = "device"  # a device sensor reported a fault
     NODE_LOST = "node_lost"  # the agent fell silent, or its stream broke, and it did not return in time

@@ -84,7 +84,6 @@ class Generations:
     number: int = 0  # highest number given to any write, whether or not etcd took it
     formed: int = 0  # highest number, stored or being stored, of a generation with a TCPStore
     storing: Generation | None = None  # the generation being written to etcd
-    # Generation -> (step, origin generation) it started from.
     # Number -> (step, origin generation) from which that generation started.
     lines: dict[int, tuple[int, int]] = field(default_factory=dict)
     roll: tuple[int, frozenset[str]] = (0, frozenset())  # cache: (a generation, its members)
@@ -125,13 +124,12 @@ class Recovery:
     # (repeat key, generation) -> ranks that failed so.
     counted: dict[tuple[str, int], list[int]] = field(default_factory=dict)
     spare_failures: dict[str, int] = field(default_factory=dict)  # node -> spares that died there
-    # When nodes came back without its ranks, within an hour.
     # When, in the last hour, nodes came back without its ranks.
     node_restarts: list[float] = field(default_factory=list)
     phases: dict[str, float] = field(default_factory=dict)  # phase -> s, of the slowest member
     returned: bool = False  # it is started again after a failure that came after its function had returned
     # Members past their deadline, as their agents report.
-    stalled: dict[str, None] = field(default_factory=dict)  # members past their deadline, by their agents
+    stalled: dict[str, None] = field(default_factory=dict)
     hang: Look | None = None  # the inquiry into who holds up the others
     hang_rounds: int = 0  # rounds of stack reports ordered so far
     # Incidents that say nothing about the time between failures: planned, or not seen by this leader.
@@ -147,15 +145,14 @@ class Restore:
     # Rank -> shard id in this layout; "?RANK": some shard, its id is not known.
     shards: dict[int, str] = field(default_factory=dict)
     restoring: Restoring | None = None  # LOADING: the restore point chosen, and its orders
-    # Member -> what the last finished order put into its arena.
     # What the last finished order put into a member's arena, by member.
     answered: dict[str, Answer] = field(default_factory=dict)
     # Failed fetches, by key in `failed_sources`.
     fetch_tries: dict[tuple[str, int], int] = field(default_factory=dict)
     fetch_again_at: float = 0.0  # failed fetches are tried again then
     load_trouble: str = ""  # why the chosen checkpoint could not be loaded yet; "": nothing is known
-    # (member, or member@node for a replica; step) -> why that snapshot could not be restored: not chosen
-    # again.
+    # Why a snapshot could not be restored, so that it is not chosen again; by (member, or member@node for a
+    # replica; step).
     failed_sources: dict[tuple[str, int], str] = field(default_factory=dict)
     # Member whose agent has spoken to this leader -> (generation, step) -> digest that the agent vouches for.
     vouches: dict[str, dict[tuple[int, int], str]] = field(default_factory=dict)
@@ -172,7 +169,6 @@ class Replicas:
     """Replicas of a job's snapshots in the memory of other nodes."""
 
     replan: bool = True  # the replica holders must be chosen again
-    # Shard id -> nodes that hold its replicas.
     # Nodes that hold its replicas, by shard id.
     partners: dict[str, tuple[str, ...]] = field(default_factory=dict)
     leftovers: bool = True  # nodes may keep replicas of generations that are over
@@ -194,8 +190,8 @@ class Snapshots:
     # a newer one: otherwise both slots of a rank could stay occupied by steps of earlier generations.
     behind: int = NO_STEP
     lapse_step: int = NO_STEP  # a rank seen in this step may have found no free slot; look at the job then
-    # (when, step) from which the ranks' pace is measured: last release or start of the generation; None:
-    # unseen.
+    # (when, step) from which the ranks' pace is measured: the last release, or the start of the generation;
+    # None: this leader saw neither.
     paced: tuple[float, int] | None = None
     voided: int = NO_STEP  # unreleased snapshots up to this step will never be whole: some rank has none
 
@@ -210,8 +206,7 @@ class Checkpoints:
     skipped: int = 0  # step of the newest checkpoint that was due and not begun
     skipped_at: float = -1.0  # when that was; -1: never
     commits: int = 0  # checkpoints committed under this leader
-    # Duty -> when it was last done; see `checkpoint/overdue.py`.
-    pulses: dict[str, Pulse] = field(default_factory=dict)  # by duty; see `checkpoint/overdue.py`
+    pulses: dict[str, Pulse] = field(default_factory=dict)  # how regularly they come, by duty
     savings: dict[str, Saving] = field(default_factory=dict)  # in flight, by id, oldest first
     asks: dict[tuple[str, str], Ask] = field(default_factory=dict)  # requests by (member, request)
     costs: Costs = field(default_factory=Costs)
