@@ -2,7 +2,7 @@
 
 Off unless `replace_nodes` or `forget_after_s` is set. A node is never replaced while a rank sits on it,
 while it is marked by people (drain or cordon: they decide), or while the mass-failure guard is on. The
-shell carries a replacement out and reports the result; the fresh node has another name, or the same name
+daemon carries a replacement out and reports the result; the fresh node has another name, or the same name
 and another launcher."""
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Replicate:
     """Keep copying the released snapshots of these members to their replica holders.
 
-    It replaces earlier orders of the job. No partners: stop copying."""
+    It replaces earlier orders of the job. `partners` empty: stop copying."""
 
     node: str
     job: str

@@ -1,4 +1,4 @@
-"""Define every effect: what the core asks its shell to do.
+"""Define every effect: what the core asks its shell, the daemon, to do.
 
 Orders to agents are levels: an order may be repeated, and an agent that has carried it out changes nothing
 more. So the core repeats an order until it sees the result, and a lost message does no harm."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CoreSettings:
-    """How long the core waits, and from which counts on it acts. The shell fills it from its own settings."""
+    """How long the core waits, and from which counts on it acts. The daemon fills it from its own
+    settings."""
 
     node_timeout_s: float = 30.0  # a node counts as lost after so long without a heartbeat
     stop_timeout_s: float = 30.0  # a survivor that is not at the barrier within this is killed

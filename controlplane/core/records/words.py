@@ -152,7 +152,8 @@ ON_NAN = ("rollback", "stop", "ignore")
 
 
 OFF_WIRE = {"wire": False}
-"""Metadata of a field that the shell fills and no message carries. Such fields come last in their record."""
+"""Metadata of a field that the receiving daemon fills and no message carries. Such fields come last in
+their record."""
 
 
 WHOLE_STATE = "all"

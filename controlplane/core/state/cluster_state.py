@@ -154,16 +154,14 @@ class ClusterState:
         self.write_queues: dict[str, deque[Pending]] = {}  # by name, such as job/NAME; none is empty
         self.fenced = False  # another leader has taken over: nothing is decided here any more
         self.rounds = 0  # rounds so far in which nodes dialled their peers
-        self.streams = 0  # how often a node's stream began or came back: a change asks for repeated orders
+        self.streams = 0  # grows when a node's stream begins or comes back: orders may need repetition
         self.unclaimed: dict[str, dict[str, CheckpointRecord]] = {}  # checkpoints of jobs not submitted here
         self.brake: Brake | None = None  # the mass-failure guard, while it is on
         self.histories: dict[str, LemonRecord] = {}  # failures by node, also of nodes that are not connected
         self.wall_s = 0.0  # Unix time at `now` 0; 0: not known
         self.unread: tuple[Unread, ...] = ()  # rows of etcd that cannot be read
         self.dcs_trouble = ""  # why etcd does not answer; "": it does
-        self.findings: dict[
-            tuple[str, str], Finding
-        ] = {}  # by (kind, subject): result of the last assessment
+        self.findings: dict[tuple[str, str], Finding] = {}  # by (kind, subject), as last assessed
         self.begun: list[float] = []  # when (s) incidents of the last hour began
         self.health_at = -1.0  # when (s) health was last assessed; -1: never
         self.replaced: list[float] = []  # when (s) nodes were replaced, within the last hour

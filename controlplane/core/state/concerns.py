@@ -46,7 +46,7 @@ class Ending:
     """How a job ends, while that is being written to etcd."""
 
     phase: JobPhase
-    ok: bool
+    ok: bool  # it finished, and did not fail or get stopped
     reason: str
 
 
@@ -90,6 +90,7 @@ class Generations:
     form_by: float = 0.0  # ranks of the newest generation must train by then
     launched_at: float = 0.0  # when its processes were started
     cut_at: int = 0  # sharding epoch: state is cut the same way since this generation; 0: since the first
+    # Shard ids of one replica, by rank, once all replicas were seen to hold the same.
     cut_words: tuple[str, ...] = ()
     cut_words_told: tuple[str, ...] = ()  # `cut_words` as last written to etcd
     onward: bool = False  # its ranks are at the barrier of a later elastic function
