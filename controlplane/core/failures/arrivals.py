@@ -48,9 +48,10 @@ def find(standings: Sequence[Standing]) -> Finding:
 
 
 def _by_silence(standings: Sequence[Standing]) -> Finding:
-    """The process lives and does not answer: native code holds the interpreter's lock.
+    """Find ranks whose processes live and do not answer: native code holds the interpreter's lock.
 
-    Ranks that seem to be behind as well may wait for it in a group that it does not report."""
+    Other ranks may seem to be behind only because they wait for such a rank, in a group that it does not
+    report."""
     mute = [s for s in standings if s.silent_s > 0]
     if not mute:
         return Finding((), "")
@@ -59,14 +60,15 @@ def _by_silence(standings: Sequence[Standing]) -> Finding:
 
 
 def _by_answers(standings: Sequence[Standing]) -> Finding:
-    """It reports no collectives, while others do."""
+    """Find ranks that report no collectives, while others do."""
     mute = [s.rank for s in standings if not s.collectives]
     told = [s.rank for s in standings if s.collectives]
     return Finding(tuple(mute) if told else (), f"it does not answer, {_ranks(told)} in a collective")
 
 
 def _by_collectives(standings: Sequence[Standing]) -> Finding:
-    """It is behind in some group, and does not itself wait in another group for a third rank.
+    """Find ranks that are behind in some group and do not themselves wait, in another group, for a third
+    rank.
 
     In each group the ranks in the newest collective wait for those in older ones."""
     behind: dict[int, str] = {}
@@ -97,7 +99,7 @@ def _operation(collective: Collective) -> str:
 
 
 def _by_steps(standings: Sequence[Standing]) -> Finding:
-    """It is in an earlier step than the newest one."""
+    """Find ranks that are in an earlier step than the newest one."""
     newest = max(s.step for s in standings)
     late = [s for s in standings if s.step < newest]
     ahead = [s.rank for s in standings if s.step == newest]
@@ -106,8 +108,8 @@ def _by_steps(standings: Sequence[Standing]) -> Finding:
 
 
 def _by_open_collectives(standings: Sequence[Standing]) -> Finding:
-    """It is in no collective while the others are inside one. Only when every rank reports how many have
-    ended."""
+    """Find ranks that are in no collective while others are inside one. Only when every rank reports how
+    many of its collectives have ended."""
     known = [s for s in standings if s.collectives and all(c.ended >= 0 for c in s.collectives)]
     if len(known) < len(standings):
         return Finding((), "")
@@ -118,7 +120,7 @@ def _by_open_collectives(standings: Sequence[Standing]) -> Finding:
 
 
 def _by_activity(standings: Sequence[Standing]) -> Finding:
-    """It is the only rank with its activity, and all others share another one."""
+    """Find the rank that is the only one with its activity, while all others share another one."""
     doing: dict[str, list[int]] = {}
     for s in standings:
         doing.setdefault(s.activity, []).append(s.rank)

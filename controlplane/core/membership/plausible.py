@@ -59,7 +59,8 @@ def fits(m: ClusterState, event: Any) -> bool:
 
 
 def _is_asked(asked: Callable[[Any, Any], tuple[str, ...]]) -> Callable[[ClusterState, Any], str]:
-    """A check that the node was asked for this. Where no node was asked, the handler drops the message."""
+    """Make a check that the node was asked for this. Where no node was asked, the handler drops the
+    message."""
 
     def check(m: ClusterState, event: Any) -> str:
         job = m.jobs.get(event.record.job if hasattr(event, "record") else event.job)
@@ -101,7 +102,7 @@ def _has_seats(job: Any, _event: Any) -> tuple[str, ...]:
 
 
 def _lives_there(m: ClusterState, event: Any) -> str:
-    """The member belongs to this job and lives on the node that reports it."""
+    """Check that the member belongs to this job and lives on the node that reports it."""
     job = m.jobs.get(event.job)
     return "" if job is None else _stranger(job, event.member, event.node)
 
@@ -116,7 +117,8 @@ def _stranger(job: Any, name: str, node: str) -> str:
 
 
 def _took_part(m: ClusterState, event: Any) -> str:
-    """As `_lives_there`; and if the message is about the current generation, the member has a seat in it."""
+    """Check the same, and if the message is about the current generation, that the member has a seat in
+    it."""
     job = m.jobs.get(event.job)
     reason = _lives_there(m, event)
     if reason or job is None or job.generation is None or event.generation != job.generation.number:
@@ -127,7 +129,7 @@ def _took_part(m: ClusterState, event: Any) -> str:
 
 
 def _or_unknown(check: Callable[[ClusterState, Any], str]) -> Callable[[ClusterState, Any], str]:
-    """The same check, but an unknown member passes: it is late, and its handler drops it."""
+    """Make the same check pass for an unknown member: its message is late, and its handler drops it."""
 
     def ask(m: ClusterState, event: Any) -> str:
         job = m.jobs.get(event.job)
@@ -137,7 +139,7 @@ def _or_unknown(check: Callable[[ClusterState, Any], str]) -> Callable[[ClusterS
 
 
 def _holds_the_shard(m: ClusterState, event: ev.PartPersisted) -> str:
-    """The member held the checkpoint's state on that node."""
+    """Check that the member held the checkpoint's state on that node when the checkpoint began."""
     job, part = m.jobs.get(event.part.job), event.part
     saving = job.checkpoints.savings.get(part.checkpoint) if job is not None else None
     if saving is None or any((h.member, h.node) == (part.member, event.node) for h in saving.holders):
@@ -146,7 +148,8 @@ def _holds_the_shard(m: ClusterState, event: ev.PartPersisted) -> str:
 
 
 def _ranks_of_its_own(m: ClusterState, event: ev.StacksCollected) -> str:
-    """Each rank in the report lives on that node and has the rank number that it is reported with."""
+    """Check that each rank in the report lives on that node and has the rank number that it is reported
+    with."""
     job = m.jobs.get(event.job)
     for stood in event.ranks if job is not None and job.recovery.hang is not None else ():
         if reason := _stranger(job, stood.member, event.node):
@@ -160,7 +163,7 @@ def _ranks_of_its_own(m: ClusterState, event: ev.StacksCollected) -> str:
 
 
 def _was_given(m: ClusterState, event: Any) -> str:
-    """The job has given this number to a generation."""
+    """Check that the job has given this number to a generation."""
     job = m.jobs.get(event.job)
     if job is None or event.generation <= job.generations.number:
         return ""
@@ -168,7 +171,7 @@ def _was_given(m: ClusterState, event: Any) -> str:
 
 
 def _is_looked_at(m: ClusterState, event: ev.StacksCollected) -> str:
-    """It is the generation whose hang is being inquired into."""
+    """Check that it is the generation whose hang is being inquired into."""
     job = m.jobs.get(event.job)
     if job is None or job.recovery.hang is None or job.recovery.hang.generation == event.generation:
         return ""
@@ -176,7 +179,7 @@ def _is_looked_at(m: ClusterState, event: ev.StacksCollected) -> str:
 
 
 def _from_its_start(m: ClusterState, event: Any) -> str:
-    """If it is about the current generation: its step is not before the one with which that generation
+    """Check that the step, if it is of the current generation, is not before the one with which that
     began."""
     job = m.jobs.get(event.job)
     if job is None or job.generation is None or event.generation != job.generation.number:
@@ -205,7 +208,8 @@ def status(m: ClusterState, job: Any, told: Any) -> str:
 
 
 def _invented(m: ClusterState, name: str) -> str:
-    """A name with a number that was not given out yet would later collide with the member that gets it."""
+    """Why this name cannot exist yet: its number was not given out, and a later member would get the same
+    name."""
     number = name.rpartition(".")[2]
     if not (number.isascii() and number.isdigit()):
         return ""

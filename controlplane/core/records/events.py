@@ -220,8 +220,8 @@ class QuarantineReleased:
 
 @dataclass(frozen=True, slots=True)
 class NodeLeaving:
-    """An agent is about to end: its node goes away in `deadline_s`. Treated as a drain that cannot be
-    refused."""
+    """An agent has been asked to end: its node goes away in `deadline_s`. Treated as a drain that cannot
+    be refused."""
 
     node: str
     incarnation: int

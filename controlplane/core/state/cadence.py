@@ -32,8 +32,8 @@ CHANGE_TOLD = 0.1
 class Costs:
     """What a job's checkpoints were seen to cost, in s; 0 until seen."""
 
-    stall_s: float = 0.0  # a snapshot kept the ranks from training for so long
-    upload_s: float = 0.0  # from the first Persist order until all parts are durable
+    stall_s: float = 0.0  # a snapshot kept the ranks from training for so long: a decaying maximum
+    upload_s: float = 0.0  # from the start of a checkpoint until it was finalized: a moving average
 
 
 @dataclass(frozen=True, slots=True)

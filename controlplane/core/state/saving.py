@@ -67,7 +67,8 @@ class Saving:
     nodes_before: tuple[str, ...] = ()  # nodes that were `node` before: their answers may still come
     provisional: bool = False  # finalized, and etcd has not confirmed its record in time
     begun_at: float = 0.0
-    sealed_at: float = 0.0  # when all parts were durable and the record went to etcd
+    # When its parts were durable, then when it was finalized, then when it was mirrored.
+    sealed_at: float = 0.0
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """Tell whether the job still waits for some other rank, so that news of one rank changes nothing.
 
-A decision that needs all ranks cannot be made while one is missing. Counting the missing ranks anew for
-every message would cost the whole world each time; so the search starts at the rank that was missing last,
+A decision that needs all ranks cannot be made while one is missing. Counting the missing ranks for every
+message would be a pass over all ranks each time; so the search starts at the rank that was missing last,
 and usually ends there."""
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def in_seat(job: Job, member: Member) -> bool:
 def is_waited_for(job: Job, name: str, waits: Callable[[Member], bool]) -> bool:
     """Whether `waits` holds for some seated member.
 
-    `name` says what is waited for: the search starts at the rank that was found under it last. A rank
-    found by an outdated start costs a longer search, never a wrong answer."""
+    `name` says what is waited for: the search starts at the rank that was found under it last. If that
+    rank is not missing any more, the search takes longer; its result is always that of a full search."""
     seated = job.seated()
     size = len(seated)
     first = job.recovery.watched.get(name, 0) % size
