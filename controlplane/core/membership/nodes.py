@@ -245,7 +245,7 @@ def _heard(m: ClusterState, name: str, incarnation: int, what: str) -> Node | No
     if not node.up:
         was, node.state, node.reason, node.up_since = node.state, "up", "", m.now
         _back(m, node, was)
-        if was == "lost":  # so says etcd, too, and the next leader would not wait for it
+        if was == "lost":  # etcd has it as lost, and the next leader would not wait for it
             marks.record(m, node)
         m.note(NoteKind.NODE_HEARD_AGAIN, name, "its agent speaks")
         _listen(m, node)

@@ -47,7 +47,7 @@ def _waits(m: ClusterState, job: Job, member: Member) -> bool:
     for.
 
     A job that has never come to its barrier fails instead: it has only just been submitted, and somebody
-    is there to mend it."""
+    is there to correct it."""
     why = member.status.no_room if member.status is not None else ""
     told, member.waits_for = member.waits_for, why
     if not why:

@@ -148,8 +148,8 @@ class Return:
 class Release:
     """Snapshot `step` is READY on all ranks: the job's older slots may be overwritten.
 
-    Newer snapshots up to `void_step` may be overwritten, too: some rank has none of them, so that none of
-    them will ever be whole."""
+    Newer snapshots up to `void_step` may be overwritten, too: some rank skipped them, so they can never be
+    whole."""
 
     node: str
     job: str

@@ -111,7 +111,7 @@ class Recovery:
     clock: Clock = field(default_factory=Clock)
     relaunch: bool = False  # the open incident starts all ranks again
     stop_by: float = 0.0  # survivors must be at the barrier by then
-    # (generation, since when) its members have been told to stop, not gently; 0: none.
+    # (generation, since when) its members have been ordered to stop, not gently; 0: none.
     interrupted: tuple[int, float] = (0, 0.0)
     # (when, generation, ClusterState.streams) of the last Interrupt, if every node got it at once.
     halted: tuple[float, int, int] | None = None
