@@ -12,6 +12,16 @@ from controlplane.core.records.copy_effects import Discard, Fetch, Replicate
 from controlplane.core.records.model import NO_RANK, NO_STEP, WHOLE_STATE, Role
 from controlplane.core.records.node_effects import Drained, LookAtPeers, Probe, ReplaceNode
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.records.stores import (
+    STORES,
+    ForgetCheckpoints,
+    ForgetNode,
+    Store,
+    StoreCheckpoint,
+    StoreHistory,
+    StoreJob,
+    StoreNode,
+)
 
 if TYPE_CHECKING:
     from controlplane.core.records.model import (
@@ -21,37 +31,28 @@ if TYPE_CHECKING:
         Incident,
         JobSpec,
         JobState,
-        LemonRecord,
-        NodeMarks,
         Plan,
         Standing,
         Verdict,
     )
 
-__all__ = ["Discard", "Drained", "Fetch", "LookAtPeers", "Probe", "ReplaceNode", "Replicate"]
-
-
-@dataclass(frozen=True, slots=True)
-class Store:
-    """Write these records into etcd in one transaction that compares the leader's term.
-
-    Answered by Stored or StoreFailed with the same ticket. A field that is None or "" is not written."""
-
-    ticket: int
-    term: int
-    job: str = ""
-    spec: JobSpec | None = None
-    state: JobState | None = None
-    generation: Generation | None = None
-    checkpoint: CheckpointRecord | None = None
-    forget: tuple[str, ...] = ()  # ids of checkpoints whose records are deleted
-    node: str = ""  # write this node's record
-    node_state: str = ""
-    node_reason: str = ""
-    node_address: str = ""
-    node_domain: str = ""
-    marks: NodeMarks | None = None  # marks of `node`
-    lemon: LemonRecord | None = None  # a node's history of failures; score 0: it is deleted
+__all__ = [
+    "STORES",
+    "Discard",
+    "Drained",
+    "Fetch",
+    "ForgetCheckpoints",
+    "ForgetNode",
+    "LookAtPeers",
+    "Probe",
+    "ReplaceNode",
+    "Replicate",
+    "Store",
+    "StoreCheckpoint",
+    "StoreHistory",
+    "StoreJob",
+    "StoreNode",
+]
 
 
 @dataclass(frozen=True, slots=True)

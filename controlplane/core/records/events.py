@@ -321,14 +321,14 @@ class CheckpointWanted:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """etcd holds the records of the Store with this ticket."""
+    """etcd holds the write with this ticket (see `stores.py`)."""
 
     ticket: int
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFailed:
-    """etcd does not hold them: it was unreachable, or another leader has taken over (`fenced`)."""
+    """etcd does not hold it: etcd was unreachable, or another leader has taken over (`fenced`)."""
 
     ticket: int
     reason: str
