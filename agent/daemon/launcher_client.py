@@ -39,9 +39,7 @@ class LauncherError(RuntimeError):
 
 
 class LauncherClient:
-    """Attach to the launcher, once its hello arrives.
-
-    It may run already; else this starts one, or waits for another container's. Raises LauncherError."""
+    """Sends commands to the launcher, receives its messages, and attaches to another one when it is gone."""
 
     def __init__(
         self,
@@ -62,10 +60,9 @@ class LauncherClient:
         self._ending = False
 
     async def open(self) -> None:
-        """Attach to the launcher that runs, start one, or wait for another container's, until its hello
-        arrives.
+        """Attach to the launcher that runs, or start one, or wait for another container's.
 
-        Raises LauncherError."""
+        Returns once its hello has arrived. Raises LauncherError."""
         await self._attach()
 
     async def run(self, lost: Callable[[], None]) -> None:

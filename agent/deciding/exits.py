@@ -35,8 +35,8 @@ class Exits:
 
     def __init__(self, state: NodeState, heard: Callable[[Member], None]) -> None:
         self._state, self._heard = state, heard
-        self._now_ns = 0
-        self.launcher = ""
+        self._now_ns = 0  # when the message in hand arrived, on the launcher's clock
+        self.launcher = ""  # id of the launcher that sent the last hello; "": none yet
         self._ops: dict[str, Callable[[Message], None]] = {
             "hello": self._hello,
             "warm": self._warm,

@@ -43,6 +43,7 @@ class Member:
     spec: JobSpec | None = None
     """The job as it was when this member was launched; None when the record of it is gone."""
     ordered_to_run: bool = False
+    """Whether its interpreter was ordered to become the script; until then it only waits, warm."""
     tries: int = 0
     """Failed attempts to make its process; the pause before the next one grows with it."""
     form: Generation | None = None
@@ -52,6 +53,7 @@ class Member:
     interrupt: int = 0
     """The newest generation that it is ordered to leave."""
     interrupt_reason: str = ""
+    """Why it must leave that generation."""
     incident: str = ""
     """The incident that the newest interrupt or form is part of; "" for none."""
     complete: told.Complete | None = None

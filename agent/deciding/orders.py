@@ -74,7 +74,7 @@ class Orders:
         state = self._state
         if state.get(member.name) is not member or not member.alive or member.launch is None:
             return
-        # if it fails, the dispatcher drops the effects behind it
+        # If it fails, the dispatcher drops the effects behind it
         state.do(fx.Spawn(member.name, member.launch))
         if member.ordered_to_run:
             state.do(fx.Run(member.name, member.launch))

@@ -1,7 +1,7 @@
 """Take in what ranks report: a table from message to handler.
 
-Every handler either changes the member's status or sends the leader an event. A hello may follow a reconnect,
-so it is answered with every order that the rank may have missed while it was away."""
+Most handlers change the member's status, or send the leader an event. A hello may follow a reconnect, so it
+is answered with every order that the rank may have missed while it was away."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Ranks:
         if form is not None and form.number == generation:
             changes["rank"] = seat_of(member.name, form).rank
             if form.world_size != member.world_size > 0:
-                # sharded state is cut differently now: the rank will report its new shard id
+                # Sharded state is cut differently now: the rank will report its new shard id
                 changes["shard"] = ""
             member.world_size = form.world_size
         self._state.update(member, **changes)

@@ -93,7 +93,7 @@ class Pushes:
         self._wanted[job] = wanted
         for pair in wanted:
             left.pop(pair, None)
-            # the order is repeated because the leader misses the copy: ask the holder
+            # The order is repeated because the leader misses the copy: ask the holder
             self._stored.pop(pair, None)
             self._due(job, *pair)
         if wanted:

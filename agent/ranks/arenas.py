@@ -56,8 +56,8 @@ class Arenas:
             task.add_done_callback(lambda _: self._making.pop(member.name, None))
 
     def changed(self, member: Member) -> None:
-        """A state was brought into a member's arena, for which a larger file may have replaced the old one:
-        if the rank uses the old one, send it the new."""
+        """Send the rank its new arena, if bringing a state into it has replaced the old file by a larger
+        one."""
         if member.arena is not None and self._size(member.name) != _file_bytes(member.arena):
             self.ask(member, member.arena.slot_bytes + 1)
 

@@ -79,8 +79,7 @@ def _source(source: Source, member: Member, seat: Placement, paths: Paths) -> Me
 
 
 def _reshard(member: Member, resume: Resume) -> Message:
-    """The rank reads its part of the checkpoint from storage by itself: the layout changed, so no arena holds
-    that part."""
+    """Have the rank read its part of the checkpoint from storage: no arena holds it in the new layout."""
     spec = member.spec
     storage = spec.storage if spec else ""
     return {"reshard": True, "storage": storage, "job": member.status.job, "digest": resume.digest}

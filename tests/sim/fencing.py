@@ -53,7 +53,7 @@ class Astray:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        # generations that no order reached when their places were reassigned
+        # Generations that no order reached when their places were reassigned
         self._beyond: dict[int, None] = {}
 
     def formed(self, newest: int) -> None:
