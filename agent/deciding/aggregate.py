@@ -2,7 +2,7 @@
 
 All handlers work on one `NodeState` and append the effects they want to its list; `step` returns that list.
 Effects are never carried out inside a handler, so a handler that raises half way leaves no trace outside the
-core: its effects are discarded, while those of timers that ran before it stand."""
+core: its effects are discarded, and only those of timers that ran before it are kept."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 KEEPALIVE_S, KEEPALIVE_ANSWER_S = 10, 5
-"""Keepalive of the stream: a ping after so many idle seconds, and how long its answer may take."""
+"""Keepalive of the stream: idle seconds before a ping, and seconds for its answer."""
 
 RESEND_S = 2.0 * (KEEPALIVE_S + KEEPALIVE_ANSWER_S)
 """Events sent this shortly before a stream broke may never have arrived: they are sent again.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 ALTERS_ONE_OF = 4
-"""One in so many copies is altered by the node that keeps it."""
+"""One of this many copies is altered by the node that keeps it."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Stands where NVIDIA's driver would: two devices whose health is what the file HOLDFAST_TEST_DEVICES says.
+"""Take the place of NVIDIA's driver, which this machine lacks: two devices with a health set by a file.
 
-A line of that file is the number of a device that cannot be read any more. It takes the place of hardware
-that the machine lacks, behind the functions that `agent.host.sensors` calls. Nothing of ours is replaced."""
+Each line of the file HOLDFAST_TEST_DEVICES is the number of a device that cannot be read any more. This
+replaces hardware, behind the functions that `agent.host.sensors` calls; nothing of Holdfast is replaced."""
 
 from __future__ import annotations
 
