@@ -27,7 +27,7 @@ def nvmlInit() -> None:
 
 
 def nvmlDeviceGetCount() -> int:
-    """Two."""
+    """There are two devices."""
     return 2
 
 
@@ -39,20 +39,20 @@ def nvmlDeviceGetHandleByIndex(index: int) -> int:
 
 
 def nvmlDeviceGetMemoryInfo(handle: int) -> SimpleNamespace:
-    """Of a small one."""
+    """The memory of a small device."""
     return SimpleNamespace(used=1 << 20, total=1 << 30)
 
 
 def nvmlDeviceGetTemperature(handle: int, sensor: int) -> int:
-    """Mild."""
+    """A moderate temperature."""
     return 40
 
 
 def nvmlDeviceGetUtilizationRates(handle: int) -> SimpleNamespace:
-    """Half."""
+    """In use for half of the time."""
     return SimpleNamespace(gpu=50)
 
 
 def nvmlDeviceGetTotalEccErrors(handle: int, kind: int, counter: int) -> int:
-    """None."""
+    """No errors."""
     return 0
