@@ -1,6 +1,6 @@
-"""The settings of both daemons: frozen dataclasses, every field with its default, unit and help text.
+"""Declare the settings of both daemons: frozen dataclasses, every field with default, unit and help text.
 
-The command line makes its flags from these (`heartbeat_s` becomes `--heartbeat-s`)."""
+The command line makes its flags from the fields (`lease_ttl_s` becomes `--lease-ttl-s`)."""
 
 from __future__ import annotations
 

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 FLAG = "--storage-allowed"
 LOCAL = "file"
 _SAME = {"local": LOCAL, "s3a": "s3", "gcs": "gs"}
-"""Schemes that are other names of the same storages."""
+"""Other names of a scheme: both name the same storages."""
 _DECODINGS_MAX = 8
 """A path segment that is percent-encoded more often than this is refused."""
 
 
 @dataclass(frozen=True)  # no slots: two bases with slots cannot be combined
 class StorageSettings:
-    """Which storages a job may use."""
+    """Settings of the storages that jobs may use."""
 
     storage_allowed: str = setting(
         "",

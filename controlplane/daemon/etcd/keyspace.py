@@ -17,7 +17,7 @@ MAX_VALUE_BYTES = 448 * 1024
 keeps its history."""
 
 MAX_TXN_BYTES = 1024 * 1024
-"""etcd itself refuses requests of 1.5 MiB."""
+"""All values of one transaction together. etcd itself refuses requests of 1.5 MiB."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,7 @@ def _step(
 
 
 def _difference(effects: tuple[Named, ...], recorded: tuple[Named, ...]) -> str:
-    if effects == recorded or json.dumps(effects) == json.dumps(recorded):  # the latter for NaN
+    if effects == recorded or json.dumps(effects) == json.dumps(recorded):  # NaN differs from itself
         return ""
     for place, (now, then) in enumerate(zip(effects, recorded, strict=False), 1):
         if now != then:

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from controlplane.daemon.kube.account import Account
 
 TRY_S = 10.0
+"""Seconds for one try of a request."""
 GIVE_UP_S = 60.0
+"""Seconds for a request with all its tries."""
 BACKOFF_S = (0.5, 15.0)
+"""The first and the longest pause between two tries."""
 ANSWER_BYTES_MAX = 8 << 20
 THREADS = 4
 PATCH = "application/merge-patch+json"

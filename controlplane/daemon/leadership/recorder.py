@@ -55,8 +55,8 @@ class Recorder:
         self._term, self._metrics = term, metrics
         self._waiting: deque[Write] = deque()
         self._wake = asyncio.Event()
-        self._asked: dict[int, asyncio.Future[str]] = {}
-        self._answered: dict[int, str] = {}
+        self._asked: dict[int, asyncio.Future[str]] = {}  # by ticket, as is the next
+        self._answered: dict[int, str] = {}  # "", or why etcd does not hold it
         self._over = False
 
     def add(self, effect: Store) -> None:

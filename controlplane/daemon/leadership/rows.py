@@ -140,7 +140,7 @@ class Records:
 
 
 def check(store: Store) -> None:
-    """Raise WireError, naming the number, on one that no later leader could read."""
+    """Raise WireError that names a number which no later leader could read."""
     for record in (store.spec, store.state, store.generation, store.checkpoint, store.lemon, store.marks):
         if record is not None:
             bounds.check(record)
@@ -168,7 +168,7 @@ def _read(record: type[R], rows: Mapping[str, bytes], name: str) -> R | None:
     try:
         return _bounded(record, rows[name])
     except WireError as error:
-        told = str(error).partition(": ")[0] if record is JobSpec else str(error)  # else a secret may show
+        told = str(error).partition(": ")[0] if record is JobSpec else str(error)  # the rest may be a secret
         raise WireError(f"{name}: {told}") from error
 
 

@@ -82,8 +82,8 @@ class Loop:
         self._waiting: deque[tuple[Event, asyncio.Future[list[Effect]] | None]] = deque()
         self._wake = asyncio.Event()
         self._drained = asyncio.Event()
-        self._notes: dict[Note | tuple[str, int, int], float] = {}
-        self._beats: dict[str, tuple[Any, ...]] = {}
+        self._notes: dict[Note | tuple[str, int, int], float] = {}  # when each was journalled last
+        self._beats: dict[str, tuple[Any, ...]] = {}  # by node: its last beat, without the steps
 
     def post(self, event: Event) -> None:
         """Have the core take this event, after those posted before."""
@@ -118,7 +118,7 @@ class Loop:
                     raise ReignOver
                 for _ in range(min(len(self._waiting), BATCH_EVENTS)):
                     self._take(*self._waiting[0])
-                    self._waiting.popleft()  # only now: if the core raises, its `ask` is answered below
+                    self._waiting.popleft()  # only now: if the core raises, `finally` answers its `ask`
                 if self._core.next_deadline() <= time.monotonic():
                     self._take(events.Tick(), None)
                 if len(self._waiting) <= BACKLOG_MAX:

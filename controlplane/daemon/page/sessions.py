@@ -46,8 +46,8 @@ class Session:
 
     caller: Caller
     digest: bytes
-    csrf: str
-    begun_s: float
+    csrf: str  # the second word
+    begun_s: float  # this and the next in s on the clock of Sessions
     used_s: float
 
 
@@ -56,7 +56,7 @@ class Sessions:
 
     def __init__(self, asks: Asks, clock: Callable[[], float] = time.monotonic) -> None:
         self._asks, self._clock = asks, clock
-        self._of: dict[str, Session] = {}
+        self._of: dict[str, Session] = {}  # by the cookie's word
         self._wrong, self._logins = Paces(WRONG_PER_S), Paces(LOGINS_PER_S)
 
     def log_in(self, token: str, address: str) -> tuple[str, Session]:

@@ -129,11 +129,11 @@ class Watch:
         self._reign = reign
         self.picture = Picture(secrets.token_hex(6), TABLES)
         self._first.clear()
-        self._teller, self._heard = Teller(), 0
+        self._teller, self._heard = Teller(), 0  # and the number of the journal's line that was read last
         self._lines: Iterator[Line] = iter(())
-        self._round: list[str] = []
-        self._jobs_at = self._jobs_rest = 0.0
-        self._whole = False
+        self._round: list[str] = []  # nodes that are left in this round
+        self._jobs_at = self._jobs_rest = 0.0  # when jobs are looked at again, and the earliest time for it
+        self._whole = False  # the first round is complete
         self._tell()
 
     def _look(self) -> bool:

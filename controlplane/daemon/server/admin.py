@@ -81,7 +81,7 @@ class Admin(AdminServicer):
         return pb.StopReply()
 
     async def Status(self, request: pb.StatusRequest, context: Any) -> pb.StatusReply:
-        """Everything that `status` and `get` show."""
+        """Answer with everything that `holdfast status` and `holdfast get` show."""
         reign = await self._leading(context)
         return reign.status(self._front.address)
 

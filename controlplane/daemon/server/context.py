@@ -60,7 +60,7 @@ class ServerContext:
         self.reign: Reign | None = None
         self.leader = self.leader_page = ""
         self.address = self.page = ""
-        self._greeting = 0
+        self._greeting = 0  # streams that are before their hello
         self._turned_away, self._dropped = Sparing(), Sparing(DROPS_TOLD_PER_S)
         self.alerts: Alerts | None = None
         self.spans: Spans | None = None

@@ -80,7 +80,7 @@ class Links:
         return len(self._links)
 
     def expect(self, link: Link) -> None:
-        """Hold a stream whose hello the core is about to judge."""
+        """Hold a stream whose hello the core is about to judge; end an older one of the same agent."""
         older = self._pending.pop((link.node, link.incarnation), None)
         if older is not None:
             older.end(grpc.StatusCode.ABORTED, "the same agent opened a newer stream")

@@ -82,7 +82,7 @@ def _taken(address: str) -> str:
 
 _OPTIONS = [
     ("grpc.so_reuseport", 0),  # two coordinators on one port must not share its connections
-    ("grpc.max_receive_message_length", 4 * codec.MESSAGE_BYTES_MAX),  # up to there we can name its size
+    ("grpc.max_receive_message_length", 4 * codec.MESSAGE_BYTES_MAX),  # up to here an error names its size
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),

@@ -32,7 +32,9 @@ REPEAT_S = 60.0
 its resolve_timeout, 5 min."""
 POST_TIMEOUT_S = 4.0
 BACKOFF_S = (0.5, 60.0)
+"""The first and the longest pause between two tries."""
 CONFIRM_S = 150.0
+"""Seconds in which a new leader term has to find an alert again; otherwise it counts as over."""
 STANDING_MAX = 1000
 """Alerts that are held at once. More say nothing more: the oldest are dropped."""
 log = logging.getLogger(__name__)
@@ -102,7 +104,7 @@ class Alerts:
 
     def __init__(self, url: str, cluster: str, count: Callable[[str], None]) -> None:
         self._url, self._cluster, self._count = url, cluster, count
-        self._standing: dict[tuple[str, str], Standing] = {}
+        self._standing: dict[tuple[str, str], Standing] = {}  # by kind and subject
         self._confirmed: set[tuple[str, str]] = set()  # found by the present leader term
         self._wake = asyncio.Event()
 

@@ -38,7 +38,9 @@ class Spent:
 
 
 BIN_S = 60.0
+"""Seconds of one bin of an account: a minute."""
 BINS_KEPT = 180
+"""Newest bins that an account keeps."""
 
 
 @dataclass(slots=True)

@@ -41,10 +41,9 @@ class _Seen:
     def __init__(self, now: float, account: Account) -> None:
         self.times, self.pace = JobTimes(now), Pace()
         self.account = account
-        self.ranks = 1
+        self.ranks = 1  # of the job's newest generation, 1 at least
         self.noticed = 0  # the newest incident whose detection time is counted
-        self.cause = ""
-
+        self.cause = ""  # of the newest failure
 
 class Observer:
     """Lives and ends with one leader term. An event or effect that changes no metric costs one
@@ -60,9 +59,9 @@ class Observer:
         """`accounts`: as the last leader saved them, by job."""
         self._before = dict(accounts or {})
         self._metrics, self._clock, self._wall = metrics, clock, wall
-        self._rest_until = 0.0
+        self._rest_until = 0.0  # when the next look is due
         self._jobs: dict[str, _Seen] = {}
-        self._timers: dict[tuple[str, str], dict[str, float]] = {}
+        self._timers: dict[tuple[str, str], dict[str, float]] = {}  # (job, checkpoint): when it reached what
         self._events: dict[type, Callable[[Any], None]] = {
             events.Elected: self._elected,
             events.JobSubmitted: lambda event: self._submitted(event.spec),
