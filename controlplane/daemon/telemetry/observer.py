@@ -45,6 +45,7 @@ class _Seen:
         self.noticed = 0  # the newest incident whose detection time is counted
         self.cause = ""  # of the newest failure
 
+
 class Observer:
     """Lives and ends with one leader term. An event or effect that changes no metric costs one
     look into a table."""
