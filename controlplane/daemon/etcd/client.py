@@ -60,7 +60,7 @@ class Etcd:
 
     `try_timeout_s`: for one attempt at one endpoint; `timeout_s`: for a call with all its attempts; `jitter`:
     numbers in [0, 1) that spread retries; `clock`: s, goes on while the machine is suspended. `observed` is
-    called after each keepalive with its name, its duration in s, and whether it failed."""
+    called after each keepalive with the operation's name, its duration in s, and whether it failed."""
 
     def __init__(
         self,

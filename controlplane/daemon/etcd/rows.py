@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One key as etcd holds it. `version`: writes since it was created; `lease` 0: none."""
+    """One key as etcd holds it. `version`: number of writes since it was created; `lease` 0: none."""
 
     key: str
     value: bytes

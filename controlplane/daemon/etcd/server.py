@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from controlplane.daemon.etcd.binary import Binary
 
 START_TIMEOUT_S = 30.0
-"""A start takes 0.2 s on an idle machine; a slow disk and a loaded machine take longer."""
+"""Seconds until it has to answer. It takes 0.2 s on an idle machine, more with a slow disk or under load."""
 
 STOP_TIMEOUT_S = 5.0
 """An etcd that has not ended by then is killed, which does it no harm."""

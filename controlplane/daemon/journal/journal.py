@@ -42,7 +42,7 @@ HIDDEN = "(hidden)"
 """Stands for a value of a job's environment, which may be a secret."""
 
 STACK_CHARS = 400
-"""Length of a rank's stacks in the journal. They are whole in the folder `stacks` beside it."""
+"""Characters of a rank's stacks in the journal. They are whole in the folder `stacks` beside it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Journal:
         recordings: Bounds = recording.DEFAULT,
     ) -> None:
         """`limits`: of its files. `recordings`: of the recordings of leader terms beside it. Without `path`
-        nothing is written."""
+        the lines are only in memory."""
         self.folder = None if path is None else path.parent
         self._recordings = None if path is None else folder_of(path)
         self._recording: Recording | None = None

@@ -134,7 +134,7 @@ def _open(path: Path) -> int:
 
 
 def tail(path: Path) -> list[str]:
-    """Return the last whole lines of a journal, across its files. None when there is no file,
+    """Return the last whole lines of a journal, across its files; [] when there is no file,
     or it is a device."""
     found: list[str] = []
     left = TAIL_BYTES

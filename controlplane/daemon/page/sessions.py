@@ -1,7 +1,7 @@
 """Log callers in at the page, and check that their requests come from the page.
 
 A session is a random word in a cookie that no script can read, and a second word that every act must bring in
-a header. Another site can make a browser send the cookie, but not the header."""
+a header. No other site can make a browser send that header."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 ALERTMANAGER_PATH = "/api/v2/alerts"
 REPEAT_S = 60.0
-"""Seconds after which an alert that stands is repeated. Without that, Alertmanager takes it for over after
-its resolve_timeout, 5 min."""
+"""Seconds after which an alert that stands is repeated. Alertmanager takes an alert that is not repeated for
+over, after its resolve_timeout of 5 min."""
 POST_TIMEOUT_S = 4.0
 BACKOFF_S = (0.5, 60.0)
 """The first and the longest pause between two tries."""

@@ -22,10 +22,10 @@ DETECTION, DECISION, STOP = "detection", "decision", "stop"
 PERSIST, TELL, REGROUP = "persist", "tell", "regroup"
 RESTORE, FIRST_STEP = "restore", "first step"
 PARTS = (DETECTION, DECISION, STOP, PERSIST, TELL, REGROUP, RESTORE, FIRST_STEP)
-"""The parts of a recovery, in order: the failure until evidence of it arrived; until the verdict; ranks
-stop and replacements come to the barrier; the new generation is written to etcd; the nodes are
-informed; groups are built; state is put in place; the first step. The last three are those of the
-slowest rank, by its own clock."""
+"""The parts of a recovery, in order. detection: from the failure to the first evidence; decision: to the
+verdict; stop: ranks stop and replacements come to the barrier; persist: the new generation is written to
+etcd; tell: the nodes are informed; regroup: groups are built; restore: state is put in place; first step. The
+last three are those of the slowest rank, by its own clock."""
 
 LEFT_OPEN = "left open"
 """The outcome of an incident that was open when the leader term ended: the next leader judges anew."""

@@ -78,7 +78,7 @@ def _plain(spent: Spent) -> dict[str, Any]:
 
 
 class JobTimes:
-    """One job's account. Every second since `now` counts once, as productive or as lost.
+    """One job's account. Every second since `now` counts once, as productive, as lost, or as nothing (TIMES).
 
     Some time turns out to be lost only later (the time until a failure was noticed, steps that are done
     again). It counts as lost at once, and is subtracted from the next productive seconds, so that no
