@@ -39,6 +39,7 @@ class CleanState:
     step: int = -1  # completed steps that it holds; -1: there is none. `held_step` in the agent's messages
     generation: int = 0  # the newest generation in which a state was put in place; 0: none was
     received: bool = False  # steps have gone into it that this process did not compute
+    overwritten: bool = False  # a state has begun to come in: what the script built may be gone, in part
 
 
 @dataclass(slots=True)

@@ -193,7 +193,7 @@ class World(Scene):
         told: dict[type[Any], list[Any]] = {}
         for effect in effects:
             kind = type(effect)
-            if isinstance(effect, fx.Store):
+            if isinstance(effect, fx.STORES):
                 self._store(effect)
             elif kind in ORDERS:
                 told.setdefault(kind, []).append(effect)

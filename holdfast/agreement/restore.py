@@ -105,12 +105,26 @@ def _restore(state: RankState, equality: Equality, resume: Resume, port: int) ->
 
 
 def _check_fresh(state: RankState, resume: Resume) -> None:
-    """The state as a script builds it can only be given by one that has not trained. Raises RestoreError."""
+    """Only a rank that still has what its script built may give it as step 0. Raises RestoreError."""
     giver = resume.tier == "fresh" and resume.step == 0 and state.rank == resume.rank
-    if giver and state.clean.generation and state.clean.step != 0:
-        raise RestoreError(
-            "the state is to begin as the script builds it, but this process has trained since"
-        )
+    if not giver:
+        return
+    begin = "the state is to begin as the script builds it, but "
+    if state.clean.generation and state.clean.step != 0:
+        raise RestoreError(begin + "this process has trained since")
+    if _torn(state):
+        raise RestoreError(begin + "another state has begun to come into this process since")
+
+
+def _torn(state: RankState) -> bool:
+    """Whether a state that never became whole may lie over what the script built. A function that tracks its
+    objects itself has built them anew."""
+    return state.clean.overwritten and not state.clean.generation and not state.entry.tracks_inside
+
+
+def _overwrite(state: RankState) -> None:
+    """From now on, until a state is whole, this process holds none: neither its own nor the coming one."""
+    state.clean.step, state.clean.overwritten = -1, True
 
 
 def _check_given(state: RankState, resume: Resume) -> None:
@@ -128,10 +142,9 @@ def _own(state: RankState, resume: Resume) -> bool:
     Where an arena is the source of a shard, no living rank holds that very state: a state of the same step
     that a rank may hold is another generation's."""
     if resume.tier == "fresh":  # what has been trained since it was built is not what the script built
-        built = (
-            state.clean.generation == 0 or resume.step > 0
-        )  # of a later function: what the script has made for it
-        return built or state.clean.step == resume.step
+        built = state.clean.generation == 0 and not _torn(state)
+        later = resume.step > 0  # of a later function: what the script has made for it
+        return built or later or state.clean.step == resume.step
     own = shard_ids.number(state.shard_id)
     mine = [source for source in _named(state, resume) if source.number == own]
     if state.clean.step == resume.step and (not mine or any(source.living for source in mine)):
@@ -140,7 +153,7 @@ def _own(state: RankState, resume: Resume) -> bool:
         return True
     for source in mine:
         if source.rank == state.rank and source.arena and source.shares == 1:
-            state.clean.step = -1
+            _overwrite(state)
             snapshot.load(source.arena, resume.step, state.tracked, resume.born, source.shard)
             state.clean.step = resume.step
             return True
@@ -169,9 +182,10 @@ def _check_alone(state: RankState, resume: Resume, has: bool) -> None:
 
 
 def _reshard(state: RankState, resume: Resume) -> bool:
-    state.clean.step = -1
     if not state.tracked.objects:  # it tracks within a function that is over
+        state.clean.step = -1
         return True
+    _overwrite(state)
     lost = resharding.load(state.tracked, resume)
     state.shard_id, state.clean.step = shard_ids.of(state.tracked), resume.step
     if lost:
@@ -279,7 +293,7 @@ class _Exchange:
                 gift = self._gifts[source.key]
                 transfer.give(route, gift.tensors, gift.header)
             else:
-                state.clean.step = -1
+                _overwrite(state)
                 transfer.take(route, rows[source.rank][_HEADER + place], state.tracked)
                 state.clean.step = self._resume.step
 
@@ -329,7 +343,7 @@ class _Assembly:
     def adopt(self, state: RankState) -> None:
         """Take the whole over."""
         entries, plain = transfer.read(self.header, "the sources of shares", len(self.memory))
-        state.clean.step = -1
+        _overwrite(state)
         state.tracked.adopt(entries, plain, [snapshot.view(self.memory, entry) for entry in entries])
 
 

@@ -18,7 +18,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.distributed import distributed_c10d
 
 from holdfast.errors import Interrupted
-from holdfast.groups import alike, sockets, waiting
+from holdfast.groups import alike, sockets, torch_texts, waiting
 from holdfast.groups.answering import Answering
 from holdfast.ipc.formation import split_address
 
@@ -179,6 +179,13 @@ class Groups:
         window = self._window
         return self.backend == "gloo" and window is not None and not sockets.whole(window)
 
+    def explain(self, error: BaseException) -> bool:
+        """Whether communication with a peer has failed with this error, rather than the script's code: torch
+        says so by the error's type, gloo by the place that raised it, or the groups themselves are broken."""
+        if isinstance(error, dist.DistError) or torch_texts.is_of_gloo(error):
+            return True
+        return isinstance(error, RuntimeError | ConnectionError) and self.broken
+
     @property
     def foreign(self) -> bool:
         """Whether a default group stands that was not made here."""
@@ -269,33 +276,6 @@ def _interface(address: str) -> str:
             if socket.inet_ntoa(answer[20:24]) == wanted:
                 return name
     return ""
-
-
-BROKEN_WORDS = (
-    "connection closed by peer",
-    "connection reset",
-    "connection refused",
-    "connection aborted",
-    "broken pipe",
-    "timed out",
-    "timeout",
-    "aborted",
-    "gloo",
-    "nccl",
-    "process group",
-    "tcpstore",
-    "connectfullmesh",
-)
-
-
-def is_broken_collective(error: BaseException) -> bool:
-    """Whether this exception says that communication with a peer failed, rather than the user's code."""
-    if isinstance(error, dist.DistError | ConnectionError):
-        return True
-    if not isinstance(error, RuntimeError):
-        return False
-    text = str(error).lower()
-    return any(word in text for word in BROKEN_WORDS)
 
 
 def device_for(backend: str, local_rank: int) -> torch.device:

@@ -34,7 +34,7 @@ def found(m: ClusterState, event: ev.CheckpointsFound) -> None:
             m.emit(fx.CheckpointChanged(event.job, record.id, "refused", reason, record))
         elif record.id not in known:
             known[record.id] = record
-            effect = fx.Store(0, 0, job=event.job, checkpoint=record)
+            effect = fx.StoreCheckpoint(event.job, record)
             m.store(finalizing.lane_of(event.job), effect)
             reason = "found whole on storage" if job else "found whole on storage; its job is not here yet"
             m.emit(fx.CheckpointChanged(event.job, record.id, "adopted", reason, record))

@@ -34,7 +34,7 @@ def lane_of(job: str) -> str:
 
 def put(m: ClusterState, job: Job, record: CheckpointRecord, then: Callable[[], None] | None = None) -> None:
     """Have etcd hold this record."""
-    m.store(lane(job), fx.Store(0, 0, job=job.name, checkpoint=record), then)
+    m.store(lane(job), fx.StoreCheckpoint(job.name, record), then)
 
 
 def record_of(saving: Saving) -> CheckpointRecord:

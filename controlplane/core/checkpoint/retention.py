@@ -159,4 +159,4 @@ def _forget(m: ClusterState, job: Job, gone: Sequence[str]) -> None:
         job.checkpoints.records.pop(name, None)
         m.emit(fx.CheckpointChanged(job.name, name, "collected", "retention wants it no more"))
     if gone:
-        m.store(finalizing.lane(job), fx.Store(0, 0, job=job.name, forget=tuple(gone)))
+        m.store(finalizing.lane(job), fx.ForgetCheckpoints(job.name, tuple(gone)))

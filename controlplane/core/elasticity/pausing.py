@@ -64,7 +64,7 @@ def _store(m: ClusterState, job: Job) -> None:
     """What leaves data out is decided by the generation that is on its way, if one is."""
     skips = job.generations.storing.resume.skip if job.generations.storing is not None else job.numbers.skips
     state = dataclasses.replace(job.state(), skips=skips)
-    m.store(f"job/{job.name}", fx.Store(0, 0, job=job.name, state=state))
+    m.store(f"job/{job.name}", fx.StoreJob(job.name, state))
 
 
 def tend(m: ClusterState, job: Job) -> None:

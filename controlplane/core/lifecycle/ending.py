@@ -46,7 +46,7 @@ def end(m: ClusterState, job: Job, phase: JobPhase, reason: str) -> None:
     job.generations.storing = None
     if job.recovery.incident is not None:
         incident_record.close(m, job, OUTCOMES[phase], {})
-    effect = fx.Store(0, 0, job=job.name, state=job.state(phase, reason))
+    effect = fx.StoreJob(job.name, job.state(phase, reason))
     m.store(f"job/{job.name}", effect, lambda: _ended(m, job))
 
 
@@ -100,7 +100,7 @@ def _let_go(m: ClusterState, job: Job, reason: str) -> None:
         return
     number = releasing.number_of(job)
     job.generations.letting_go = (number, reason)
-    effect = fx.Store(0, 0, job=job.name, state=job.state(JobPhase.LEAVING, reason))
+    effect = fx.StoreJob(job.name, job.state(JobPhase.LEAVING, reason))
     m.store(f"job/{job.name}", effect, lambda: _left(m, job, number, reason))
 
 

@@ -102,7 +102,7 @@ def launch_generation(m: ClusterState, job: Job, nodes: list[str], reason: str, 
     job.sit(seats)
     job.generations.storing = generation
     m.set_phase(job, JobPhase.STORING, f"generation {generation.number} is on its way into etcd")
-    effect = fx.Store(0, 0, job=job.name, state=job.state(JobPhase.LAUNCHING, reason), generation=generation)
+    effect = fx.StoreJob(job.name, job.state(JobPhase.LAUNCHING, reason), generation=generation)
     m.store(f"job/{job.name}", effect, lambda: _stored(m, job, generation))
 
 

@@ -54,7 +54,7 @@ def faulted(m: ClusterState, event: ev.UserFault) -> None:
     where = f"rank {member.rank} ({member.name} on {member.node})" if member else event.member
     failure = Failure(Cause.FAULT, f"{where}, step {event.step}: {event.reason}", step=event.step)
     job.recovery.unjudged.append(Evidence(m.now, failure))
-    m.store(f"job/{job.name}", fx.Store(0, 0, job=job.name, state=job.state()))
+    m.store(f"job/{job.name}", fx.StoreJob(job.name, job.state()))
     m.touch(job)
 
 

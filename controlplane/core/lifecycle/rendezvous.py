@@ -76,7 +76,7 @@ def store(m: ClusterState, job: Job, choice: Resume) -> None:
     m.set_phase(job, JobPhase.STORING, f"generation {number} is on its way into etcd: {choice.reason}")
     phase = JobPhase.FORMING if job.recovery.incident or not job.recovery.incidents else JobPhase.RUNNING
     state = dataclasses.replace(job.state(phase, reason), skips=choice.skip)
-    effect = fx.Store(0, 0, job=job.name, state=state, generation=generation)
+    effect = fx.StoreJob(job.name, state, generation=generation)
     m.store(f"job/{job.name}", effect, lambda: _stored(m, job, generation))
 
 
@@ -333,5 +333,5 @@ def _trains(m: ClusterState, job: Job) -> None:
     }
     if not job.generation or not job.generation.store:
         return
-    effect = fx.Store(0, 0, job=job.name, state=job.state(JobPhase.RUNNING, job.reason))
+    effect = fx.StoreJob(job.name, job.state(JobPhase.RUNNING, job.reason))
     m.store(f"job/{job.name}", effect)

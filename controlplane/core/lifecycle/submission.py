@@ -48,7 +48,7 @@ def submitted(m: ClusterState, event: ev.JobSubmitted) -> None:
     m.jobs[spec.job] = job
     adopting.claim(m, job)
     job.reason = "submitted"
-    effect = fx.Store(0, 0, job=spec.job, spec=spec, state=job.state())
+    effect = fx.StoreJob(spec.job, job.state(), spec)
     m.store(f"job/{spec.job}", effect)
     m.emit(fx.JobChanged(job.state()))
     wrong = formation.impossible(spec)

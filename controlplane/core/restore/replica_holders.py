@@ -149,7 +149,7 @@ def _keep_words(m: ClusterState, job: Job) -> None:
     words = state_sources.repeats(job)
     if words != job.generations.cut_words_told:
         job.generations.cut_words_told = words
-        m.store(f"job/{job.name}", fx.Store(0, 0, job=job.name, state=job.state()))
+        m.store(f"job/{job.name}", fx.StoreJob(job.name, job.state()))
 
 
 def _shards(m: ClusterState, job: Job, words: Sequence[str], owners: Mapping[str, Member]) -> list[Shard]:

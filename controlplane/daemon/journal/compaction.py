@@ -2,9 +2,9 @@
 
 A generation grows with its ranks, and every Launch and Form carries it: written whole in each, they would
 grow with the square of the ranks. So would a job's environment with its launches. So the first record that
-carries a generation or a spec has it whole, as every Store and JobSubmitted has. A later record that carries
-the same one has `"again": true` in its place: with all of the generation but `seats` and `sources`, or with
-the spec's `job` only."""
+carries a generation or a spec has it whole, as every StoreJob and JobSubmitted has. A later record that
+carries the same one has `"again": true` in its place: with all of the generation but `seats` and `sources`,
+or with the spec's `job` only."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ import dataclasses
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core.records.effects import Store
 from controlplane.core.records.events import JobSubmitted
 from controlplane.core.records.model import Generation, JobSpec
+from controlplane.core.records.stores import StoreJob
+from controlplane.daemon.journal import older
 from controlplane.wire.records import plain
 from controlplane.wire.shape import shapes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ALWAYS_WHOLE = (Store, JobSubmitted)
+ALWAYS_WHOLE = (StoreJob, older.Store, JobSubmitted)
 KEPT = 4
 """Values remembered for each job: a generation has no meeting point at first, and members that are launched
 late carry an older one."""

@@ -22,7 +22,7 @@ _QUIET = (
 """Events that come all the time. What they change is found when the page looks at every node in turn."""
 _INNER = ("status", "verdict", "incident", "state", "generation", "record", "spec")
 """Fields of events and effects that hold another record, which may name a job or a node."""
-_ORDERS = (effects.Release, effects.Store)
+_ORDERS = (effects.Release, *effects.STORES)
 
 
 class Changes:
