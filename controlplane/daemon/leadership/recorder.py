@@ -1,4 +1,4 @@
-"""Write Store effects to etcd in order, without delaying the loop, and post Stored or StoreFailed."""
+"""Carry the core's writes to etcd in order, without delaying the loop, and post Stored or StoreFailed."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Records:
     checkpoints: dict[str, dict[str, CheckpointRecord]] = field(default_factory=dict)
 
     def puts(self, store: Store) -> dict[str, bytes | None]:
-        """Return the keys and values of one write; None: delete the key. They change together or not at all."""
+        """Return the keys and values of a write, all or none of which take effect; None: delete the key."""
         return _PUTS[type(store)](self, store)
 
     def _job(self, store: StoreJob) -> dict[str, bytes | None]:
