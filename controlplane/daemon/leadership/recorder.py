@@ -46,7 +46,7 @@ class Commit(Protocol):
 
 class Recorder:
     """The only writer of a leader term. It repeats no failed write: after a StoreFailed the core sends the
-    Store again, if it still wants it."""
+    write again, if it still wants it."""
 
     def __init__(
         self, store: Commit, records: Records, post: Callable[[Event], None], term: int, metrics: Metrics
