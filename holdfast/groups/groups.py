@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _CONNECT_TRY_S = 0.25
 _STORE_TRY = timedelta(seconds=1)
 _CONNECT_PAUSE_S = 0.02
+_FORGOTTEN_S = 0.3  # an operation whose connection was cut ends within milliseconds, or never
 _SIOCGIFADDR = 0x8915
 
 
@@ -50,6 +51,7 @@ class Groups:
         self._before: frozenset[sockets.Handle] = frozenset()
         self._window: frozenset[sockets.Handle] | None = None
         self._growing = False  # the script still makes groups of its own
+        self._cut = 0, 0.0  # the generation whose connections were cut first at this time, s
         self._severed = 0  # the newest generation that was broken from here
         self._made: Any = None  # the default group that stands
         self._lock = threading.Lock()
@@ -166,9 +168,18 @@ class Groups:
                 sockets.shut(handle)
             if self.backend == "gloo":
                 self._answering.answer(since, self._ranks)
+                self._give_up_late()
         if self.backend != "gloo":
             _abort()
         return True
+
+    def _give_up_late(self) -> None:
+        """What a cut connection ends has ended by now: the rest gloo has forgotten."""
+        now = time.monotonic()
+        if self._cut[0] != self._active:
+            self._cut = self._active, now
+        if now - self._cut[1] > _FORGOTTEN_S:
+            waiting.give_up()
 
     @property
     def broken(self) -> bool:

@@ -4,16 +4,14 @@ gloo wakes who waits for an operation when a connection that it needs has ended,
 was half transferred just then: it forgets that one, which waits for the group's timeout. So nobody waits in
 torch for longer than a moment while a generation of gloo's stands: a wait in Python (`Work.wait`, as in
 `dist.send`, `recv`, `broadcast`, `all_reduce`) looks up now and then, and leaves when the groups are broken.
-What is left behind is held by a thread of its own until gloo has given it up. A wait within C++ (the reducer
-of DDP) cannot be left this way."""
+What is left behind is held by a thread of its own until gloo has given it up. A wait within C++ cannot be
+left this way: DDP, which waits there, is given a group of its own (`guarded`)."""
 
 from __future__ import annotations
 
-import queue
 import threading
-from collections import deque
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -21,6 +19,8 @@ from torch.distributed import distributed_c10d
 
 from holdfast.errors import CollectiveFailed
 from holdfast.groups import torch_texts
+from holdfast.groups.guarded import Awaited, GuardedGroup
+from holdfast.groups.waiter import Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,30 +34,6 @@ _BETWEEN_TWO = frozenset(
 _torch_wait = dist.Work.wait
 
 
-class _Waiter:
-    """A thread that waits in torch, so that another one need not."""
-
-    idle: ClassVar[deque[_Waiter]] = deque()
-
-    def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name="holdfast-wait", daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            self._jobs.get()()
-            self.idle.append(self)
-
-    @classmethod
-    def begin(cls, job: Callable[[], None]) -> None:
-        """Run this in a thread that has nothing else to do."""
-        try:
-            waiter = cls.idle.pop()
-        except IndexError:
-            waiter = cls()
-        waiter._jobs.put(job)
-
-
 class _Pending:
     """One operation, waited for in another thread. It keeps the groups: their end would wait for it."""
 
@@ -67,7 +43,7 @@ class _Pending:
         self._done = threading.Event()
         self._found: Any = None
         self._error: BaseException | None = None
-        _Waiter.begin(self._wait)
+        Waiter.begin(self._wait)
 
     def _wait(self) -> None:
         assert self._work is not None
@@ -93,6 +69,7 @@ class Waits:
 
     def __init__(self, broken: Callable[[], bool]) -> None:
         self._broken = broken
+        self.awaited = Awaited()
 
     def wait(self, work: dist.Work) -> Any:
         """Until the operation is over; raises what torch does, or CollectiveFailed when the groups are broken
@@ -142,6 +119,22 @@ def begin(broken: Callable[[], bool]) -> None:
         dist.Work.wait = _wait  # type: ignore[method-assign, assignment]
 
 
+def guard(group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
+    """The group (None: the default one) for a wrapper that waits in C++; as it is where no generation over
+    gloo stands."""
+    if _current is None or dist.get_backend(group) != "gloo" or isinstance(group, GuardedGroup):
+        return group
+    real = group or dist.group.WORLD
+    assert real is not None
+    return GuardedGroup(real, _current.awaited)
+
+
+def give_up() -> None:
+    """From another thread: the groups have been broken for a while. What has not ended by now never will."""
+    if _current is not None:
+        _current.awaited.give_up()
+
+
 def end() -> None:
     """No generation stands: torch waits as it does."""
     global _current
@@ -153,4 +146,4 @@ def end() -> None:
 def neutralise() -> None:
     """In a forked child: the threads that wait are the parent's."""
     end()
-    _Waiter.idle.clear()
+    Waiter.idle.clear()
