@@ -34,7 +34,8 @@ from controlplane.core.records import effects, events
 from controlplane.core.records.model import MemberPhase, MemberStatus, Partner
 from controlplane.settings import AgentSettings
 from holdfast.ipc import layout
-from holdfast.ipc.arena import Arena, SkipReason
+from holdfast.ipc.arena import Arena
+from holdfast.ipc.skips import Skip
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +116,7 @@ class Owner:
         room = layout.room(data_bytes, len(header))
         with Arena.create(self._paths.arena(MEMBER), room) as arena:
             writer = arena.begin(1, 1, released_step=1)
-            assert not isinstance(writer, SkipReason)
+            assert not isinstance(writer, Skip)
             for at in range(0, nbytes, _BLOCK_BYTES):
                 part = os.urandom(min(_BLOCK_BYTES, nbytes - at))
                 writer.memory[at : at + len(part)] = part

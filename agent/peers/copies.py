@@ -22,8 +22,9 @@ from controlplane.core.records.model import PeerCopy
 from holdfast import removal
 from holdfast.folders import MEMORY_FILES
 from holdfast.ipc import layout
-from holdfast.ipc.arena import SLOTS, Arena, SkipReason, SlotState
+from holdfast.ipc.arena import SLOTS, Arena, SlotState
 from holdfast.ipc.shm import PAGE_BYTES, ArenaError
+from holdfast.ipc.skips import Skip
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,7 +143,7 @@ class Copies:
         if fits:
             kept.hold()
         writer = kept.arena.begin(held.step, held.generation, released_step=_NEWER)
-        if isinstance(writer, SkipReason):
+        if isinstance(writer, Skip):
             kept.release()
             raise PeerError(f"{held} cannot be taken now: {writer}")
         receiving = Receiving(held, kept, writer, fresh=not fits)

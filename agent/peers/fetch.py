@@ -18,8 +18,8 @@ from agent.peers.vouching import Altered, Sealing
 from controlplane.core.records import effects, events
 from controlplane.wire import peer_pb2 as pb
 from holdfast.ipc import layout
-from holdfast.ipc.arena import SkipReason
 from holdfast.ipc.shm import ArenaError
+from holdfast.ipc.skips import Skip
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,7 +168,7 @@ class Fetches:
         except BaseException:
             arena.close()
             raise
-        if isinstance(writer, SkipReason):
+        if isinstance(writer, Skip):
             arena.close()
             raise PeerError(f"{held} cannot be put into the arena of {order.member} now: {writer}")
         return _Target(arena, writer)

@@ -20,8 +20,8 @@ from holdfast.checkpoint.format import names
 from holdfast.checkpoint.format.manifest import MANIFEST_BYTES_MAX, unseal
 from holdfast.checkpoint.reading import read_chunk, read_chunk_into
 from holdfast.ipc import layout
-from holdfast.ipc.arena import SkipReason
 from holdfast.ipc.shm import touch
+from holdfast.ipc.skips import Skip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -125,7 +125,7 @@ def load(
     wanted = shard_of(manifest, shard)
     area = layout.share_range(wanted.data_bytes, share, shares)
     writer = arena.begin(manifest.step, manifest.generation, released_step=_ANY_STEP, held=True)
-    if isinstance(writer, SkipReason):
+    if isinstance(writer, Skip):
         raise CheckpointError(f"checkpoint {checkpoint} cannot be loaded now: {writer}")
     try:
         writer.layout(wanted.header, wanted.data_bytes)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from holdfast import removal
 from holdfast.ipc import layout
 from holdfast.ipc.shm import HEADER_ALIGN_BYTES, PAGE_BYTES, ArenaError, align, allocate, locked, touch
+from holdfast.ipc.skips import Skip, SkipKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,12 +32,6 @@ _WORDS = PAGE_BYTES // 8
 _FILE_WORDS = 8  # magic, version, slot_bytes, slots, four kept free
 _SLOT_WORDS = 8  # state, step, generation, header bytes, data bytes, pins, sequence, one kept free
 _STATE, _STEP, _GENERATION, _HEADER, _DATA, _PINS, _SEQUENCE = range(7)
-
-
-class SkipReason(str):
-    """Why no slot may be overwritten now; its text is the reason to report."""
-
-    __slots__ = ()
 
 
 class SlotState(IntEnum):
@@ -227,7 +222,7 @@ class Arena:
 
     def begin(
         self, step: int, generation: int, *, released_step: int, void_step: int = -1, held: bool = False
-    ) -> SlotWriter | SkipReason:
+    ) -> SlotWriter | Skip:
         """Take the slot that may be overwritten, or say why there is none. `held`: by an agent, for a rank
         that waits: should that go on meanwhile, it must not take the slot for one that a dead writer left.
 
@@ -244,9 +239,9 @@ class Arena:
                 return SlotWriter(self, slot.index, step, generation, held=held)
             return slot
 
-    def _overwritable(self, generation: int, released_step: int, void_step: int) -> SlotView | SkipReason:
+    def _overwritable(self, generation: int, released_step: int, void_step: int) -> SlotView | Skip:
         if any(slot.state == SlotState.WRITING and slot.pins for slot in self.slots):
-            return SkipReason("the agent is bringing a snapshot into this arena")
+            return Skip(SkipKind.BEING_FILLED, "the agent is bringing a snapshot into this arena")
         for slot in self.slots:
             if slot.state != SlotState.READY and not slot.pins:
                 return slot
@@ -256,9 +251,9 @@ class Arena:
         elif newer.generation < generation or newer.step <= void_step:
             chosen = newer
         else:
-            return SkipReason(f"snapshot {newer.step} is not ready on all ranks yet")
+            return Skip(SkipKind.UNRELEASED, f"snapshot {newer.step} is not ready on all ranks yet")
         if chosen.pins:
-            return SkipReason(f"snapshot {chosen.step} is still being read by the agent")
+            return Skip(SkipKind.BEING_READ, f"snapshot {chosen.step} is still being read by the agent")
         return chosen
 
     def pin(self, slot: SlotView) -> None:

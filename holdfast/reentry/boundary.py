@@ -41,9 +41,9 @@ def after_step(runtime: Runtime, agent: AgentClient, now_ns: int) -> None:
         state.progress.show("between")
     elif _is_due(state, every):
         state.progress.show("snapshot")
-        reason = snapshotting.snapshot(state, agent)
-        if reason:
-            snapshotting.skipped(state, agent, reason)
+        skip = snapshotting.snapshot(state, agent)
+        if skip is not None:
+            snapshotting.report(state, agent, skip)
         state.progress.show("between")
     state.owed_snapshots = 0
 

@@ -12,6 +12,7 @@ from holdfast.reentry import snapshotting
 if TYPE_CHECKING:
     from holdfast.ipc.agent_client import AgentClient
     from holdfast.ipc.messages.agent import CheckpointTold
+    from holdfast.ipc.skips import Skip
     from holdfast.rank_state import RankState
 
 _OUTCOMES = ("committed", "skipped", "failed")
@@ -91,17 +92,17 @@ class CheckpointRequests:
         state, agent = self._state, self._state.agent
         assert agent is not None
         waiting, self._waiting = self._waiting, []
-        reason = _snapshot(state, agent)
+        skip = _snapshot(state, agent)
         self._open = [handle for handle in self._open if not handle.outcome]
         for handle in waiting:
             self._count += 1
             handle.request = f"{state.generation}.{state.completed}.{self._count}"
-            if reason:
-                handle.resolve("skipped", reason)
+            if skip is not None:
+                handle.resolve("skipped", skip.reason)
             else:
                 self._say(handle, agent)
-        if reason:
-            snapshotting.skipped(state, agent, reason)
+        if skip is not None:
+            snapshotting.report(state, agent, skip)
 
     def end(self, reason: str = "") -> None:
         """Fail every open request: the generation is over, and no answer to them will come."""
@@ -118,14 +119,15 @@ class CheckpointRequests:
         agent.ask(Checkpoint(handle.request, state.completed, state.generation), handle.answered)
 
 
-def _snapshot(state: RankState, agent: AgentClient) -> str:
-    """A snapshot of this very step, if there is none yet: "" or why not. Waits a while for the room."""
+def _snapshot(state: RankState, agent: AgentClient) -> Skip | None:
+    """Take a snapshot of this very step, if there is none yet; wait a while for room. Returns None, or why
+    there is none."""
     if state.newest_snapshot == (state.completed, state.generation):
-        return ""
-    reason = snapshotting.snapshot(state, agent)
-    if reason and agent.orders.arena is None:
+        return None
+    skip = snapshotting.snapshot(state, agent)
+    if skip is not None and agent.orders.arena is None:
         snapshotting.ask_for_room(state, agent, forced=True)
-    return snapshotting.insist(state, agent, reason, _ROOM_WAIT_S) if reason else ""
+    return snapshotting.insist(state, agent, skip, _ROOM_WAIT_S)
 
 
 def _ended(generation: int) -> str:

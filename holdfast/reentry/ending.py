@@ -10,6 +10,7 @@ from holdfast.reentry import joining, snapshotting, stepping
 
 if TYPE_CHECKING:
     from holdfast.ipc.agent_client import AgentClient
+    from holdfast.ipc.skips import Skip
     from holdfast.rank_state import RankState
     from holdfast.reentry.runtime import Runtime
 
@@ -26,28 +27,28 @@ def keep_value(state: RankState, name: str, result: Any) -> None:
         )
 
 
-def say(state: RankState, agent: AgentClient) -> str:
+def say(state: RankState, agent: AgentClient) -> Skip | None:
     """Report that the function is over here, with its final state. Returns why there is no snapshot of that;
-    "" when there is one."""
-    reason = snapshotting.last(state, agent)
+    None when there is one."""
+    skip = snapshotting.last(state, agent)
     state.clean.step = state.ended = state.completed
     agent.say(Finished(state.generation, state.completed), keep=True)
     state.phase = "finished"
     state.progress.show("finished")
-    return reason
+    return skip
 
 
-def wait_for_room(state: RankState, agent: AgentClient, reason: str) -> None:
+def wait_for_room(state: RankState, agent: AgentClient, skip: Skip | None) -> None:
     """Retry the last snapshot: its slot becomes free once the coordinator knows that all ranks have
     finished."""
     deadline = time.monotonic() + _LAST_SNAPSHOT_S
-    while reason and not over(state, agent) and time.monotonic() < deadline:
+    while skip is not None and not over(state, agent) and time.monotonic() < deadline:
         if agent.interrupted(state.generation):
             return
         agent.wait(lambda orders: orders.interrupted >= state.generation, _POLL_S)
-        reason = snapshotting.snapshot(state, agent)
-    if reason:
-        snapshotting.skipped(state, agent, reason)
+        skip = snapshotting.snapshot(state, agent)
+    if skip is not None:
+        snapshotting.report(state, agent, skip)
 
 
 def over(state: RankState, agent: AgentClient) -> bool:

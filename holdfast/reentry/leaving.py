@@ -23,9 +23,9 @@ def preserve(state: RankState, agent: AgentClient) -> None:
     """Take a snapshot of just this state before anything goes: ranks are about to move."""
     if state.newest_snapshot == (state.completed, state.generation):
         return
-    reason = snapshotting.insist(state, agent, snapshotting.snapshot(state, agent), _ROOM_WAIT_S)
-    if reason:
-        snapshotting.skipped(state, agent, reason)
+    skip = snapshotting.insist(state, agent, snapshotting.snapshot(state, agent), _ROOM_WAIT_S)
+    if skip is not None:
+        snapshotting.report(state, agent, skip)
 
 
 def stow(state: RankState) -> None:

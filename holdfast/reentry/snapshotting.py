@@ -10,6 +10,7 @@ from holdfast.errors import StateError
 from holdfast.ipc.messages.agent import ArenaFailed
 from holdfast.ipc.messages.rank import Snapshot, SnapshotSkipped, Tracked
 from holdfast.ipc.shm import ArenaError
+from holdfast.ipc.skips import Skip, SkipKind
 from holdfast.state import shard_ids
 
 if TYPE_CHECKING:
@@ -47,77 +48,75 @@ def _say_tracked(state: RankState, agent: AgentClient) -> None:
     agent.say(Tracked(needs, state.shard_id), keep=True)
 
 
-def insist(state: RankState, agent: AgentClient, reason: str, wait_s: float) -> str:
-    """Retry a snapshot while only the room is missing: "" or why there is none."""
+def insist(state: RankState, agent: AgentClient, skip: Skip | None, wait_s: float) -> Skip | None:
+    """Retry a snapshot for `wait_s` seconds while only room is missing. Returns None, or why there is
+    none."""
     deadline = time.monotonic() + wait_s
-    while reason and time.monotonic() < deadline and not agent.interrupted(state.generation):
-        if not any(word in reason for word in _PASSING):
+    while skip is not None and skip.passing and time.monotonic() < deadline:
+        if agent.interrupted(state.generation):
             break
         agent.wait(lambda orders: orders.interrupted >= state.generation, _POLL_S)
-        reason = snapshot(state, agent)
-    return reason
+        skip = snapshot(state, agent)
+    return skip
 
 
-_PASSING = ("no shared memory yet", "not ready on all ranks", "still being read", "outgrown")
-
-
-def last(state: RankState, agent: AgentClient) -> str:
-    """Ensure a snapshot of the final state: "" or why there is none."""
+def last(state: RankState, agent: AgentClient) -> Skip | None:
+    """Ensure a snapshot of the final state. Returns None, or why there is none."""
     if not state.environment.snapshot_every or not state.tracked.objects:
-        return ""
+        return None
     made = state.newest_snapshot == (state.completed, state.generation)
-    return "" if made else snapshot(state, agent)
+    return None if made else snapshot(state, agent)
 
 
 def first(state: RankState, agent: AgentClient) -> None:
     """Ensure a snapshot of the state that a later function begins with: no process could go back to the
     function before it."""
     if state.environment.snapshot_every and state.tracked.objects:
-        reason = insist(state, agent, snapshot(state, agent), _FIRST_WAIT_S)
-        if reason:
-            skipped(state, agent, reason)
+        skip = insist(state, agent, snapshot(state, agent), _FIRST_WAIT_S)
+        if skip is not None:
+            report(state, agent, skip)
 
 
-def snapshot(state: RankState, agent: AgentClient) -> str:
-    """Take a snapshot now: "" or why not. An arena that fails costs a snapshot, never the training."""
+def snapshot(state: RankState, agent: AgentClient) -> Skip | None:
+    """Take a snapshot now. Returns None, or why there is none: a failing arena never ends the training."""
     if state.numeric_anomaly:
-        return "the numbers are at fault: nothing of this state is kept"
-    reason = _attach(state, agent)
-    if reason:
-        return reason
+        return Skip(SkipKind.ANOMALY, "the numbers are at fault: nothing of this state is kept")
+    skip = _attach(state, agent)
+    if skip is not None:
+        return skip
     orders, begun = agent.orders, time.perf_counter()
     try:
         outcome = state.snapshots.write(
             state.completed, state.generation, orders.released_step, orders.void_step
         )
     except (ArenaError, StateError) as error:
-        return str(error)
+        return Skip(SkipKind.REFUSED, str(error))
     stall_s = time.perf_counter() - begun
-    if isinstance(outcome, str):
-        if "outgrown" in outcome:
+    if isinstance(outcome, Skip):
+        if outcome.kind is SkipKind.OUTGROWN:
             _say_tracked(state, agent)
         return outcome
     state.newest_snapshot = (state.completed, state.generation)
     agent.say(Snapshot(state.generation, state.completed, outcome, stall_s), keep=True)
-    return ""
+    return None
 
 
-def _attach(state: RankState, agent: AgentClient) -> str:
-    """Use the arena that the agent named last: "" or why there is none."""
+def _attach(state: RankState, agent: AgentClient) -> Skip | None:
+    """Use the arena that the agent named last. Returns None, or why there is none."""
     arena = agent.orders.arena
     if arena is None:
-        return "no shared memory yet"
+        return Skip(SkipKind.NO_ARENA, "no shared memory yet")
     if isinstance(arena, ArenaFailed):
-        return arena.reason
+        return Skip(SkipKind.REFUSED, arena.reason)
     if agent.arena_taken is not arena:
         try:
             state.snapshots.attach(arena.path)
         except ArenaError as error:
-            return str(error)
+            return Skip(SkipKind.REFUSED, str(error))
         agent.arena_taken = arena
-    return ""
+    return None
 
 
-def skipped(state: RankState, agent: AgentClient, reason: str) -> None:
+def report(state: RankState, agent: AgentClient, skip: Skip) -> None:
     """Report why there is no snapshot of this step."""
-    agent.say(SnapshotSkipped(state.generation, state.completed, reason[:500]))
+    agent.say(SnapshotSkipped(state.generation, state.completed, skip.reason[:500]))

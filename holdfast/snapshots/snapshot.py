@@ -13,8 +13,9 @@ import torch
 
 from holdfast.errors import RestoreError, SessionError, StateError
 from holdfast.ipc import layout
-from holdfast.ipc.arena import Arena, SkipReason, SlotView, SlotWriter
+from holdfast.ipc.arena import Arena, SlotView, SlotWriter
 from holdfast.ipc.shm import HEADER_ALIGN_BYTES, align
+from holdfast.ipc.skips import Skip, SkipKind
 from holdfast.snapshots import gpu, plan
 from holdfast.state import copying, shard_ids
 from holdfast.state.tracked import dtype_of
@@ -130,18 +131,18 @@ class Snapshots:
             self._arena.close()
             self._arena = None
 
-    def write(self, step: int, generation: int, released_step: int, void_step: int = -1) -> int | str:
+    def write(self, step: int, generation: int, released_step: int, void_step: int = -1) -> int | Skip:
         """Copy the state into the free slot: the slot's index, or why it was skipped."""
         if self._arena is None:
-            return "no shared memory yet"
+            return Skip(SkipKind.NO_ARENA, "no shared memory yet")
         tensors, header = self.look()
         assert self._plan is not None
         data_bytes = self._plan.data_bytes
         if align(data_bytes, HEADER_ALIGN_BYTES) + len(header) > self._arena.slot_bytes:
-            return "the state has outgrown the slot"
+            return Skip(SkipKind.OUTGROWN, "the state has outgrown the slot")
         writer = self._arena.begin(step, generation, released_step=released_step, void_step=void_step)
-        if isinstance(writer, SkipReason):
-            return str(writer)
+        if isinstance(writer, Skip):
+            return writer
         self._fill(writer, tensors, self._plan.placed)
         writer.layout(header, data_bytes)
         writer.ready()

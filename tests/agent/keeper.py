@@ -17,8 +17,9 @@ import zlib
 import numpy as np
 
 from holdfast.ipc import layout
-from holdfast.ipc.arena import Arena, SkipReason
+from holdfast.ipc.arena import Arena
 from holdfast.ipc.frames import Decoder, encode
+from holdfast.ipc.skips import Skip
 
 SMALL = 1000
 """Bytes of the second tensor, which is packed."""
@@ -43,7 +44,7 @@ def fill(arena: Arena, shard: str, mib: int, step: int, generation: int = 1) -> 
         (name, "uint8", (len(data),), len(data)) for name, data in tensors.items()
     )
     writer = arena.begin(step, generation, released_step=step)
-    if isinstance(writer, SkipReason):
+    if isinstance(writer, Skip):
         raise SystemExit(f"no slot for step {step}: {writer}")
     for tensor in placed:
         writer.memory[tensor.offset : tensor.offset + tensor.nbytes] = tensors[tensor.name]

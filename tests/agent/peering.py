@@ -23,7 +23,8 @@ from controlplane.core.records.model import MemberPhase, MemberStatus, Partner, 
 from controlplane.settings import AgentSettings
 from holdfast import removal
 from holdfast.ipc import layout
-from holdfast.ipc.arena import Arena, SkipReason
+from holdfast.ipc.arena import Arena
+from holdfast.ipc.skips import Skip
 from tests.agent.support import PATIENCE_S, until
 
 JOB = "job"
@@ -56,7 +57,7 @@ def write(path: Path, state: Values, step: int, generation: int = 1, shard: str 
     room = layout.room(nbytes, len(head))
     with Arena.open(path) if path.exists() else Arena.create(path, room) as arena:
         writer = arena.begin(step, generation, released_step=1 << 60)
-        assert not isinstance(writer, SkipReason), writer
+        assert not isinstance(writer, Skip), writer
         for tensor in tensors:
             writer.memory[tensor.offset : tensor.offset + tensor.nbytes] = state[tensor.name]
         writer.layout(head, nbytes)

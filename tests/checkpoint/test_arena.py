@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.ipc.arena import Arena, SkipReason, SlotState, SlotWriter
+from holdfast.ipc.arena import Arena, SlotState, SlotWriter
 from holdfast.ipc.shm import ArenaError
+from holdfast.ipc.skips import Skip
 from tests.checkpoint.states import SMALL, arena_for, content, snapshot, values_of, write
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ def test_the_older_slot_goes_once_the_newer_is_ready_everywhere(arena: Arena) ->
     fill(arena, 10, released=-1)
     fill(arena, 20, released=10)
     skipped = arena.begin(30, 1, released_step=10)
-    assert isinstance(skipped, SkipReason)
-    assert "snapshot 20 is not ready on all ranks" in skipped
+    assert isinstance(skipped, Skip)
+    assert "snapshot 20 is not ready on all ranks" in skipped.reason
     fill(arena, 30, released=20)
     assert arena.find(10) is None
     assert [slot.step for slot in arena.slots if slot.state == SlotState.READY] == [30, 20]
@@ -67,9 +68,9 @@ def test_the_older_slot_goes_once_the_newer_is_ready_everywhere(arena: Arena) ->
 def test_a_void_snapshot_makes_room_and_the_released_one_stays(arena: Arena) -> None:
     fill(arena, 10, -1)
     fill(arena, 20, -1)
-    assert isinstance(arena.begin(30, 1, released_step=10, void_step=10), SkipReason)
+    assert isinstance(arena.begin(30, 1, released_step=10, void_step=10), Skip)
     writer = arena.begin(30, 1, released_step=10, void_step=20)
-    assert not isinstance(writer, SkipReason)
+    assert not isinstance(writer, Skip)
     write(writer, SMALL, content(SMALL, 30))
     assert sorted(slot.step for slot in arena.slots) == [10, 30]
 
@@ -80,8 +81,8 @@ def test_a_pinned_slot_is_not_overwritten(arena: Arena) -> None:
     with Arena.open(arena.path) as agent:
         with agent.pinned(older):
             skipped = arena.begin(30, 1, released_step=20)
-            assert isinstance(skipped, SkipReason)
-            assert "10 is still being read" in skipped
+            assert isinstance(skipped, Skip)
+            assert "10 is still being read" in skipped.reason
             assert values_of(older) == content(SMALL, 10)
         fill(arena, 30, released=20)
 
@@ -91,7 +92,7 @@ def test_pins_count(arena: Arena) -> None:
     arena.pin(older)
     arena.pin(older)
     arena.unpin(older)
-    assert isinstance(arena.begin(30, 1, released_step=20), SkipReason)
+    assert isinstance(arena.begin(30, 1, released_step=20), Skip)
     arena.unpin(older)
     with pytest.raises(ArenaError, match="not pinned"):
         arena.unpin(newer)
@@ -111,7 +112,7 @@ def test_a_new_agent_undoes_the_pins_of_a_dead_one(arena: Arena) -> None:
     fill(arena, 20, released=10)
     arena.pin(older)
     with Arena.open(arena.path) as rank:
-        assert isinstance(rank.begin(30, 1, released_step=20), SkipReason)
+        assert isinstance(rank.begin(30, 1, released_step=20), Skip)
     with Arena.open(arena.path, owner=True):
         fill(arena, 30, released=20)
 
@@ -291,7 +292,7 @@ def test_two_shards_of_one_step_are_told_apart(arena: Arena) -> None:
     """A rank that changes its place has its old shard and the new one in one arena, of one step and birth."""
     for seed, word in ((1, "s0"), (2, "s1")):
         writer = arena.begin(10, 3, released_step=10)
-        assert not isinstance(writer, SkipReason)
+        assert not isinstance(writer, Skip)
         write(writer, SMALL, content(SMALL, seed), shard=word)
     for seed, word in ((1, "s0"), (2, "s1")):
         slot = arena.find(10, generation=3, shard=word)
@@ -305,10 +306,10 @@ def test_a_rank_that_goes_on_leaves_the_slot_alone_that_its_agent_is_filling(are
     """The agent's answer comes too late: neither writes over the other, and a whole snapshot stays."""
     fill(arena, 10, released=10)
     late = arena.begin(5, 1, released_step=10, held=True)
-    assert not isinstance(late, SkipReason)
+    assert not isinstance(late, Skip)
     skipped = arena.begin(20, 2, released_step=10)
-    assert isinstance(skipped, SkipReason) and "is bringing a snapshot" in skipped
-    assert isinstance(arena.begin(6, 1, released_step=10, held=True), SkipReason)
+    assert isinstance(skipped, Skip) and "is bringing a snapshot" in skipped.reason
+    assert isinstance(arena.begin(6, 1, released_step=10, held=True), Skip)
     write(late, SMALL, content(SMALL, 5))
     assert sorted((slot.step, slot.pins) for slot in arena.slots) == [(5, 0), (10, 0)]
     fill(arena, 20, released=10)
@@ -317,10 +318,10 @@ def test_a_rank_that_goes_on_leaves_the_slot_alone_that_its_agent_is_filling(are
 
 def test_the_slot_that_a_killed_agent_was_filling_is_free_for_the_next(arena: Arena) -> None:
     late = arena.begin(5, 1, released_step=10, held=True)
-    assert not isinstance(late, SkipReason)
+    assert not isinstance(late, Skip)
     with Arena.open(arena.path, owner=True):
         fill(arena, 10, released=10)
     again = arena.begin(6, 1, released_step=10, held=True)
-    assert not isinstance(again, SkipReason)
+    assert not isinstance(again, Skip)
     again.abandon()
     assert sorted(slot.pins for slot in arena.slots) == [0, 0]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.ipc.arena import Arena, SkipReason, SlotState
+from holdfast.ipc.arena import Arena, SlotState
+from holdfast.ipc.skips import Skip
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +29,7 @@ class Job:
 
     def copy(self, rank: int, step: int, torn: bool) -> bool:
         writer = self.arenas[rank].begin(step, self.generation, released_step=self.heard[rank])
-        if isinstance(writer, SkipReason):
+        if isinstance(writer, Skip):
             self.skipped += 1
             return False
         if not torn:

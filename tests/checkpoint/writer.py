@@ -16,6 +16,7 @@ from holdfast.checkpoint.load import listing
 from holdfast.checkpoint.save import publish, seal
 from holdfast.checkpoint.storage.lease import LeaseHeldError
 from holdfast.checkpoint.storage.store import Store
+from holdfast.ipc.skips import Skip
 from tests.checkpoint.states import JOB, Order, Shapes, arena_for, content, save_part, write
 
 SHAPES: Shapes = [("w", "float32", (1 << 19,)), ("v", "uint8", (3000, 1024)), ("b", "float32", (16,))]
@@ -40,7 +41,7 @@ def main(url: str, arena_path: str, first: int) -> None:
         for step in range(first, first + 10_000):
             full = not base or step % FULL_EVERY == 0
             writer = arena.begin(step, 1, released_step=step)
-            assert not isinstance(writer, str)
+            assert not isinstance(writer, Skip)
             order = Order.of(write(writer, SHAPES, values(step)), "" if full else base)
             slot = arena.find(step)
             assert slot is not None

@@ -14,6 +14,7 @@ from agent.peers.vouching import seal
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import Partner
 from holdfast.ipc.arena import Arena, SlotState
+from holdfast.ipc.skips import Skip
 from tests.agent.peering import JOB, Side, read, values
 from tests.agent.saving_support import Site
 from tests.agent.support import AgentProcess, Leader, until
@@ -43,7 +44,7 @@ async def alter(keeper: Side, *, step: int = 0) -> None:
     with Arena.open(keeper.paths.copies / f"{MEMBER}.arena", owner=True) as arena:
         (slot,) = (slot for slot in arena.slots if slot.state == SlotState.READY)
         writer = arena.begin(step or slot.step, slot.generation, released_step=1 << 60)
-        assert not isinstance(writer, str) and writer.index != slot.index
+        assert not isinstance(writer, Skip) and writer.index != slot.index
         room = slot.data_bytes + slot.header_bytes + 4096
         writer.memory[:room] = arena.area(slot.index)[:room]
         if not step:

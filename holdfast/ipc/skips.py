@@ -1,0 +1,37 @@
+"""Name why a snapshot was not taken: a code that decides, and a reason for people. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+class SkipKind(Enum):
+    """What stands in the way of a snapshot."""
+
+    NO_ARENA = auto()  # the agent has given no shared memory yet
+    OUTGROWN = auto()  # the state no longer fits into a slot: a larger arena is asked for
+    UNRELEASED = auto()  # the slot to overwrite may be the newest that all ranks have
+    BEING_READ = auto()  # the agent reads the slot to overwrite
+    BEING_FILLED = auto()  # the agent brings a snapshot into the arena
+    REFUSED = auto()  # the agent, the arena or the state itself does not allow one
+    ANOMALY = auto()  # the numbers are wrong: nothing of this state is kept
+
+
+_PASSING = frozenset({SkipKind.NO_ARENA, SkipKind.OUTGROWN, SkipKind.UNRELEASED, SkipKind.BEING_READ})
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """A snapshot that was not taken."""
+
+    kind: SkipKind
+    reason: str
+
+    @property
+    def passing(self) -> bool:
+        """Whether it may succeed a moment later, without anybody's doing."""
+        return self.kind in _PASSING
+
+    def __str__(self) -> str:
+        return self.reason
