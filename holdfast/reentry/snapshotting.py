@@ -1,4 +1,6 @@
-"""Take snapshots of this rank's state, and ask the agent for the room that they need."""
+"""Take snapshots of this rank's state, and ask the agent for the room they need.
+
+A snapshot that cannot be made is skipped with a reason, which is reported; it never ends the training."""
 
 from __future__ import annotations
 
@@ -17,20 +19,23 @@ if TYPE_CHECKING:
     from holdfast.rank_state import RankState
 
 _POLL_S = 0.05
-_FIRST_WAIT_S = 2.0  # how long the start of a function waits for room for its snapshot
+_FIRST_WAIT_S = 2.0  # seconds that the start of a function waits for room for its snapshot
 log = logging.getLogger("holdfast.sdk")
 
 
 def ask_early(state: RankState, agent: AgentClient) -> None:
-    """Ask for room as soon as the state is in place, if it is complete. Where ranks hold different parts,
-    report this rank's shard id at once, even if the optimizer has no state yet."""
+    """Ask for room as soon as the state is restored, if it is complete.
+
+    If ranks hold different parts, report this rank's shard id at once, even if the optimizer has no state
+    yet."""
     if state.completed or state.shard_id != shard_ids.WHOLE:
         ask_for_room(state, agent)
 
 
 def ask_for_room(state: RankState, agent: AgentClient, *, forced: bool = False) -> None:
-    """Report how large a snapshot is, and of which shard, once the optimizer has its state. `forced`: even
-    when no snapshots are taken on their own."""
+    """Report how many bytes a snapshot takes, and of which shard, once the optimizer has its state.
+
+    `forced`: also if no snapshots are taken regularly."""
     known = state.snapshots.path and state.announced_shard == state.shard_id
     wanted = forced or state.environment.snapshot_every
     if wanted and state.tracked.objects and not known:
@@ -48,7 +53,7 @@ def _say_tracked(state: RankState, agent: AgentClient) -> None:
 
 
 def insist(state: RankState, agent: AgentClient, reason: str, wait_s: float) -> str:
-    """Retry a snapshot while only the room is missing: "" or why there is none."""
+    """Retry a snapshot for `wait_s` seconds while only room is missing. Returns "" or why there is none."""
     deadline = time.monotonic() + wait_s
     while reason and time.monotonic() < deadline and not agent.interrupted(state.generation):
         if not any(word in reason for word in _PASSING):
@@ -59,10 +64,11 @@ def insist(state: RankState, agent: AgentClient, reason: str, wait_s: float) -> 
 
 
 _PASSING = ("no shared memory yet", "not ready on all ranks", "still being read", "outgrown")
+"""Reasons for which a snapshot may succeed a moment later. They are matched as text."""
 
 
 def last(state: RankState, agent: AgentClient) -> str:
-    """Ensure a snapshot of the final state: "" or why there is none."""
+    """Ensure a snapshot of the final state. Returns "" or why there is none."""
     if not state.environment.snapshot_every or not state.tracked.objects:
         return ""
     made = state.newest_snapshot == (state.completed, state.generation)
@@ -70,8 +76,9 @@ def last(state: RankState, agent: AgentClient) -> str:
 
 
 def first(state: RankState, agent: AgentClient) -> None:
-    """Ensure a snapshot of the state that a later function begins with: no process could go back to the
-    function before it."""
+    """Ensure a snapshot of the state that a later function begins with.
+
+    No process can return to the function before it, so its state could not be computed again."""
     if state.environment.snapshot_every and state.tracked.objects:
         reason = insist(state, agent, snapshot(state, agent), _FIRST_WAIT_S)
         if reason:
@@ -79,7 +86,7 @@ def first(state: RankState, agent: AgentClient) -> None:
 
 
 def snapshot(state: RankState, agent: AgentClient) -> str:
-    """Take a snapshot now: "" or why not. An arena that fails costs a snapshot, never the training."""
+    """Take a snapshot now. Returns "" or why there is none: a failing arena never ends the training."""
     if state.numeric_anomaly:
         return "the numbers are at fault: nothing of this state is kept"
     reason = _attach(state, agent)
@@ -103,7 +110,7 @@ def snapshot(state: RankState, agent: AgentClient) -> str:
 
 
 def _attach(state: RankState, agent: AgentClient) -> str:
-    """Use the arena that the agent named last: "" or why there is none."""
+    """Use the arena that the agent named last. Returns "" or why there is none."""
     arena = agent.orders.arena
     if arena is None:
         return "no shared memory yet"
