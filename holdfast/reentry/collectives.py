@@ -27,10 +27,10 @@ class CollectiveProof:
 
     def __init__(self, state: RankState) -> None:
         self._state = state
-        # collectives begun, by group, when all were last known to have succeeded
+        # Collectives begun, by group, when all were last known to have succeeded.
         self._proven: Counts | None = None
         self._generation = 0
-        # groups of older generations whose last collective never ended
+        # Groups of older generations whose last collective never ended.
         self._lost: frozenset[str] = frozenset()
 
     def begin(self) -> None:

@@ -41,7 +41,7 @@ class Mistakes:
     def __init__(self, state: RankState, collectives: CollectiveProof) -> None:
         self._state, self._collectives = state, collectives
         self._hook: Any = None
-        # optimizers of no tracked module
+        # Optimizers that step no parameter of a tracked module.
         self._strangers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self.used = False  # the running function has used steps or restore
         if state.environment.agent_socket:
