@@ -135,9 +135,8 @@ def _own(state: RankState, resume: Resume) -> bool:
     If an arena is the source of a shard, no living rank holds that very state: a rank's state of the same
     step was then computed in another generation."""
     if resume.tier == "fresh":  # a state that was trained since is not what the script built
-        built = (
-            state.clean.generation == 0 or resume.step > 0
-        )  # a later function begins with what the script made for it
+        # A later function begins with what the script made for it.
+        built = state.clean.generation == 0 or resume.step > 0
         return built or state.clean.step == resume.step
     own = shard_ids.number(state.shard_id)
     mine = [source for source in _named(state, resume) if source.number == own]

@@ -1,11 +1,11 @@
-"""Wait for collectives in a way that a break of the group ends.
+"""Wait for collectives in a way that ends when the group breaks.
 
-gloo wakes who waits for an operation when a connection that it needs has ended, but not when the operation
-was half transferred just then: it forgets that one, which waits for the group's timeout. So nobody waits in
-torch for longer than a moment while a generation of gloo's stands: a wait in Python (`Work.wait`, as in
-`dist.send`, `recv`, `broadcast`, `all_reduce`) looks up now and then, and leaves when the groups are broken.
-What is left behind is held by a thread of its own until gloo has given it up. A wait within C++ (the reducer
-of DDP) cannot be left this way."""
+gloo wakes a thread that waits for an operation when a connection it needs has ended, but not if the operation
+was half transferred just then: gloo forgets such an operation, which then waits for the group's timeout. So
+while a generation with gloo exists, no thread waits in torch for longer than a moment. A wait in Python
+(`Work.wait`, as in `dist.send`, `recv`, `broadcast`, `all_reduce`) checks the groups now and then and gives
+up when they are broken. A thread of its own holds the abandoned operation until gloo has given it up. A wait
+within C++ (the reducer of DDP) cannot be left this way."""
 
 from __future__ import annotations
 
@@ -27,15 +27,14 @@ if TYPE_CHECKING:
 _LOOK_S = 0.1
 _LOOK = timedelta(seconds=_LOOK_S)
 _FOR_EVER = timedelta(0)
-_BETWEEN_TWO = frozenset(
-    {12, 13, 14}
-)  # c10d's OpType: SEND, RECV, RECVANYSOURCE; a timeout would end their group
+# c10d's OpType: SEND, RECV, RECVANYSOURCE. A timeout would end their group.
+_BETWEEN_TWO = frozenset({12, 13, 14})
 _NOT_YET = "Operation timed out!"
 _torch_wait = dist.Work.wait
 
 
 class _Waiter:
-    """A thread that waits in torch, so that another one need not."""
+    """A thread that waits in torch, so that another thread need not."""
 
     idle: ClassVar[deque[_Waiter]] = deque()
 
@@ -50,7 +49,7 @@ class _Waiter:
 
     @classmethod
     def begin(cls, job: Callable[[], None]) -> None:
-        """Run this in a thread that has nothing else to do."""
+        """Run this job in a waiter that is idle."""
         try:
             waiter = cls.idle.pop()
         except IndexError:
@@ -59,7 +58,8 @@ class _Waiter:
 
 
 class _Pending:
-    """One operation, waited for in another thread. It keeps the groups: their end would wait for it."""
+    """One operation that another thread waits for. It keeps the groups alive: ending them would wait for
+    it."""
 
     def __init__(self, work: dist.Work) -> None:
         self._work: dist.Work | None = work
@@ -73,7 +73,7 @@ class _Pending:
         assert self._work is not None
         try:
             self._found = _torch_wait(self._work)
-        except BaseException as error:  # raised where it is waited for
+        except BaseException as error:  # raised again in `result`
             self._error = error
         self._work = None
         self._groups.clear()
@@ -89,14 +89,17 @@ class _Pending:
 
 
 class Waits:
-    """How this process waits while a generation stands. `broken`: whether its groups carry nothing more."""
+    """How this process waits during a generation. `broken` tells whether its groups carry nothing any
+    more."""
 
     def __init__(self, broken: Callable[[], bool]) -> None:
         self._broken = broken
 
     def wait(self, work: dist.Work) -> Any:
-        """Until the operation is over; raises what torch does, or CollectiveFailed when the groups are broken
-        and it does not end."""
+        """Wait until the operation is over.
+
+        Raises what torch does, or CollectiveFailed if the groups are broken and the operation does not
+        end."""
         kind = work._get_op_type()  # type: ignore[attr-defined]  # not in torch's stubs
         return self._between_two(work) if kind in _BETWEEN_TWO else self._of_all(work)
 
@@ -126,7 +129,7 @@ _current: Waits | None = None
 
 
 def _wait(work: dist.Work, timeout: timedelta = _FOR_EVER) -> Any:
-    """Stands in the place of torch's `Work.wait`."""
+    """Replaces torch's `Work.wait`."""
     waits = _current
     if waits is None or timeout != _FOR_EVER:
         return _torch_wait(work, timeout)
@@ -134,8 +137,9 @@ def _wait(work: dist.Work, timeout: timedelta = _FOR_EVER) -> Any:
 
 
 def begin(broken: Callable[[], bool]) -> None:
-    """A generation over gloo forms. Beside a GPU nothing changes: with a
-    timeout, a wait for NCCL does something else."""
+    """Replace torch's wait while a generation over gloo exists.
+
+    Nothing changes if there is a GPU: with a timeout, a wait for NCCL does something else."""
     global _current
     if not torch.cuda.is_available():
         _current = Waits(broken)
@@ -143,7 +147,7 @@ def begin(broken: Callable[[], bool]) -> None:
 
 
 def end() -> None:
-    """No generation stands: torch waits as it does."""
+    """Restore torch's own wait: no generation exists."""
     global _current
     if _current is not None:
         _current = None
@@ -151,6 +155,6 @@ def end() -> None:
 
 
 def neutralise() -> None:
-    """In a forked child: the threads that wait are the parent's."""
+    """In a forked child: the waiting threads are the parent's."""
     end()
     _Waiter.idle.clear()

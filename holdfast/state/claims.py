@@ -13,8 +13,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The claims for one tracked object. Without any, all ranks hold the same state (or parts of
-    DTensors)."""
+    """The claims for one tracked object. Without any, all ranks hold the same (or parts of DTensors)."""
 
     per_rank: bool = False  # each rank has its own state
     shard: str = ""  # ranks that give the same name hold the same state; "": no name

@@ -77,7 +77,7 @@ class Functions:
         return ("finished", self.generation) if self.generation else ("starting", 0)
 
     def local(self, completed: int) -> int:
-        """At this step of the job: the completed steps of the function that this process is in, or was in
+        """Completed steps, at this step of the job, of the function that this process is in or was in
         last."""
         if 0 < self.called <= len(self.finished):
             return self.finished[self.called - 1].steps

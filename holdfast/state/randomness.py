@@ -61,8 +61,7 @@ class Kept:
 
 
 def capture(rank: int) -> dict[str, Any]:
-    """The generators' states as plain data, for this rank's snapshot: torch, its GPU, random, and numpy if
-    loaded."""
+    """The generators' states as plain data, for a snapshot: torch, its GPU, random, numpy if loaded."""
     version, internal, gauss = random.getstate()
     found: dict[str, Any] = {
         "rank": rank,

@@ -93,8 +93,8 @@ class Tracked:
         return {id(found[name]): name for name in reversed(list(found))}
 
     def homeless(self) -> tuple[str, torch.Tensor | None]:
-        """A tracked optimizer's name and one of its parameters that no other tracked object holds; ("", None)
-        if none."""
+        """An optimizer's name and a parameter of it that no other tracked object holds; ("", None) if
+        none."""
         held = {id(value) for module in self.modules for value in module.parameters()}
         small: list[torch.Tensor] = []
         for name, thing in self.small.items():

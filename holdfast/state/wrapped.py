@@ -34,8 +34,7 @@ def check(name: str, thing: Any) -> None:
 
 
 def claim(thing: Any, said: Claim) -> Claim:
-    """The claim that holds for an object: with ZeroRedundancyOptimizer each rank has its own part, whatever
-    is claimed."""
+    """The claim that holds for an object. With ZeroRedundancyOptimizer each rank has its own part."""
     return replace(said, per_rank=True, shard="") if _is_zero(thing) else said
 
 
