@@ -19,7 +19,7 @@ SIGNAL = signal.SIGRTMIN + 6
 """A real-time signal: scripts and schedulers use SIGUSR1 and SIGUSR2 themselves."""
 
 CHARS_MAX = 64_000
-"""The largest part of a file of stacks that is read."""
+"""Characters of stacks that are read or sent, at most."""
 _FRAMES_MAX = 20
 _OTHERS_CHARS = 16_000
 _kept: list[int] = []  # the descriptor of the file, which stays open
