@@ -183,8 +183,8 @@ class Session:
         already.
 
         All ranks call it together. `steps` does it by itself: call it only if you need the state before the
-        first step. Returns the number of steps the job has completed, over all its elastic functions. Raises
-        SessionError."""
+        first step. Returns the number of steps that the job has completed, over all its elastic functions.
+        Raises SessionError if ranks hold different state that must be equal."""
         stepping.restore(self._runtime)
         return self._state.completed
 
@@ -321,7 +321,8 @@ class Session:
         batch_sampler=session.sampler(len(data), 64))`.
 
         It yields lists of indices: the samples of `sample_indices`, for the current step and all later ones.
-        `micro`: largest number of samples in a micro-batch; None: one batch per step. Raises SessionError."""
+        Make a new iterator in each generation. `micro`: largest number of samples in a micro-batch; None: one
+        batch per step. Raises SessionError for impossible sizes."""
         return Sampler(self._runtime.streams, n, global_batch, micro, seed)
 
     def loader(
@@ -340,7 +341,8 @@ class Session:
         - `seed`: names the stream of samples; give each data set its own.
         - `options`: those of DataLoader (for an iterable data set only `collate_fn`).
 
-        Raises SessionError."""
+        Raises SessionError for impossible sizes, for options that follow from the other arguments, and for a
+        data set that does not know its position."""
         return loader.make(self._runtime.streams, dataset, Batch(global_batch, micro, seed), options)
 
     @property

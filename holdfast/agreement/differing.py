@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _NAMED_MAX = 5
 Details = dict[str, dict[str, list[str]]]
-"""By key of an object, for each thing in it its form (dtype and shape) and its digest."""
+"""For each object's key: the form (dtype and shape) and the digest of each thing in it."""
 
 CURES = (
     "Build the same on every rank (torch.manual_seed(...) before building), or say what is meant: "

@@ -59,7 +59,7 @@ class Proof:
         self._known: dict[str, _Known] = {}
 
     def rows(self, plan: Plan, look: int | None) -> list[int]:
-        """NUMBERS numbers per object. `look`: the number of the slice; None: everything."""
+        """The numbers of each object, NUMBERS of them. `look`: the number of the slice; None: everything."""
         if self._plan is None or plan is not self._plan():
             known: dict[str, _Known] = {}
             self._plan, self._known = weakref.ref(plan, lambda _: known.clear()), known

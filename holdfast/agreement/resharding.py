@@ -1,7 +1,8 @@
 """Read this rank's state from a checkpoint: its own shard if it is there, else its part of another layout.
 
-From another layout only DTensors can be cut anew, and what is equal on all ranks can be read. Names are those
-of snapshot headers. An optimizer's state must exist before it can be filled, so `materialise` makes it."""
+From another layout only DTensors can be cut again, and what is equal on all ranks can be read. Names are
+those of snapshot headers. An optimizer's state must exist before it can be filled, so `materialise` makes
+it."""
 
 from __future__ import annotations
 

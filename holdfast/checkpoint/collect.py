@@ -246,7 +246,7 @@ def _drafts(
 def _living(
     store: Store, job: str, found: _Found, remove: Collection[str], drafts: set[str]
 ) -> tuple[dict[str, set[tuple[str, str]]], str]:
-    """For each base, the chunks that a manifest names which stays, published or pending.
+    """For each base, the chunks that are named by manifests that stay, published or pending.
 
     The second value says why that is not known; "" if it is."""
     named: dict[str, set[tuple[str, str]]] = {}

@@ -1,4 +1,4 @@
-"""Copy tensors at the start of a step and put them back, for one concatenation per dtype and device."""
+"""Copy tensors at a step's start and put them back, at the cost of one concatenation per dtype and device."""
 
 from __future__ import annotations
 

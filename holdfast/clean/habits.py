@@ -27,7 +27,7 @@ class Habits:
         self._unsteady: set[str] = set()
 
     def forget(self) -> None:
-        """Start anew: other objects are watched now."""
+        """Start again: other objects are watched now."""
         self._known, self._unsteady = None, set()
 
     def observe(self, behaviour: Mapping[str, Hashable]) -> None:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from holdfast.state.tracked import Tracked
 
 ROOM_BYTES = 64 << 20
-"""Tensors that were seen to move are copied up to this size together, or up to that of all weights that
-optimizers own."""
+"""The largest total size of the tensors that are copied because they were seen to move; or the size of all
+weights that optimizers own, if that is larger."""
 
 _LEARNED_FIRST, _LEARNED_EVERY = 3, 100
 """Everything is compared at the start of each of the first steps, and of every hundredth after them."""
@@ -136,8 +136,8 @@ class Unowned:
         return ""
 
     def behaviour(self) -> dict[str, Hashable]:
-        """How each tensor has moved since the step's start, for `Habits`; one that is too large equals
-        none."""
+        """How each tensor has moved since the step's start, for `Habits`. One that is too large always
+        differs."""
         still = {still.place.name: not still.stands() for still in self._stills}
         kept = {**still, **self._copies.changes(), **{name: object() for name in self._too_large}}
         return {**kept, "the submodules": not self._entries.same()}

@@ -55,10 +55,10 @@ def memory_of(tensor: torch.Tensor) -> memoryview:
 
 
 class Scattered:
-    """Tensors at the places of a layout, read as if they lay in a slot: memory[start:end] within a tensor.
+    """Tensors at the places of a layout, read like a slot: memory[start:end], within one tensor.
 
-    A tensor is asked for when its first byte is, and let go when its last byte was: of a state on a GPU only
-    as much is in the host's memory as is being written."""
+    A tensor is requested when its first byte is read, and released after its last byte. So of a state on a
+    GPU, only the part that is being written is in host memory."""
 
     def __init__(self, placed: Sequence[Tensor], ask: Sequence[Callable[[], torch.Tensor]]) -> None:
         self._placed, self._ask = [tensor for tensor in placed if tensor.nbytes], []

@@ -1,9 +1,9 @@
 """Form the process groups of a generation, break them from another thread, and dissolve them.
 
 A blocked gloo collective ends only when a connection breaks, so this module keeps track of which sockets
-belong to the groups: those opened since the generation began to form, then narrowed to the known ports.
-`sever` shuts them down from the agent client's thread. Groups of NCCL are aborted instead. Ports are
-exchanged between the ranks because only a port tells a group's connection from others."""
+belong to the groups: those opened since the generation began to form, later narrowed to the groups' ports,
+which the ranks exchange. `sever` shuts them down from the agent client's thread; groups of NCCL are also
+aborted."""
 
 from __future__ import annotations
 

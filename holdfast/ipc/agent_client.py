@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 log = logging.getLogger("holdfast.sdk")
-_PAUSE_S = 0.2  # between attempts to reach an agent
-_SWEEP_S = 0.02  # between attempts to break a generation's groups
+_PAUSE_S = 0.2  # seconds between attempts to reach an agent
+_SWEEP_S = 0.02  # seconds between attempts to break a generation's groups
 _BACKLOG_BYTES = 1 << 20  # with more unsent bytes the connection is closed and made again
 
 

@@ -39,8 +39,7 @@ _CHUNK_BYTES = 64 << 10
 _STRAYS_MAX = 1000
 _OVER_TIMEOUT_S = 30.0
 _CARETAKERS_S = 2.0
-"""Seconds before the launcher's end is overdue: caretakers of members' semaphores that still live are killed
-then."""
+"""So many seconds before the launcher's end is overdue, caretakers of members' semaphores are killed too."""
 _STRAY_NS = 10_000_000_000
 """An older exit of an unknown process does not belong to a member about to be announced: pids are reused."""
 log = logging.getLogger("holdfast.launcher")

@@ -242,7 +242,8 @@ def report(error: BaseException) -> None:
 
 
 def _kind(error: BaseException) -> str:
-    """The name of its type; the session's errors get a prefix that a script's type of the same name lacks."""
+    """The name of the exception's type. The session's own get a prefix: a script may have types of these
+    names."""
     kind = type(error)
     own = kind.__module__ == "holdfast.errors"
     return f"holdfast.{kind.__qualname__}" if own else kind.__qualname__

@@ -71,8 +71,8 @@ class Agreed:
     """What the ranks agree on about their function's result.
 
     - `any`: some rank has a result that is not None.
-    - `value`: it, as typed data; None if it is refused.
-    - `refused`: why it is not kept; "" if it is.
+    - `value`: the result as typed data; None if it is refused.
+    - `refused`: why it is not kept; "": it is.
     - `kept`: some rank has taken a snapshot of the last state already, without the result."""
 
     any: bool

@@ -60,7 +60,8 @@ class Functions:
         self.called = 0  # functions that this process has called, including one that runs
         self.joined: Joined | None = None
         self.behind = False  # it has passed functions that it did not run: it holds no state
-        self.thrown = ""  # the exception that left a function; "": none. Other ranks' doings are unknown then
+        # The exception that left a function; "": none. If set, other ranks' progress is unknown.
+        self.thrown = ""
         self.generation = 0  # the newest one that this process was in
         self.completed = 0  # the job's completed steps, as this process knows them
         self.held_in = 0

@@ -156,7 +156,7 @@ class Kept:
         ]
 
     def restore(self) -> None:
-        """Put them back."""
+        """Put the modes and groups back."""
         for part, training in self._training:
             part.training = training
         for value, wanted in self._grads:

@@ -51,7 +51,7 @@ class Kept:
         self._numpy = numpy.random.get_state() if numpy is not None else None
 
     def restore(self) -> None:
-        """Put them back."""
+        """Put the generator states back."""
         torch.default_generator.set_state(self._torch)
         if self._cuda is not None:
             torch.cuda.set_rng_state_all(self._cuda)

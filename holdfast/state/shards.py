@@ -1,6 +1,6 @@
 """Read this rank's part of DTensors, and make DTensors from parts.
 
-A process that has not loaded torch.distributed.tensor has no DTensors, so that is never imported for them."""
+A process that has not loaded torch.distributed.tensor has no DTensors, and does not load it here."""
 
 from __future__ import annotations
 

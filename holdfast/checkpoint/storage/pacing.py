@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PIECE_BYTES = 256 << 10
-"""What is let through at once: a chunk goes in pieces, so that it is spread over its time as well."""
+"""A chunk is let through in pieces of this size, so that it is spread over its time."""
 _BURST_S = 0.05
 _SO_MAX_PACING_RATE = 47  # Linux; the socket module has no name for it
 
@@ -39,7 +39,7 @@ class Pace:
         return self.bytes_per_s > 0
 
     def take(self, nbytes: int, stop: threading.Event | None = None) -> None:
-        """Wait until `nbytes` may go: until the time of what was taken before is over, or `stop` is set."""
+        """Wait until these bytes may go: until those taken before have had their time, or `stop` is set."""
         wait_s = self._reserve(nbytes, time.monotonic())
         if wait_s <= 0:
             return
